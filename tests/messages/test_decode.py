@@ -222,6 +222,15 @@ class TestUsage:
                 },
                 Usage(3, 4, 7, 2, 1),
             ),
+            (  # xAI's count of the response is without its reasoning, its total is with it
+                {
+                    "prompt_tokens": 32,
+                    "completion_tokens": 9,
+                    "total_tokens": 135,
+                    "completion_tokens_details": {"reasoning_tokens": 94},
+                },
+                Usage(32, 103, 135, 0, 94),
+            ),
             (
                 {
                     "input_tokens": 3,

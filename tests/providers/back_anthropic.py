@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 
 from anthropic.types.message_create_params import (
     MessageCreateParamsNonStreaming,
@@ -9,16 +10,14 @@ from anthropic.types.message_create_params import (
 )
 from tests.providers.typed_dicts import strict_adapter
 
-_SAMPLING = {
-    "temperature",
-    "top_p",
-    "top_k",
-}  # which the SDK no longer has, and earlier models take
+_SAMPLING = {"temperature", "top_p", "top_k"}
+"""Parameters that the SDK no longer has, and earlier models take."""
+_OF_THE_SDK = {"extra_body", "timeout"}
 
 
 def check_body(body):
     """Check a body by the types of the SDK, and by the rules of the API that they do not state."""
-    known = {key: value for key, value in body.items() if key not in {*_SAMPLING, "extra_body"}}
+    known = {key: value for key, value in body.items() if key not in _SAMPLING | _OF_THE_SDK}
     kind = MessageCreateParamsStreaming if body.get("stream") else MessageCreateParamsNonStreaming
     strict_adapter(kind).validate_python(known)
     roles = [message["role"] for message in body["messages"]]
@@ -28,6 +27,17 @@ def check_body(body):
     assert all(block["text"].strip() for block in blocks if block["type"] == "text")
     if any(block["type"] == "tool_use" for block in blocks):
         assert body["tools"]
+    uses = [block for block in blocks if block["type"] == "tool_use"]
+    assert all(
+        re.fullmatch(r"[a-zA-Z0-9_-]{1,128}", use[key]) for use in uses for key in ("id", "name")
+    )
+    for block in blocks:
+        assert not ("cache_control" in block and "thinking" in block["type"])
+        if block.get("is_error"):
+            assert all(part["type"] == "text" for part in block.get("content", ()))
+    for message in body["messages"]:
+        if message["role"] == "assistant":
+            assert not any(block["type"] in {"image", "document"} for block in message["content"])
     for message in body["messages"]:  # results come first
         kinds = [block["type"] == "tool_result" for block in message["content"]]
         assert kinds == sorted(kinds, reverse=True)

@@ -2,9 +2,11 @@
 
 import copy
 import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-import anthropic
 import pytest
+from anthropic._models import FinalRequestOptions, construct_type
 from anthropic.types import Message, RawMessageStreamEvent
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,10 +14,11 @@ from pydantic import TypeAdapter
 from tests.providers.back_anthropic import check_body, messages_of
 from tests.providers.histories import histories, texts
 
-from treadle import OptionError
+from treadle import Err, Loop, OptionError, tool
 from treadle.messages import StreamAccumulator, is_list, placeholder
 from treadle.model import is_retryable
 from treadle.providers import backend
+from treadle.providers.anthropic.response import response_of
 from treadle.providers.anthropic.stream import StreamReader
 
 USER = {"role": "user", "content": "Hi"}
@@ -24,6 +27,7 @@ TOOL = {
     "function": {"name": "add", "description": "Add.", "parameters": {"type": "object"}},
 }
 FORMAT = "anthropic-messages"
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aaaa"}}
 
 
 def model(**opts):
@@ -142,13 +146,49 @@ class TestConversations:
         made = body({"role": "system", "content": "Long.", "cache_control": hint}, USER)
         assert made["system"] == [{"type": "text", "text": "Long.", "cache_control": hint}]
 
+    def test_a_reasoning_block_takes_no_cache_hint(self):
+        details = [{"type": "reasoning.text", "text": "a", "signature": "s", "format": FORMAT}]
+        said = {"role": "assistant", "content": None, "reasoning_details": details}
+        made = body(USER, {**said, "cache_control": {"type": "ephemeral"}}, USER)
+        assert made["messages"][1]["content"] == [
+            {"type": "thinking", "thinking": "a", "signature": "s"}
+        ]
+
+    def test_an_error_with_an_image_is_not_marked_since_the_api_takes_only_texts_in_it(self):
+        said = {"role": "assistant", "content": None, "tool_calls": [call()]}
+        parts = [{"type": "text", "text": "Error: no"}, IMAGE]
+        made = body(USER, said, {"role": "tool", "tool_call_id": "c1", "content": parts})
+        (block,) = made["messages"][-1]["content"]
+        assert "is_error" not in block
+
+    @pytest.mark.parametrize("role", ["system", "assistant"])
+    def test_an_image_where_the_api_takes_only_texts_is_a_placeholder(self, role):
+        made = body({"role": role, "content": [IMAGE]}, USER)
+        (block,) = made["system"] if role == "system" else made["messages"][1]["content"]
+        assert block == {"type": "text", "text": placeholder(IMAGE)}
+
+    def test_a_text_file_is_a_document(self):
+        data = "data:text/csv;base64,YSxi"
+        part = {"type": "file", "file": {"filename": "t.csv", "file_data": data}}
+        (block,) = body({"role": "user", "content": [part]})["messages"][0]["content"]
+        source = {"type": "text", "media_type": "text/plain", "data": "a,b"}
+        assert block == {"type": "document", "source": source, "title": "t.csv"}
+
+    def test_a_call_of_a_name_that_the_api_refuses_is_renamed_like_its_declared_tool(self):
+        said = {"role": "assistant", "content": None, "tool_calls": [call(name="a.b")]}
+        made = body(USER, said, {"role": "tool", "tool_call_id": "c1", "content": "x"}, tools=None)
+        assert made["messages"][1]["content"][0]["name"] == made["tools"][0]["name"] == "a_b"
+
     def test_images_and_documents_in_results_are_blocks(self):
         said = {"role": "assistant", "content": None, "tool_calls": [call()]}
-        image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aaaa"}}
-        made = body(USER, said, {"role": "tool", "tool_call_id": "c1", "content": [image]})
+        made = body(USER, said, {"role": "tool", "tool_call_id": "c1", "content": [IMAGE]})
         (block,) = made["messages"][-1]["content"][0]["content"]
         assert block["source"] == {"type": "base64", "media_type": "image/png", "data": "aaaa"}
         assert model().accepts_tool_result_parts
+
+
+def output(schema):
+    return {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
 
 
 class TestOptions:
@@ -185,6 +225,40 @@ class TestOptions:
     def test_a_forced_call_is_made_without_thinking(self):
         assert "thinking" not in body(tool_choice="required", thinking={"type": "adaptive"})
 
+    def test_a_forced_call_leaves_disabled_thinking_disabled(self):
+        off = {"type": "disabled"}
+        assert body(tool_choice="required", thinking=off)["thinking"] == off
+
+    @pytest.mark.parametrize(
+        ("opts", "thinking"),
+        [
+            ({"reasoning_effort": "high"}, {"type": "adaptive"}),
+            ({"reasoning_effort": "none"}, {"type": "disabled"}),
+            (
+                {"thinking": {"type": "between_tools"}, "reasoning_effort": "low"},
+                {"type": "between_tools"},
+            ),
+        ],
+    )
+    def test_an_effort_is_one_of_thinking(self, opts, thinking):
+        assert body(**opts)["thinking"] == thinking
+
+    def test_the_default_limit_is_above_the_budget_of_thinking(self):
+        budget = {"type": "enabled", "budget_tokens": 20_000}
+        assert body(thinking=budget)["max_tokens"] == 36_384
+
+    def test_an_option_of_none_is_left_out_but_for_the_time_limit(self):
+        made = body(metadata=None, stop=None, timeout=None)
+        assert made.pop("timeout") is None
+        assert None not in made.values()
+        assert "stop_sequences" not in made
+
+    def test_a_tool_without_parameters_and_with_a_cache_hint(self):
+        hint = {"type": "ephemeral"}
+        plain = {"type": "function", "function": {"name": "now"}, "cache_control": hint}
+        (made,) = body(tools=[plain])["tools"]
+        assert made == {"name": "now", "input_schema": {"type": "object"}, "cache_control": hint}
+
     def test_without_tools_the_calls_of_the_history_have_declared_ones_that_are_not_offered(self):
         said = {"role": "assistant", "content": None, "tool_calls": [call()]}
         made = body(USER, said, {"role": "tool", "tool_call_id": "c1", "content": "3"}, tools=None)
@@ -193,13 +267,36 @@ class TestOptions:
 
     def test_a_schema_for_the_output_is_closed(self):
         schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
-        form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
-        sent = body(response_format=form)["output_config"]["format"]
+        sent = body(response_format=output(schema))["output_config"]["format"]
         assert sent["schema"]["additionalProperties"] is False
 
     def test_a_form_without_a_schema_is_an_error(self):
-        with pytest.raises(OptionError, match="takes a JSON schema"):
+        with pytest.raises(OptionError, match="no JSON without a schema"):
             body(response_format={"type": "json_object"})
+
+    @pytest.mark.parametrize(
+        ("schema", "problem"),
+        [
+            ({}, "a has any type"),
+            (True, "a has any type"),
+            (
+                {"type": "object", "additionalProperties": {"type": "integer"}},
+                "a is an object with",
+            ),
+            ({"type": "object"}, "a is an object with free keys"),
+            ({"type": "array", "items": {}}, r"a\[\] has any type"),
+            ({"anyOf": [{"type": "null"}, {"type": "object"}]}, "a is an object with free keys"),
+        ],
+    )
+    def test_a_schema_that_the_api_would_narrow_or_refuse_is_an_error(self, schema, problem):
+        with pytest.raises(OptionError, match=f"the output.{problem}.*output_mode='tool'"):
+            body(response_format=output({"type": "object", "properties": {"a": schema}}))
+
+    def test_a_schema_with_a_list_of_types_and_a_limit(self):
+        part = {"type": ["integer", "null"], "minimum": 1}
+        made = body(response_format=output({"type": "object", "properties": {"a": part}}))
+        sent = made["output_config"]["format"]["schema"]["properties"]["a"]["anyOf"]
+        assert sent == [{"type": "integer", "description": "{minimum: 1}"}, {"type": "null"}]
 
     def test_own_options_pass(self):
         made = body(thinking={"type": "adaptive"}, cache_control={"type": "ephemeral"})
@@ -216,13 +313,14 @@ def whole(*content, **facts):
     raw = {
         "id": "m", "type": "message", "role": "assistant", "model": "claude", "content": list(content),
         "stop_reason": facts.pop("stop_reason", "end_turn"), "stop_sequence": None,
+        "stop_details": facts.pop("stop_details", None),
         "usage": {"input_tokens": 10, "output_tokens": 5, **facts},
     }  # fmt: skip
     return model()._response(Message.model_validate(raw))
 
 
-def streamed(*content, stop_reason="end_turn", **usage):
-    """The response to the events that the API sends for these blocks."""
+def events_of(*content, stop_reason="end_turn", **usage):
+    """The events that the API sends for these blocks."""
     start = {"id": "m", "type": "message", "role": "assistant", "model": "claude", "content": []}
     start |= {"stop_reason": None, "stop_sequence": None}
     start["usage"] = {"input_tokens": 10, "output_tokens": 1, **usage}
@@ -234,9 +332,14 @@ def streamed(*content, stop_reason="end_turn", **usage):
         events.append({"type": "content_block_stop", "index": index})
     delta = {"stop_reason": stop_reason, "stop_sequence": None}
     events.append({"type": "message_delta", "delta": delta, "usage": {"output_tokens": 5}})
+    return [*events, {"type": "message_stop"}]
+
+
+def streamed(*content, **facts):
+    """The response to these events."""
     reader, accumulator = StreamReader(), StreamAccumulator()
     read = TypeAdapter(RawMessageStreamEvent).validate_python
-    for event in events:
+    for event in events_of(*content, **facts):
         for chunk in reader.read(read(event)):
             accumulator.add(chunk)
     return accumulator.response()
@@ -248,9 +351,9 @@ def pieces(block):
 
     kind = block["type"]
     if kind == "text":
-        return {**block, "text": ""}, [
-            {"type": "text_delta", "text": one} for one in halves(block["text"])
-        ]
+        deltas = [{"type": "text_delta", "text": one} for one in halves(block["text"])]
+        cited = [{"type": "citations_delta", "citation": one} for one in block.get("citations", ())]
+        return {"type": "text", "text": ""}, [*deltas, *cited]
     if kind in {"tool_use", "server_tool_use"}:
         parts = halves(json.dumps(block["input"]))
         return {**block, "input": {}}, [
@@ -263,6 +366,15 @@ def pieces(block):
     return block, []
 
 
+def sent_back(made, **changed):
+    """The blocks that are sent for a response with one call, after it went through a history."""
+    (one,) = made.tool_calls
+    said = {"role": "assistant", "content": made.content, **made.extra, **changed}
+    said["tool_calls"] = [{**call("t1", "add", one.arguments), **one.extra}]
+    sent = body(USER, said, {"role": "tool", "tool_call_id": "t1", "content": "2"})
+    return sent["messages"][1]["content"]
+
+
 @pytest.fixture(params=[whole, streamed], ids=["whole", "streamed"])
 def respond(request):
     return request.param
@@ -272,6 +384,27 @@ THOUGHT = {"type": "thinking", "thinking": "Hmm, add.", "signature": "s1"}
 SECRET = {"type": "redacted_thinking", "data": "xyz"}
 USE = {"type": "tool_use", "id": "t1", "name": "add", "input": {"a": 1}}
 SEARCH = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "x"}}
+FOUND = {
+    "type": "web_search_tool_result",
+    "tool_use_id": "s1",
+    "content": [
+        {
+            "type": "web_search_result",
+            "url": "u",
+            "title": "t",
+            "encrypted_content": "e",
+            "page_age": None,
+        }
+    ],
+}
+CITATION = {
+    "type": "web_search_result_location",
+    "url": "u",
+    "title": "t",
+    "encrypted_index": "e",
+    "cited_text": "c",
+}
+CITED = {"type": "text", "text": "It is so.", "citations": [CITATION]}
 
 
 class TestResponses:
@@ -300,19 +433,55 @@ class TestResponses:
         assert respond({"type": "text", "text": "x"}, stop_reason=theirs).finish_reason == ours
 
     def test_a_refusal(self, respond):
-        made = respond(stop_reason="refusal")
-        assert (made.refusal, made.finish_reason) == ("The model refused to answer.", "refusal")
+        made = respond({"type": "text", "text": "I"}, stop_reason="refusal")
+        assert (made.content, made.refusal) == ("I", "The model refused to answer.")
+        assert made.finish_reason == "content_filter"
 
-    def test_the_blocks_of_a_response_are_sent_back_as_they_came_and_in_order(self, respond):
-        blocks = (THOUGHT, SEARCH, {"type": "text", "text": "So."}, SECRET, USE)
+    @pytest.mark.parametrize(
+        ("details", "text"),
+        [
+            ({"explanation": "It is harmful."}, "It is harmful."),
+            ({"category": "bio", "explanation": None}, "The model refused to answer (bio)."),
+        ],
+    )
+    def test_the_reason_of_a_refusal(self, details, text):
+        made = whole(stop_reason="refusal", stop_details={"type": "refusal", **details})
+        assert made.refusal == made.extra["refusal"] == text
+
+    @pytest.mark.parametrize(
+        "blocks",
+        [
+            (THOUGHT, SEARCH, FOUND, {"type": "text", "text": "So."}, SECRET, USE),
+            (THOUGHT, {"type": "text", "text": "I look."}, SEARCH, FOUND, CITED, SECRET, USE),
+            (THOUGHT, USE, {"type": "text", "text": "And that."}),
+            (SEARCH, {**USE, "caller": {"type": "code_execution_20260120", "tool_id": "s1"}}),
+        ],
+    )
+    def test_the_blocks_of_a_response_are_sent_back_as_they_came_and_in_order(
+        self, respond, blocks
+    ):
         made = respond(*blocks, stop_reason="tool_use")
-        said = {"role": "assistant", "content": made.content, **made.extra}
-        said["tool_calls"] = [call("t1", "add", made.tool_calls[0].arguments)]
-        sent = body(USER, said, {"role": "tool", "tool_call_id": "t1", "content": "2"})
-        back = sent["messages"][1]["content"]
+        back = sent_back(made)
         assert [
             {key: one[key] for key in block} for one, block in zip(back, blocks, strict=True)
         ] == [*blocks]
+
+    def test_a_text_that_was_changed_is_sent_as_it_is_now(self, respond):
+        made = respond({"type": "text", "text": "One."}, SEARCH, FOUND, CITED, USE)
+        back = sent_back(made, content="Two.")
+        assert [one.get("text", one["type"]) for one in back] == [
+            "Two.", "server_tool_use", "web_search_tool_result", "tool_use",
+        ]  # fmt: skip
+
+    def test_a_plain_response_keeps_nothing_else(self, respond):
+        made = respond({"type": "text", "text": "I add."}, USE)
+        assert (made.extra, made.tool_calls[0].extra) == ({}, {})
+
+    def test_a_block_of_a_kind_that_the_sdk_does_not_know_is_kept(self):
+        new = {"type": "new_block", "data": [1]}
+        raw = construct_type(value={"content": [new], "usage": None}, type_=Message)
+        kept = response_of(raw).extra["extra_content"]["anthropic"]["blocks"]
+        assert kept == [{**new, "index": 0}]
 
 
 def failure(status, kind):
@@ -345,10 +514,119 @@ def test_a_token_is_sent_as_one(monkeypatch):
     assert (client.auth_token, client.api_key) == ("token", None)
 
 
-def test_headers_of_the_environment_stay_away_from_other_servers(monkeypatch):
-    monkeypatch.setenv("ANTHROPIC_CUSTOM_HEADERS", "X-Team: ours")
-    own = model()._new_client()
-    other = model(base_url="http://127.0.0.1:1")._new_client()
-    assert own.default_headers["X-Team"] == "ours"
-    assert not isinstance(other.default_headers.get("X-Team"), str)
-    assert isinstance(own, anthropic.AsyncAnthropic)
+def headers_to(**opts):
+    """The headers of a request."""
+    options = FinalRequestOptions(method="post", url="/v1/messages", json_data={})
+    return model(**opts)._new_client()._build_request(options).headers
+
+
+def test_what_the_environment_has_for_anthropic_stays_away_from_other_servers(monkeypatch):
+    given = "X-Team: ours\nx-api-key: theirs\nAuthorization: Bearer theirs"
+    monkeypatch.setenv("ANTHROPIC_CUSTOM_HEADERS", given)
+    monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "token")
+    own, other = headers_to(), headers_to(base_url="http://127.0.0.1:1")
+    assert (own["X-Team"], own["X-Api-Key"]) == ("ours", "theirs")
+    assert other["X-Api-Key"] == "k"
+    assert not {"X-Team", "Authorization"} & {*other}
+
+
+class Server:
+    """A server on the loopback interface that sends scripted answers, in order; the last one again and again."""
+
+    def __init__(self, *answers):
+        self.paths = []
+        waiting = list(answers)
+        paths = self.paths
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                self.rfile.read(int(self.headers["Content-Length"]))
+                paths.append(self.path)
+                status, headers, text = waiting.pop(0) if len(waiting) > 1 else waiting[0]
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.send_header("Connection", "close")
+                self.end_headers()
+                self.wfile.write(text.encode())
+
+            def log_message(self, *_):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+    def __enter__(self):
+        self.thread = threading.Thread(target=self.server.serve_forever)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+
+def sse(*events):
+    text = "".join(f"event: {one['type']}\ndata: {json.dumps(one)}\n\n" for one in events)
+    return 200, {"Content-Type": "text/event-stream"}, text
+
+
+PING = {"type": "ping"}
+OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": "busy"}}
+ANSWER = events_of({"type": "text", "text": "Yes, it is."})
+CALL = events_of(USE, stop_reason="tool_use")
+FAST = {"retry_delay": 0.001}
+
+
+class TestStreams:
+    def test_pings_are_passed_over(self):
+        with Server(sse(ANSWER[0], PING, *ANSWER[1:])) as server:
+            result = Loop.run_sync("Is it?", model(base_url=server.url))
+        assert result.output == "Yes, it is."
+
+    def test_an_overload_within_a_stream_is_retried(self):
+        with Server(sse(ANSWER[0], PING, OVERLOADED), sse(*ANSWER)) as server:
+            result = Loop.run_sync("Is it?", model(base_url=server.url), **FAST)
+            assert len(server.paths) == 2
+        assert result.output == "Yes, it is."
+
+    @pytest.mark.parametrize("length", range(1, len(CALL) - 1))
+    def test_a_call_of_a_stream_that_is_cut_off_never_runs(self, length):
+        ran = []
+
+        @tool
+        def add(a: int) -> None:
+            """Add."""
+            ran.append(a)
+
+        with Server(sse(*CALL[:length])) as server:
+            opened = model(base_url=server.url)
+            result = Loop.run_sync("Add.", opened, tools=[add], max_retries=1, **FAST)
+            assert len(server.paths) == 2
+        assert isinstance(result, Err)
+        assert result.reason.error_type == "ConnectionError"
+        assert not ran
+
+    def test_a_stream_without_events_is_a_broken_one(self):
+        with Server((200, {"Content-Type": "text/event-stream"}, "")) as server:
+            result = Loop.run_sync("Is it?", model(base_url=server.url), max_retries=0)
+        assert "without a response" in result.reason.message
+
+
+def test_a_redirect_is_not_followed_but_explained():
+    with Server((307, {"Location": "http://127.0.0.1:9/v1/messages"}, "")) as server:
+        result = Loop.run_sync("Hi", model(base_url=server.url))
+        assert len(server.paths) == 1
+    assert result.reason.error_type == "RedirectError"
+    assert "http://127.0.0.1:9/v1/messages" in result.reason.message
+
+
+def test_a_server_that_wants_a_key_is_named_if_none_was_given(monkeypatch):
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "secret")
+    refused = {"type": "error", "error": {"type": "authentication_error", "message": "no key"}}
+    with Server((401, {"Content-Type": "application/json"}, json.dumps(refused))) as server:
+        opened = backend("anthropic:claude-sonnet-5-5", base_url=server.url)
+        result = Loop.run_sync("Hi", opened)
+    assert result.reason.error_type == "MissingKeyError"
+    assert "ANTHROPIC_API_KEY is only sent to Anthropic" in result.reason.message

@@ -13,6 +13,7 @@ import urllib.request
 import openai
 import pytest
 from tests.npm import installed
+from tests.wire.relay import Relay
 
 from treadle import Loop
 from treadle.effects import Call, Mode, drive_sync
@@ -72,6 +73,14 @@ def server(serve):
     # it does not start without any fixture
     with serve({"match": {"userMessage": "\0never"}, "response": {"content": "-"}}) as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def relay(server):
+    """A relay in front of the server, which keeps what is sent."""
+    relay = Relay(server)
+    yield relay
+    relay.close()
 
 
 def wait_for(url, process, log):

@@ -55,13 +55,6 @@ def calls(*made, **response):
     return {"toolCalls": listed, **response}
 
 
-@pytest.fixture(scope="session")
-def relay(server):
-    relay = Relay(server)
-    yield relay
-    relay.close()
-
-
 @pytest.fixture(params=PROVIDERS)
 def provider(request):
     return PROVIDERS[request.param]

@@ -295,6 +295,8 @@ def to_usage(raw: Any) -> Usage | None:
         elif answer is None and prompt is not None:
             answer = max(0, total - prompt)
     is_partial = prompt is None or answer is None
+    if reasoning and total == (prompt or 0) + (answer or 0) + reasoning:
+        answer = (answer or 0) + reasoning  # xAI counts it apart from the rest
     return Usage(
         prompt or 0,
         answer or 0,

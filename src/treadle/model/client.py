@@ -109,7 +109,7 @@ class ModelClient:
 
             self.send = checked_answers(self.send)
         self._fn = fn
-        plain: Any = fn
+        plain = fn
         while isinstance(plain, functools.partial):
             plain = plain.func
         self.takes_parts = getattr(plain, "accepts_tool_result_parts", False) is True
@@ -118,7 +118,7 @@ class ModelClient:
         provider = getattr(kind, "provider", None)
         self.provider = provider if isinstance(provider, str) and provider else None
         is_priced = callable(getattr(kind, "cost_of", None))
-        self.cost_of: CostOf | None = plain.cost_of if is_priced else None
+        self.cost_of: CostOf | None = attribute_of(plain, "cost_of") if is_priced else None
 
     def model_info(self) -> ModelInfo:
         """The model, the provider and the request options, if the callable shows them."""

@@ -1,8 +1,10 @@
 """What a history keeps of Anthropic's responses besides texts and calls: reasoning, and blocks of other kinds.
 
 Reasoning is under ``reasoning_details``, in items of the format `FORMAT`. ``extra_content["anthropic"]["blocks"]``
-has blocks that OpenAI's form has no place for, such as the calls of tools that run at Anthropic, each with its
-``index`` in the response. Both are sent back to Anthropic, in their places, and to no one else.
+of a message has the blocks that OpenAI's form has no place for, each with its ``index`` in the response: the calls
+of tools that run at Anthropic, their results, and texts between other blocks or with citations.
+``extra_content["anthropic"]`` of a call has the other keys of its block. All of it is sent back to Anthropic, in
+its place, and to no one else.
 """
 
 from __future__ import annotations
@@ -15,8 +17,15 @@ from treadle.messages import JSONDict, is_list, is_mapping
 FORMAT = "anthropic-messages"
 """The ``format`` of items of ``reasoning_details`` that came from Anthropic."""
 
-OWN_BLOCKS = frozenset({"text", "tool_use", "thinking", "redacted_thinking"})
-"""The types of blocks that have a place in OpenAI's form or under ``reasoning_details``."""
+REASONING = frozenset({"thinking", "redacted_thinking"})
+"""The types of blocks that are under ``reasoning_details``."""
+_OF_MESSAGES = frozenset({"text", "tool_use", *REASONING})
+"""The types of blocks that have a place besides ``extra_content``."""
+_OF_CALLS = frozenset({"type", "id", "name", "input"})
+"""The keys of a call's block that OpenAI's form has a place for."""
+
+
+# From a response
 
 
 def detail_of(block: Mapping[str, Any], index: int) -> JSONDict:
@@ -29,22 +38,64 @@ def detail_of(block: Mapping[str, Any], index: int) -> JSONDict:
     return {"type": "reasoning.text", **item, "text": text, **signed}
 
 
-def kept_blocks(blocks: Iterable[JSONDict]) -> JSONDict:
-    """The key of the assistant message for blocks of other kinds, each with its ``index``; empty without any."""
-    kept = [*blocks]
-    return {"extra_content": {"anthropic": {"blocks": kept}}} if kept else {}
+def kept_blocks(blocks: Mapping[int, JSONDict]) -> JSONDict:
+    """The key of the assistant message for what its text and its calls do not say; empty without any.
+
+    Args:
+        blocks: the blocks of the response, by their index.
+    """
+    texts_are_kept = not _is_plain([*blocks.values()])
+    kept = [
+        {**block, "index": index}
+        for index, block in sorted(blocks.items())
+        if block.get("type") not in _OF_MESSAGES or (texts_are_kept and block.get("type") == "text")
+    ]
+    return _own({"blocks": kept}) if kept else {}
+
+
+def _is_plain(blocks: list[JSONDict]) -> bool:
+    """Whether the text is one block, without citations, before the calls: it then needs no place of its own."""
+    said = [block for block in blocks if block.get("type") in {"text", "tool_use"}]
+    has_citations = any(block.get("citations") for block in said)
+    return not has_citations and all(block.get("type") == "tool_use" for block in said[1:])
+
+
+def kept_of_call(block: Mapping[str, Any]) -> JSONDict:
+    """The key of the call for the other keys of its block, such as who calls; empty if they say nothing."""
+    said = {key: block[key] for key in block if key not in _OF_CALLS and block[key] is not None}
+    if said.get("caller") == {"type": "direct"}:
+        del said["caller"]
+    return _own(said) if said else {}
+
+
+def _own(said: JSONDict) -> JSONDict:
+    return {"extra_content": {"anthropic": said}}
+
+
+# To a request
+
+
+def own_of(holder: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a message or a call has kept; empty if nothing."""
+    content: Any = holder.get("extra_content")
+    own: Any = content.get("anthropic") if is_mapping(content) else None
+    return own if is_mapping(own) else {}
 
 
 def placed_blocks(message: Mapping[str, Any]) -> dict[int, JSONDict]:
-    """The blocks that a message has kept, by their index in the response."""
+    """The blocks that a message has kept, by their index in the response.
+
+    Texts are among them only if they still are the content of the message.
+    """
     placed = dict(_reasoning(message))
-    content: Any = message.get("extra_content")
-    own: Any = content.get("anthropic") if is_mapping(content) else None
-    blocks: Any = own.get("blocks") if is_mapping(own) else None
-    for block in blocks if is_list(blocks) else ():
-        if is_mapping(block):
-            made = dict(block)
-            placed[_free(placed, made.pop("index", None))] = made
+    found: Any = own_of(message).get("blocks")
+    blocks = [dict(one) for one in found if is_mapping(one)] if is_list(found) else []
+    texts = [str(block.get("text") or "") for block in blocks if block.get("type") == "text"]
+    are_current = "".join(texts) == (message.get("content") or "")
+    for block in blocks:
+        index = block.pop("index", None)
+        if block.get("type") != "text" or are_current:
+            placed[_free(placed, index)] = block
     return placed
 
 

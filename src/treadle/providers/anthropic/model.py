@@ -27,6 +27,9 @@ class AnthropicModel(SDKModel):
     """A model behind Anthropic's Messages API, or any endpoint that implements it; see `SDKModel`.
 
     Options have OpenAI's names or the API's own, such as ``thinking``, ``cache_control`` and ``output_config``.
+    ``max_tokens`` is 16,384 by default, since the API requires one. ``reasoning_effort`` asks for adaptive
+    thinking, which Claude has since 4.6; models before it take ``thinking`` with ``budget_tokens`` instead. A
+    request that forces a call is sent without ``thinking``, as the API wants it.
     """
 
     provider = "anthropic"
@@ -44,17 +47,32 @@ class AnthropicModel(SDKModel):
 
     def _new_client(self) -> Any:
         is_of_env = self.endpoint.is_of_environment(self._base_url)
-        is_token = is_of_env and self._api_key == os.environ.get("ANTHROPIC_AUTH_TOKEN")
-        credential = "auth_token" if is_token else "api_key"
-        return self._sdk.AsyncAnthropic(
+        client = self._sdk.AsyncAnthropic(
             base_url=self._base_url,
-            **{credential: self._api_key},
+            api_key=self._api_key,
             max_retries=0,
-            # The SDK reads these headers from the environment. They are for Anthropic.
-            default_headers=None if is_of_env else dict.fromkeys(_names(), self._sdk.Omit()),
+            default_headers=None if is_of_env else self._headers_for_others(),
             # A redirect would send the messages and the key to a server that the caller did not name.
             http_client=self._sdk.DefaultAsyncHttpxClient(follow_redirects=False),
         )
+        client.auth_token = None  # some versions have read it from the environment
+        if is_of_env and self._is_token():
+            client.api_key, client.auth_token = None, self._api_key
+        return client
+
+    def _is_token(self) -> bool:
+        """Whether the key is a bearer token, by the variable that has it."""
+        key, token = map(os.environ.get, self.endpoint.key_variables)
+        return self._api_key == token != key
+
+    def _headers_for_others(self) -> dict[str, Any]:
+        """Headers in place of those in the environment, for a server that they are not meant for."""
+        given = os.environ.get("ANTHROPIC_CUSTOM_HEADERS", "")
+        names = {line.partition(":")[0].strip() for line in given.split("\n") if ":" in line}
+        return {
+            name: self._api_key if name.lower() == "x-api-key" else self._sdk.Omit()
+            for name in names
+        }
 
     def _body(self, messages: list[JSONDict], opts: JSONDict) -> JSONDict:
         self._check_options(opts)
@@ -77,6 +95,8 @@ class AnthropicModel(SDKModel):
                     yield chunk
         finally:
             await raw.close()
+        if not reader.has_begun:
+            raise ConnectionError("the server sent a stream without a response")
 
 
 @functools.cache
@@ -84,12 +104,6 @@ def _parameters() -> frozenset[str]:
     """The names of the parameters of the SDK's method that are options of a request."""
     messages = importlib.import_module("anthropic.resources.messages").AsyncMessages
     return frozenset(inspect.signature(messages.create).parameters) - {"self", "messages", "stream"}
-
-
-def _names() -> set[str]:
-    """The names of the headers that the environment sets."""
-    given = os.environ.get("ANTHROPIC_CUSTOM_HEADERS", "")
-    return {line.partition(":")[0].strip() for line in given.split("\n") if ":" in line}
 
 
 PROVIDER = provider_of(AnthropicModel, "anthropic", prefixes=("claude-",))

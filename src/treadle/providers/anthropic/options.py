@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from treadle.errors import OptionError, check_names
 from treadle.messages import JSONDict, is_mapping
 from treadle.providers.anthropic.request import Conversation
+from treadle.providers.anthropic.schema import output_schema
+
+log = logging.getLogger("treadle.providers")
 
 MAX_TOKENS = 16_384
 """The limit of a response in tokens, if the request sets none: the API requires one. Every model that Anthropic
-offers since Claude 4 takes it (the smallest maximum is 32,000), and it leaves room for reasoning."""
+offers since Claude 4 takes it (the smallest maximum is 32,000, in Anthropic's list of models), and so does its SDK
+for a response that is not streamed, within 10 minutes. A ``budget_tokens`` of ``thinking`` is added to it: the API
+counts reasoning, and wants a limit above the budget."""
 
 Transform = Callable[[Any], Any]
 
@@ -43,10 +50,11 @@ def body_of(
     Raises:
         OptionError: the API cannot do what an option asks for.
     """
-    body: JSONDict = {"model": model, "max_tokens": MAX_TOKENS, "messages": conversation.messages}
+    body: JSONDict = {"model": model, "messages": conversation.messages}
     for name, value in opts.items():
-        if value is not None or name not in _OPTIONS:
+        if value is not None or name == "timeout":  # None is no time limit
             _OPTIONS.get(name, _put)(body, name, value)
+    body.setdefault("max_tokens", MAX_TOKENS + _budget(body.get("thinking")))
     if conversation.system:
         own: Any = body.get("system") or []
         body["system"] = [*([{"type": "text", "text": own}] if isinstance(own, str) else own)]
@@ -54,6 +62,11 @@ def body_of(
     _finish_tools(body, conversation)
     _finish_format(body, transform)
     return body
+
+
+def _budget(thinking: Any) -> int:
+    budget: Any = thinking.get("budget_tokens") if is_mapping(thinking) else None
+    return budget if isinstance(budget, int) else 0
 
 
 def _finish_tools(body: JSONDict, conversation: Conversation) -> None:
@@ -73,13 +86,28 @@ def _finish_tools(body: JSONDict, conversation: Conversation) -> None:
     if not is_parallel and (choice is None or choice.get("type") != "none"):
         body["tool_choice"] = {"type": "auto", **(choice or {}), "disable_parallel_tool_use": True}
     if choice is not None and choice.get("type") in {"any", "tool"}:
-        body.pop("thinking", None)  # a model that has to call a tool must not think before it
+        _stop_thinking(body)
+
+
+def _stop_thinking(body: JSONDict) -> None:
+    """Ask for no thinking, which the API refuses in a request that forces a call."""
+    thinking: Any = body.get("thinking")
+    if thinking is not None and thinking.get("type") != "disabled":
+        _log_no_thinking()
+        del body["thinking"]
+
+
+@functools.cache
+def _log_no_thinking() -> None:
+    log.info(
+        "requests to Anthropic that force a call are sent without thinking=, as its API wants it"
+    )
 
 
 def _finish_format(body: JSONDict, transform: Transform) -> None:
     schema = body.pop("response_format", None)
     if schema is not None:
-        form = {"type": "json_schema", "schema": transform(schema)}
+        form = {"type": "json_schema", "schema": output_schema(schema, transform)}
         body["output_config"] = {**(body.get("output_config") or {}), "format": form}
 
 
@@ -111,9 +139,11 @@ def _stop(body: JSONDict, _name: str, value: Any) -> None:
 
 
 def _effort(body: JSONDict, _name: str, value: Any) -> None:
+    """An effort is one of adaptive thinking."""
     if value == "none":
         body["thinking"] = {"type": "disabled"}
     else:
+        body.setdefault("thinking", {"type": "adaptive"})
         _within("output_config", "effort")(body, "", {"minimal": "low"}.get(value, value))
 
 
@@ -123,7 +153,7 @@ def _response_format(body: JSONDict, _name: str, value: Any) -> None:
         body["response_format"] = schema["schema"]
     elif not (is_mapping(value) and value.get("type") == "text"):
         raise OptionError(
-            "response_format: Anthropic's API takes a JSON schema: "
+            "response_format: Anthropic's API has no JSON without a schema; expected "
             "{'type': 'json_schema', 'json_schema': {'schema': ...}}"
         )
 
@@ -139,7 +169,7 @@ def _tool(given: Any) -> Any:
         return given
     made: JSONDict = {
         "name": function.get("name"),
-        "input_schema": function.get("parameters") or {"type": "object"},
+        "input_schema": {"type": "object", **(function.get("parameters") or {})},
     }
     if function.get("description"):
         made["description"] = function["description"]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from treadle.messages import (
     JSONDict,
@@ -14,7 +15,7 @@ from treadle.messages import (
     sha256,
     valid_arguments,
 )
-from treadle.providers.anthropic.kept import placed_blocks
+from treadle.providers.anthropic.kept import REASONING, own_of, placed_blocks
 from treadle.providers.conventions import (
     BEGINNING,
     data_of,
@@ -41,7 +42,8 @@ class Conversation(NamedTuple):
 def conversation_of(messages: Iterable[JSONDict]) -> Conversation:
     """Translate a conversation.
 
-    A system message after another one is sent as a text of the user, within ``<system>``.
+    A system message after another one is sent as a text of the user, within ``<system>``: only some models take
+    system messages within a conversation, and only in some places.
 
     Args:
         messages: a valid history; it is not changed.
@@ -52,15 +54,16 @@ def conversation_of(messages: Iterable[JSONDict]) -> Conversation:
     for message in messages:
         role = message.get("role")
         if role in {"system", "developer"} and not turns:
-            system += _hinted(message, _blocks(message.get("content")))
+            system += _hinted(message, _texts(message.get("content")))
         elif role == "assistant":
-            names |= dict.fromkeys(call["function"]["name"] for call in _calls(message))
+            names |= dict.fromkeys(tool_name(call["function"]["name"]) for call in _calls(message))
             _add(turns, "assistant", _hinted(message, _answer(message)))
         elif role == "tool":
             _add(turns, "user", [_result(message)])
+        elif role == "user":
+            _add(turns, "user", _hinted(message, _blocks(message.get("content"))))
         else:
-            blocks = _hinted(message, _blocks(message.get("content")))
-            _add(turns, "user", _in_system(blocks) if role != "user" else blocks)
+            _add(turns, "user", _hinted(message, _marked(_texts(message.get("content")))))
     if not turns or turns[0]["role"] != "user":
         turns.insert(0, {"role": "user", "content": [_text(BEGINNING)]})
     _strip_end(turns[-1])
@@ -87,14 +90,13 @@ def _strip_end(turn: JSONDict) -> None:
 def _hinted(message: Mapping[str, Any], blocks: list[JSONDict]) -> list[JSONDict]:
     """The blocks of a message, the last of them with the cache hint of the message."""
     hint = message.get("cache_control")
-    return [*blocks[:-1], {**blocks[-1], "cache_control": hint}] if hint and blocks else blocks
+    if not hint or not blocks or blocks[-1]["type"] in REASONING:  # which take no hint
+        return blocks
+    return [*blocks[:-1], {**blocks[-1], "cache_control": hint}]
 
 
-def _in_system(blocks: list[JSONDict]) -> list[JSONDict]:
-    return [
-        {**block, "text": marked_system(block["text"])} if block["type"] == "text" else block
-        for block in blocks
-    ]
+def _marked(texts: list[JSONDict]) -> list[JSONDict]:
+    return [{**block, "text": marked_system(block["text"])} for block in texts]
 
 
 # Assistant messages
@@ -107,40 +109,51 @@ def _calls(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def _answer(message: Mapping[str, Any]) -> list[JSONDict]:
     """The blocks of an assistant message, in the order of the response if Anthropic made it."""
     placed = placed_blocks(message)
-    content = _blocks(message.get("content") or message.get("refusal"))
+    has_texts = any(block["type"] == "text" for block in placed.values())
+    content = [] if has_texts else _texts(message.get("content") or message.get("refusal"))
     others = iter([*content, *map(_tool_use, _calls(message))])
     made: list[JSONDict] = []
     for index in range(max(placed, default=-1) + 1):
         block = placed.get(index) or next(others, None)
         if block is not None:
             made.append(block)
-    return [*made, *others]
+    return _without_blanks([*made, *others])
 
 
 def _tool_use(call: Mapping[str, Any]) -> JSONDict:
     function = call["function"]
     return {
+        **own_of(call),
         "type": "tool_use",
         "id": tool_use_id(call["id"]),
-        "name": function["name"],
+        "name": tool_name(function["name"]),
         "input": parse_object(valid_arguments(function.get("arguments") or "")),
     }
 
 
-_VALID_ID = re.compile(r"[a-zA-Z0-9_-]+")
+_VALID = re.compile(r"[a-zA-Z0-9_-]+")
+_INVALID = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def tool_use_id(call_id: str) -> str:
     """A call's id in the form that the API accepts: letters, digits, ``_`` and ``-``."""
-    if _VALID_ID.fullmatch(call_id):
+    if _VALID.fullmatch(call_id):
         return call_id
     digest = sha256(call_id.encode("utf-8", "replace"))[:12]
-    return f"{re.sub(r'[^a-zA-Z0-9_-]', '_', call_id)}_{digest}"
+    return f"{_INVALID.sub('_', call_id)}_{digest}"
+
+
+def tool_name(name: str) -> str:
+    """The name of a past call in the form that the API accepts: other models may call what has no such name."""
+    return _INVALID.sub("_", name)
 
 
 def _result(message: Mapping[str, Any]) -> JSONDict:
     content = _blocks(message.get("content"))
-    is_error = {"is_error": True} if is_error_result(message) else {}
+    is_text = all(
+        block["type"] == "text" for block in content
+    )  # all that the API takes in an error
+    is_error = {"is_error": True} if is_text and is_error_result(message) else {}
     made = {"type": "tool_result", "tool_use_id": tool_use_id(message["tool_call_id"]), **is_error}
     hint = {"cache_control": message["cache_control"]} if message.get("cache_control") else {}
     return {**made, "content": content, **hint} if content else {**made, **hint}
@@ -150,14 +163,30 @@ def _result(message: Mapping[str, Any]) -> JSONDict:
 
 
 def _blocks(content: Any) -> list[JSONDict]:
-    """The blocks of message content; the API refuses texts without visible characters."""
+    """The blocks of message content."""
+    return _without_blanks([_block(part, _BLOCKS) for part in _parts(content)])
+
+
+def _texts(content: Any) -> list[JSONDict]:
+    """The blocks of the content of messages in which the API takes only texts: of the system and the assistant."""
+    return _without_blanks([_block(part, _TEXTS) for part in _parts(content)])
+
+
+def _parts(content: Any) -> list[Mapping[str, Any]]:
     parts: list[Any] = content if is_list(content) else [_text(content or "")]
-    blocks = [_block(part) for part in parts if is_mapping(part)]
+    return [part for part in parts if is_mapping(part)]
+
+
+def _without_blanks(blocks: list[JSONDict]) -> list[JSONDict]:
+    """The blocks without texts that have no visible characters: the API refuses them."""
     return [one for one in blocks if one["type"] != "text" or one["text"].strip()]
 
 
-def _block(part: Mapping[str, Any]) -> JSONDict:
-    make = _BLOCKS.get(part.get("type"))
+_Makers: TypeAlias = Mapping[Any, Callable[[Any], JSONDict | None]]
+
+
+def _block(part: Mapping[str, Any], makers: _Makers) -> JSONDict:
+    make = makers.get(part.get("type"))
     block = None if make is None else make(part.get(str(part.get("type"))))
     if block is None:
         block = _text(text_for(part, "Anthropic"))
@@ -189,19 +218,30 @@ def _file(value: Any) -> JSONDict | None:
         return None
     title = {"title": value["filename"]} if value.get("filename") else {}
     if value.get("file_id"):
-        source = {"type": "file", "file_id": value["file_id"]}
-        return {"type": "document", "source": source, **title}
-    media, data = data_of(str(value.get("file_data") or ""))
-    if media != "application/pdf" or data is None:
+        uploaded = {"type": "file", "file_id": value["file_id"]}
+        return {"type": "document", "source": uploaded, **title}
+    source = _document(*data_of(str(value.get("file_data") or "")))
+    return None if source is None else {"type": "document", "source": source, **title}
+
+
+def _document(media: str, data: str | None) -> JSONDict | None:
+    """The source of a document; None if the API does not take the media type, or the data are not what it says."""
+    if data is None:
         return None
-    source = {"type": "base64", "media_type": media, "data": data}
-    return {"type": "document", "source": source, **title}
+    if media == "application/pdf":
+        return {"type": "base64", "media_type": media, "data": data}
+    if not media.startswith("text/"):
+        return None
+    try:
+        text = base64.b64decode(data, validate=True).decode()
+    except ValueError:
+        return None
+    return {"type": "text", "media_type": "text/plain", "data": text}
 
 
-_BLOCKS: Mapping[Any, Callable[[Any], JSONDict | None]] = {
+_TEXTS: _Makers = {
     "text": lambda text: _text(text or ""),
     "refusal": lambda text: _text(text or ""),
-    "image_url": _image,
-    "file": _file,
 }
+_BLOCKS: _Makers = {**_TEXTS, "image_url": _image, "file": _file}
 """Makes the block for the value of a part, by its type; None if the API takes no such content."""

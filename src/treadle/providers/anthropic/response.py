@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from treadle.messages import JSONDict, Response, ToolCall, Usage
-from treadle.providers.anthropic.kept import OWN_BLOCKS, detail_of, kept_blocks
+from treadle.providers.anthropic.kept import REASONING, detail_of, kept_blocks, kept_of_call
 
 REASONS = {
     "end_turn": "stop",
@@ -15,33 +15,32 @@ REASONS = {
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
     "tool_use": "tool_calls",
+    "refusal": "content_filter",
 }
-"""The finish reasons of chat completions, by the stop reasons that mean the same."""
-NO_REASON = "The model refused to answer."
-"""The text of a refusal that came without one."""
+"""The finish reasons of chat completions, by the stop reasons that mean the same. ``pause_turn`` has none: tools
+that run at Anthropic are not done, and the next request lets the model continue."""
 
 
 def response_of(raw: Any) -> Response:
     """Translate a message of the SDK."""
-    blocks = [as_dict(block) for block in raw.content or ()]
-    text = "".join(block.get("text") or "" for block in blocks if block.get("type") == "text")
-    refusal = (text or NO_REASON) if raw.stop_reason == "refusal" else None
-    extra = kept_blocks(
-        {**block, "index": index}
-        for index, block in enumerate(blocks)
-        if block.get("type") not in OWN_BLOCKS
-    )
-    details = list(_details(blocks))
+    blocks = dict(enumerate(map(as_dict, raw.content or ())))
+    extra = kept_blocks(blocks)
+    details = [
+        detail_of(block, index) for index, block in blocks.items() if block.get("type") in REASONING
+    ]
     if details:
         extra["reasoning_details"] = details
+    refusal = refusal_of(raw)
+    if refusal is not None:
+        extra["refusal"] = refusal
     return Response(
-        content=(text or None) if refusal is None else None,
-        tool_calls=tuple(map(_call, (one for one in blocks if one.get("type") == "tool_use"))),
+        content="".join(_texts(blocks)) or None,
+        tool_calls=tuple(_call(one) for one in blocks.values() if one.get("type") == "tool_use"),
         finish_reason=finish_reason_of(raw.stop_reason),
         usage=usage_of(raw.usage),
         model=raw.model,
         id=raw.id,
-        extra=extra if refusal is None else {**extra, "refusal": refusal},
+        extra=extra,
         refusal=refusal,
     )
 
@@ -53,21 +52,34 @@ def as_dict(block: Any) -> JSONDict:
     return made
 
 
-def _details(blocks: Iterable[JSONDict]) -> Iterable[JSONDict]:
-    for index, block in enumerate(blocks):
-        if block.get("type") in {"thinking", "redacted_thinking"}:
-            yield detail_of(block, index)
+def _texts(blocks: Mapping[int, JSONDict]) -> list[str]:
+    return [one.get("text") or "" for one in blocks.values() if one.get("type") == "text"]
 
 
 def _call(block: Mapping[str, Any]) -> ToolCall:
     given = block.get("input")
     arguments = given if isinstance(given, str) else json.dumps({} if given is None else given)
-    return ToolCall(block.get("id") or "", block.get("name") or "", arguments)
+    call_id, name = block.get("id") or "", block.get("name") or ""
+    return ToolCall(call_id, name, arguments, extra=kept_of_call(block))
 
 
 def finish_reason_of(reason: str | None) -> str | None:
     """The finish reason of chat completions that means the same, else the API's own."""
     return None if reason is None else REASONS.get(reason, reason)
+
+
+def refusal_of(holder: Any) -> str | None:
+    """The text of a refusal; None if the model did not refuse. The texts before it are no part of it.
+
+    Args:
+        holder: the SDK's object with the stop reason.
+    """
+    if holder.stop_reason != "refusal":
+        return None
+    details = getattr(holder, "stop_details", None)
+    explanation = getattr(details, "explanation", None)
+    category = getattr(details, "category", None)
+    return explanation or f"The model refused to answer{f' ({category})' if category else ''}."
 
 
 def usage_of(raw: Any) -> Usage | None:
@@ -78,12 +90,10 @@ def usage_of(raw: Any) -> Usage | None:
     """
     if raw is None:
         return None
-    read, written = (
-        _count(raw, "cache_read_input_tokens"),
-        _count(raw, "cache_creation_input_tokens"),
-    )
-    fresh, answer = _count(raw, "input_tokens"), _count(raw, "output_tokens")
-    prompt = fresh + read + written
+    read = _count(raw, "cache_read_input_tokens")
+    written = _count(raw, "cache_creation_input_tokens")
+    prompt = _count(raw, "input_tokens") + read + written
+    answer = _count(raw, "output_tokens")
     if not (prompt or answer):  # no request takes zero tokens
         return None
     details = getattr(raw, "output_tokens_details", None)

@@ -7,23 +7,32 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from treadle.messages import CallChunk, Chunk, JSONDict, parse_object, valid_arguments
-from treadle.providers.anthropic.kept import OWN_BLOCKS, detail_of, kept_blocks
-from treadle.providers.anthropic.response import NO_REASON, as_dict, finish_reason_of, usage_of
+from treadle.providers.anthropic.kept import REASONING, detail_of, kept_blocks, kept_of_call
+from treadle.providers.anthropic.response import (
+    as_dict,
+    finish_reason_of,
+    refusal_of,
+    usage_of,
+)
 
 
 class StreamReader:
-    """Translates the events of one stream."""
+    """Translates the events of one stream.
+
+    Attributes:
+        has_begun: whether an event of a response has come.
+    """
 
     def __init__(self) -> None:
-        self._others: dict[int, JSONDict] = {}
-        """The blocks that OpenAI's form has no place for, by their index."""
-        self._inputs: dict[int, list[str]] = {}
-        """The pieces of the inputs of these blocks."""
-        self._has_text = False
+        self.has_begun = False
+        self._blocks: dict[int, JSONDict] = {}
+        self._pieces: dict[int, list[str]] = {}
+        """The pieces of a text, or of the input of a tool that runs at Anthropic, by the index of the block."""
 
     def read(self, event: Any) -> Iterator[Chunk]:
         """The chunks for one event."""
         read = self._EVENTS.get(event.type)
+        self.has_begun = self.has_begun or read is not None
         return iter(()) if read is None else read(self, event)
 
     def _started(self, event: Any) -> Iterator[Chunk]:
@@ -33,59 +42,54 @@ class StreamReader:
 
     def _block(self, event: Any) -> Iterator[Chunk]:
         block, index = as_dict(event.content_block), event.index
+        self._blocks[index] = block
         kind = block.get("type")
         if kind == "text":
-            yield self._text(block.get("text") or "")
+            yield self._text(block.pop("text", None) or "", index)
         elif kind == "tool_use":
-            given = block.get("input")  # empty, unless a server does not stream it
-            begun = CallChunk(
-                index,
-                block.get("id") or "",
-                block.get("name") or "",
-                json.dumps(given) if given else "",
-            )
-            yield Chunk(tool_calls=(begun,), ends_with_reason=True)
-        elif kind in OWN_BLOCKS:
+            yield _call(_begun(block, index))
+        elif kind in REASONING:
             yield _reasoning(detail_of(block, index))
-        else:
-            self._others[index] = {**block, "index": index}
 
     def _delta(self, event: Any) -> Iterator[Chunk]:
         delta, index = event.delta, event.index
+        block = self._blocks.get(index, {})
         kind = delta.type
         if kind == "text_delta":
-            yield self._text(delta.text)
-        elif kind == "input_json_delta" and index in self._others:
-            self._inputs.setdefault(index, []).append(delta.partial_json)
+            yield self._text(delta.text, index)
+        elif kind == "input_json_delta" and block.get("type") == "tool_use":
+            yield _call(CallChunk(index, arguments=delta.partial_json))
         elif kind == "input_json_delta":
-            piece = CallChunk(index, arguments=delta.partial_json)
-            yield Chunk(tool_calls=(piece,), ends_with_reason=True)
+            self._add(index, delta.partial_json)
         elif kind == "thinking_delta":
             yield _reasoning(detail_of({"thinking": delta.thinking}, index))
         elif kind == "signature_delta":
             yield _reasoning(detail_of({"signature": delta.signature}, index))
+        elif kind == "citations_delta":
+            block["citations"] = [*(block.get("citations") or ()), as_dict(delta.citation)]
 
-    def _text(self, text: str) -> Chunk:
-        self._has_text = self._has_text or bool(text)
+    def _text(self, text: str, index: int) -> Chunk:
+        self._add(index, text)
         return Chunk(text, ends_with_reason=True)
 
+    def _add(self, index: int, piece: str) -> None:
+        self._pieces.setdefault(index, []).append(piece)
+
     def _ended(self, event: Any) -> Iterator[Chunk]:
-        reason = event.delta.stop_reason
-        extra = kept_blocks(self._whole(index) for index in sorted(self._others))
-        if reason == "refusal" and not self._has_text:
-            extra["refusal"] = NO_REASON
+        extra = kept_blocks({index: self._whole(index) for index in self._blocks})
+        refusal = refusal_of(event.delta)
         yield Chunk(
-            finish_reason=finish_reason_of(reason),
+            finish_reason=finish_reason_of(event.delta.stop_reason),
             usage=usage_of(event.usage),
-            extra=extra,
+            extra=extra if refusal is None else {**extra, "refusal": refusal},
             ends_with_reason=True,
         )
 
     def _whole(self, index: int) -> JSONDict:
-        block, pieces = self._others[index], self._inputs.get(index)
-        if pieces:
-            block["input"] = parse_object(valid_arguments("".join(pieces)))
-        return block
+        block, text = self._blocks[index], "".join(self._pieces.get(index, ()))
+        if block.get("type") == "text":
+            return {**block, "text": text}
+        return {**block, "input": parse_object(valid_arguments(text))} if text else block
 
     _EVENTS: ClassVar[Mapping[str, Callable[[Any, Any], Iterator[Chunk]]]] = {
         "message_start": _started,
@@ -94,6 +98,17 @@ class StreamReader:
         "message_delta": _ended,
     }
     """What reads an event, by its type. The others, such as a ping, say nothing."""
+
+
+def _begun(block: Mapping[str, Any], index: int) -> CallChunk:
+    given = block.get("input")  # empty, unless a server does not stream it
+    arguments = json.dumps(given) if given else ""
+    call_id, name = block.get("id") or "", block.get("name") or ""
+    return CallChunk(index, call_id, name, arguments, kept_of_call(block))
+
+
+def _call(piece: CallChunk) -> Chunk:
+    return Chunk(tool_calls=(piece,), ends_with_reason=True)
 
 
 def _reasoning(detail: JSONDict) -> Chunk:

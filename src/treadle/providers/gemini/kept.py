@@ -1,16 +1,17 @@
-"""What a history keeps of Gemini's responses besides texts and calls: thoughts, signatures, other kinds of parts.
+"""What a history keeps of Gemini's responses besides texts and calls, so that it can be sent back as it came.
 
-Thoughts are under ``reasoning_details``, in items of the format `FORMAT`. The signature of a call is in its
-``extra_content["google"]["thought_signature"]``, as in Google's API that is compatible with OpenAI's; that of a
-text is in the same place of the message. ``extra_content["google"]["parts"]`` has parts of other kinds, such as
-executed code, each with its ``index``. All of it is sent back to Gemini, and to no one else.
+Thoughts are under ``reasoning_details``, in items of the format `FORMAT`. Signatures are under
+``extra_content["google"]["thought_signature"]`` of a call, or of the message for its text, in base64, as Google's
+chat completions have them. ``extra_content["google"]["parts"]`` has parts of other kinds, such as code that ran at
+Google, each with its ``index`` in the response. All of it is sent to Gemini, in its place, and to no one else.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
-from collections.abc import Mapping
+import importlib
+import json
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from treadle.messages import JSONDict, is_list, is_mapping
@@ -19,59 +20,78 @@ FORMAT = "gemini-content"
 """The ``format`` of items of ``reasoning_details`` that came from Gemini."""
 
 
-def thought_of(part: Any, index: int) -> JSONDict:
-    """The item of ``reasoning_details`` for a part with a thought, or for a piece of one."""
-    item = {"type": "reasoning.text", "format": FORMAT, "index": index, "text": part.text or ""}
-    signature = signature_of(part)
-    return item if signature is None else {**item, "signature": signature}
+def google(values: Mapping[str, Any]) -> JSONDict:
+    """The key of a message or a call for values that only Gemini reads; empty without any."""
+    return {"extra_content": {"google": dict(values)}} if values else {}
 
 
-def signature_of(part: Any) -> str | None:
-    """The signature of a part, in base64; None if it has none."""
-    given: bytes | None = part.thought_signature
-    return base64.b64encode(given).decode() if given else None
-
-
-def signed(signature: str | None) -> JSONDict:
-    """The key of a message or a call that holds a signature; empty without one."""
-    return {"extra_content": {"google": {"thought_signature": signature}}} if signature else {}
-
-
-def own_of(holder: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What Gemini added to a message or a call; empty if nothing."""
+def _google_of(holder: Mapping[str, Any]) -> Mapping[str, Any]:
     content: Any = holder.get("extra_content")
     own: Any = content.get("google") if is_mapping(content) else None
     return own if is_mapping(own) else {}
 
 
-def signature_in(holder: Mapping[str, Any]) -> bytes | None:
-    """The signature that a message, a call or an item has kept; None if it has none."""
-    given: Any = own_of(holder).get("thought_signature") or holder.get("signature")
+# Signatures
+
+
+def signature_text(signature: bytes) -> str:
+    """A signature as a history has it."""
+    return base64.b64encode(signature).decode()
+
+
+def signature_of(holder: Mapping[str, Any]) -> Any:
+    """The signature of a message or a call, as a history has it."""
+    return _google_of(holder).get("thought_signature")
+
+
+def signature_bytes(signature: Any) -> bytes | None:
+    """A signature as the SDK takes it; None for one that is not valid."""
+    if not isinstance(signature, str) or not signature:
+        return None
     try:
-        return base64.b64decode(given, validate=True) if isinstance(given, str) else None
-    except binascii.Error:
+        return base64.b64decode(signature, altchars=b"-_")  # of either alphabet
+    except ValueError:
         return None
 
 
-def kept_parts(message: Mapping[str, Any]) -> dict[int, JSONDict]:
-    """The thoughts and the parts of other kinds that a message has kept, by their index in the response."""
-    placed: dict[int, JSONDict] = {}
-    details: Any = message.get("reasoning_details")
-    for item in details if is_list(details) else ():
-        if is_mapping(item) and item.get("format") == FORMAT:
-            part: JSONDict = {"text": item.get("text") or "", "thought": True}
-            signature = signature_in(item)
-            _place(placed, item, {**part, "thought_signature": signature} if signature else part)
-    parts: Any = own_of(message).get("parts")
-    for item in parts if is_list(parts) else ():
-        if is_mapping(item):
-            _place(placed, item, {key: item[key] for key in item if key != "index"})
+# Parts in their places
+
+
+def detail(text: str, signature: bytes | None, index: int) -> JSONDict:
+    """The item of ``reasoning_details`` for a thought, or for a piece of one."""
+    signed = {} if signature is None else {"signature": signature_text(signature)}
+    return {"type": "reasoning.text", "text": text, "format": FORMAT, "index": index, **signed}
+
+
+def placed_parts(message: Mapping[str, Any]) -> dict[int, Any]:
+    """The parts that a message has kept, by their index in the response."""
+    placed: dict[int, Any] = {}
+    for index, part in _thoughts(message.get("reasoning_details")):
+        placed[_free(placed, index)] = part
+    kept = _google_of(message).get("parts")
+    for one in kept if is_list(kept) else ():
+        if is_mapping(one):
+            given = {key: value for key, value in one.items() if key != "index"}
+            placed[_free(placed, one.get("index"))] = _part_of_sdk(given)
     return placed
 
 
-def _place(placed: dict[int, JSONDict], item: Mapping[str, Any], part: JSONDict) -> None:
-    index = item.get("index")
+def _thoughts(details: Any) -> Iterable[tuple[Any, JSONDict]]:
+    for item in details if is_list(details) else ():
+        if is_mapping(item) and item.get("format") == FORMAT:
+            part: JSONDict = {"text": str(item.get("text") or ""), "thought": True}
+            signature = signature_bytes(item.get("signature"))
+            signed = {} if signature is None else {"thought_signature": signature}
+            yield item.get("index"), {**part, **signed}
+
+
+def _part_of_sdk(given: JSONDict) -> Any:
+    types = importlib.import_module("google.genai.types")
+    return types.Part.model_validate_json(json.dumps(given))  # which decodes the bytes
+
+
+def _free(placed: Mapping[int, Any], index: Any) -> int:
     place = index if isinstance(index, int) else len(placed)
     while place in placed:
         place += 1
-    placed[place] = part
+    return place

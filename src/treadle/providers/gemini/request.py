@@ -1,15 +1,22 @@
-"""The contents of a request to Gemini, from OpenAI's chat dicts."""
+"""The conversation of a request to the Gemini API, from OpenAI's chat dicts."""
 
 from __future__ import annotations
 
 import base64
-import binascii
 import mimetypes
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from treadle.messages import JSONDict, is_list, is_mapping, parse_object, valid_arguments
+from treadle.messages import (
+    JSONDict,
+    as_text_results,
+    is_list,
+    is_mapping,
+    parse_object,
+    text_of_parts,
+    valid_arguments,
+)
 from treadle.providers.conventions import (
     BEGINNING,
     data_of,
@@ -17,99 +24,89 @@ from treadle.providers.conventions import (
     marked_system,
     text_for,
 )
-from treadle.providers.gemini.kept import kept_parts, signature_in
+from treadle.providers.gemini.kept import placed_parts, signature_bytes, signature_of
 
 NO_SIGNATURE = base64.urlsafe_b64decode("skip_thought_signature_validator")
 """The signature of a call that another model made. Gemini 3 and later refuse a call without one; Google's
 documentation of thought signatures has this value for conversations that began elsewhere."""
-_WITH_SIGNATURES = 3
-"""The first generation of Gemini that requires signatures."""
+_EARLIER = re.compile(r"gemini-[12](?!\d)")
+
+
+def is_earlier(model: str) -> bool:
+    """Whether a model is one before Gemini 3. A name without a version, such as an alias, is a later one."""
+    return "gemini" not in model or _EARLIER.search(model) is not None
 
 
 class Conversation(NamedTuple):
-    """What a request says.
-
-    Args:
-        system: the parts of the system messages at the start.
-        contents: the other messages.
-    """
+    """What a request says: the parts of the system messages at the start, and the other messages."""
 
     system: list[JSONDict]
     contents: list[JSONDict]
 
 
-def generation_of(model: str) -> int:
-    """The generation of a model of Gemini by its name; 0 for another name."""
-    found = re.search(r"gemini-(\d+)", model)
-    return int(found[1]) if found else 0
-
-
-def conversation_of(messages: Iterable[JSONDict], model: str) -> Conversation:
+def conversation_of(messages: list[JSONDict], *, earlier: bool) -> Conversation:
     """Translate a conversation.
 
-    A system message after another one is sent as a text of the user, within ``<system>``.
+    A system message after another one is sent as a text of the user, within ``<system>``. Messages of one role
+    that follow each other are one, but the results of an exchange are by themselves: as many as there are calls.
 
     Args:
         messages: a valid history; it is not changed.
-        model: the name of the model.
+        earlier: see `is_earlier`. These models take no media in results, and need no signatures.
     """
-    needs_signatures = generation_of(model) >= _WITH_SIGNATURES
+    if not all(_fits(message, earlier) for message in messages):
+        messages = as_text_results(messages)
+    names = {call["id"]: call["function"]["name"] for one in messages for call in _calls(one)}
     system: list[JSONDict] = []
     contents: list[JSONDict] = []
-    names: dict[str, str] = {}
-    results: list[JSONDict] = []
     for message in messages:
         role = message.get("role")
-        if role == "tool":
-            results.append(_result(message, names))
-            if len(results) == 1:  # the results of one exchange are one content
-                contents.append({"role": "user", "parts": results})
-            continue
-        results = []
-        if role == "assistant":
-            names |= {call["id"]: call["function"]["name"] for call in _calls(message)}
-            _add(contents, "model", _answer(message, needs_signatures))
-        elif role == "user":
-            _add(contents, "user", _parts(message.get("content")))
-        elif contents:
-            _add(contents, "user", _in_system(_parts(message.get("content"))))
-        else:
+        if role in {"system", "developer"} and not contents:
             system += _parts(message.get("content"))
+        elif role == "assistant":
+            _add(contents, "model", _answer(message, earlier))
+        elif role == "tool":
+            _add(contents, "user", [_result(message, names)])
+        else:
+            parts = _parts(message.get("content"))
+            _add(contents, "user", parts if role == "user" else list(map(_in_system, parts)))
     if not contents or contents[0]["role"] != "user":
         contents.insert(0, {"role": "user", "parts": [{"text": BEGINNING}]})
     return Conversation(system, contents)
 
 
 def _add(contents: list[JSONDict], role: str, parts: list[JSONDict]) -> None:
-    if parts:
+    if not parts:
+        return
+    last: JSONDict = contents[-1] if contents else {}
+    if last.get("role") == role and _are_results(last["parts"]) == _are_results(parts):
+        contents[-1]["parts"] += parts
+    else:
         contents.append({"role": role, "parts": parts})
 
 
-def _in_system(parts: list[JSONDict]) -> list[JSONDict]:
-    return [{"text": marked_system(part["text"])} if "text" in part else part for part in parts]
+def _are_results(parts: list[JSONDict]) -> bool:
+    return "function_response" in parts[0]
 
 
-# Assistant messages and results
+def _in_system(part: JSONDict) -> JSONDict:
+    return {"text": marked_system(part["text"])} if "text" in part else part
+
+
+# Assistant messages
 
 
 def _calls(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [call for call in message.get("tool_calls") or () if is_mapping(call.get("function"))]
 
 
-def _answer(message: Mapping[str, Any], needs_signatures: bool) -> list[JSONDict]:
+def _answer(message: Mapping[str, Any], earlier: bool) -> list[JSONDict]:
     """The parts of an assistant message, in the order of the response if Gemini made it."""
-    placed = kept_parts(message)
-    texts = _parts(message.get("content") or message.get("refusal"))
-    signature = signature_in(message)
-    if signature is not None:
-        texts = [
-            *texts[:-1],
-            {**(texts[-1] if texts else {"text": ""}), "thought_signature": signature},
-        ]
-    calls = list(map(_call, _calls(message)))
-    if needs_signatures and calls and not any("thought_signature" in part for part in calls):
+    placed = placed_parts(message)
+    calls = [_call(call) for call in _calls(message)]
+    if calls and not earlier and not any("thought_signature" in call for call in calls):
         calls[0]["thought_signature"] = NO_SIGNATURE
-    others = iter([*texts, *calls])
+    others = iter([*_said(message), *calls])
     made: list[JSONDict] = []
     for index in range(max(placed, default=-1) + 1):
         part = placed.get(index) or next(others, None)
@@ -118,91 +115,119 @@ def _answer(message: Mapping[str, Any], needs_signatures: bool) -> list[JSONDict
     return [*made, *others]
 
 
+def _said(message: Mapping[str, Any]) -> list[JSONDict]:
+    """The text, with its signature; a signature without text comes from the end of a stream."""
+    parts = _parts(message.get("content") or message.get("refusal"))
+    signature = signature_bytes(signature_of(message))
+    if signature is None:
+        return parts
+    return [*parts[:-1], {**(parts[-1] if parts else {"text": ""}), "thought_signature": signature}]
+
+
 def _call(call: Mapping[str, Any]) -> JSONDict:
     function = call["function"]
     arguments = parse_object(valid_arguments(function.get("arguments") or ""))
-    part: JSONDict = {
+    made: JSONDict = {
         "function_call": {"id": call["id"], "name": function["name"], "args": arguments}
     }
-    signature = signature_in(call)
-    return part if signature is None else {**part, "thought_signature": signature}
+    signature = signature_bytes(signature_of(call))
+    return made if signature is None else {**made, "thought_signature": signature}
+
+
+# Results
+
+
+_IN_RESULTS = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"})
+"""The media types that Gemini 3 takes within results."""
+
+
+def _fits(message: Mapping[str, Any], earlier: bool) -> bool:
+    """Whether a message can be sent as it is: it is no tool message with media that its result cannot have."""
+    content: Any = message.get("content")
+    if message.get("role") != "tool" or not is_list(content):
+        return True
+    media = [_part(part) for part in content if part.get("type") != "text"]
+    return not (media and earlier) and all(
+        part.get("inline_data", {}).get("mime_type") in _IN_RESULTS for part in media
+    )
 
 
 def _result(message: Mapping[str, Any], names: Mapping[str, str]) -> JSONDict:
+    content: Any = message.get("content") or ""
+    parts: list[Any] = content if is_list(content) else []
+    text = text_of_parts(parts) if parts else str(content)
     call_id = message["tool_call_id"]
-    content: Any = message.get("content")
-    texts = (
-        [str(part.get("text", text_for(part, "Gemini"))) for part in content]
-        if is_list(content)
-        else None
-    )
-    text = (content or "") if texts is None else "\n".join(texts)
-    response = {"error" if is_error_result(message) else "output": text}
-    return {
-        "function_response": {"id": call_id, "name": names.get(call_id, ""), "response": response}
+    made: JSONDict = {
+        "id": call_id,
+        "name": names.get(call_id) or message.get("name") or "unknown",
+        "response": {"error" if is_error_result(message) else "output": text},
     }
+    media = [_part(part) for part in parts if part.get("type") != "text"]
+    return {"function_response": {**made, "parts": media} if media else made}
 
 
 # Content
 
 
 def _parts(content: Any) -> list[JSONDict]:
+    """The parts of message content, without empty texts, which the API refuses."""
     given: list[Any] = content if is_list(content) else [{"type": "text", "text": content or ""}]
     parts = [_part(part) for part in given if is_mapping(part)]
     return [part for part in parts if part.get("text") != ""]
 
 
 def _part(part: Mapping[str, Any]) -> JSONDict:
-    kind = str(part.get("type"))
-    make = _PARTS.get(kind)
-    made = None if make is None else make(part.get(kind))
+    make = _PARTS.get(part.get("type"))
+    made = None if make is None else make(part.get(str(part.get("type"))))
     return {"text": text_for(part, "Gemini")} if made is None else made
-
-
-def _text(value: Any) -> JSONDict:
-    return {"text": str(value or "")}
 
 
 def _image(value: Any) -> JSONDict | None:
     url = value.get("url") if is_mapping(value) else value
-    return _media(url, "image/jpeg") if isinstance(url, str) else None
+    return _at(url, "image/jpeg") if isinstance(url, str) else None
 
 
 def _audio(value: Any) -> JSONDict | None:
     if not is_mapping(value):
         return None
-    return _media(f"data:audio/{value.get('format')};base64,{value.get('data')}", "")
+    return _inline(f"audio/{value.get('format')}", value.get("data"))
 
 
 def _file(value: Any) -> JSONDict | None:
     if not is_mapping(value):
         return None
-    uri = value.get("file_data") or value.get("file_id")
-    return _media(str(uri), "application/octet-stream") if uri else None
+    media = mimetypes.guess_type(str(value.get("filename")))[0] or "application/pdf"
+    if value.get("file_id"):
+        return {"file_data": {"file_uri": str(value["file_id"]), "mime_type": media}}
+    data = value.get("file_data")
+    if isinstance(data, str) and not data.startswith(("data:", "http://", "https://", "gs://")):
+        return _inline(media, data)
+    return _at(data, media) if isinstance(data, str) else None
 
 
-def _media(url: str, otherwise: str) -> JSONDict | None:
-    """The part for a data URL or a link.
-
-    Args:
-        url: the URL.
-        otherwise: the media type of a link whose name does not tell it.
-    """
+def _at(url: str, otherwise: str) -> JSONDict | None:
+    """The part for a data URL, or for a link, whose media type is guessed from its path."""
     media, data = data_of(url)
-    if data is None:
-        guessed = mimetypes.guess_type(url.partition("?")[0])[0] or otherwise
-        return {"file_data": {"file_uri": url, "mime_type": guessed}}
+    if data is not None:
+        return _inline(media.partition(";")[0] or otherwise, data)
+    if url.startswith("data:"):
+        return None
+    guessed = mimetypes.guess_type(url.partition("?")[0])[0] or otherwise
+    return {"file_data": {"file_uri": url, "mime_type": guessed}}
+
+
+def _inline(media: str, data: Any) -> JSONDict | None:
     try:
-        return {"inline_data": {"mime_type": media, "data": base64.b64decode(data)}}
-    except binascii.Error:
+        return {"inline_data": {"mime_type": media, "data": base64.b64decode(data, validate=True)}}
+    except (TypeError, ValueError):
         return None
 
 
-_PARTS: Mapping[str, Callable[[Any], JSONDict | None]] = {
-    "text": _text,
-    "refusal": _text,
+_PARTS: Mapping[Any, Callable[[Any], JSONDict | None]] = {
+    "text": lambda text: {"text": str(text or "")},
+    "refusal": lambda text: {"text": str(text or "")},
     "image_url": _image,
     "input_audio": _audio,
     "file": _file,
 }
-"""Makes the part for the value of a content part, by its type; None if it cannot be read."""
+"""Makes the part for the value of one of OpenAI's, by its type; None if the API takes no such content."""

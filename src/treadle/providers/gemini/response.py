@@ -1,143 +1,190 @@
-"""A response of Gemini, whole or streamed: both have the same form, and a stream has several."""
+"""A response of the Gemini API: whole, or piece by piece."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Iterable, Iterator
 from typing import Any
 
+from treadle.errors import TreadleError
 from treadle.messages import CallChunk, Chunk, JSONDict, Response, StreamAccumulator, Usage
-from treadle.providers.gemini.kept import signature_of, signed, thought_of
+from treadle.providers.gemini.kept import detail, google, signature_text
 
-_REASONS = {"STOP": "stop", "MAX_TOKENS": "length"}
-_FILTERED = frozenset({
-    "BLOCKLIST", "IMAGE_PROHIBITED_CONTENT", "IMAGE_SAFETY", "MODEL_ARMOR", "PROHIBITED_CONTENT", "RECITATION",
-    "SAFETY", "SPII",
-})  # fmt: skip
-"""The finish reasons of responses that a filter ended."""
+_BLOCKED = frozenset(
+    {
+        *("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "MODEL_ARMOR"),
+        *("IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION", "ESCALATION"),
+    }
+)
+"""The finish reasons of a response that a filter ended."""
+_REASONS = {"STOP": "stop", "MAX_TOKENS": "length", "FUNCTION_CALL": "tool_calls"}
+_MALFORMED = frozenset({"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE"})
+"""The finish reasons of a response that has a call, which the API could not read, and leaves out."""
+_METADATA = ("grounding_metadata", "citation_metadata", "url_context_metadata")
+
+
+class MalformedCallError(TreadleError):
+    """Gemini made a call that its API could not read; worth another attempt.
+
+    The response does not have the call, and the SDK leaves out what the API says about it.
+    """
+
+    retryable = True
 
 
 def response_of(raw: Any) -> Response:
-    """Translate a response of the SDK.
+    """Translate a whole response of the SDK.
 
     Raises:
-        ConnectionError: it has no finish reason, so it is incomplete.
+        MalformedCallError: the model made a call that cannot be read.
     """
-    reader, accumulator = ResponseReader(), StreamAccumulator()
-    for chunk in reader.read(raw):
-        accumulator.add(chunk)
-    made = accumulator.response()
-    return Response(
-        made.content,
-        made.tool_calls,
-        made.finish_reason,
-        made.usage,
-        made.model,
-        made.id,
-        made.extra,
-        made.refusal,
-    )
+    whole = StreamAccumulator()
+    whole.add(dataclasses.replace(Reader().read(raw), ends_with_reason=False))
+    return dataclasses.replace(whole.response(), is_streamed=False)
 
 
-class ResponseReader:
-    """Translates the responses of one stream, or one whole response."""
+class Reader:
+    """Translates one response, which comes in one or more pieces.
+
+    The parts of the response are counted as a history has them: consecutive texts, or consecutive thoughts, are
+    one; each other part is one by itself.
+    """
 
     def __init__(self) -> None:
         self._index = -1
-        """The place of the latest part in the whole response; consecutive texts are one part."""
         self._kind = ""
-        self._calls = 0
-        self._own: JSONDict = {}
         self._has_text = False
+        self._calls = 0
+        self._kept: JSONDict = {}
 
-    def read(self, raw: Any) -> Iterator[Chunk]:
-        """The chunks for one response of the SDK."""
-        facts = {
-            "model": raw.model_version,
-            "id": raw.response_id,
-            "usage": usage_of(raw.usage_metadata),
-        }
+    def read(self, raw: Any) -> Chunk:
+        """Translate a piece of the response.
+
+        Raises:
+            MalformedCallError: the model made a call that cannot be read.
+        """
+        texts: list[str] = []
+        details: list[JSONDict] = []
+        calls: list[CallChunk] = []
         candidate = raw.candidates[0] if raw.candidates else None
-        if candidate is not None and candidate.content is not None:
-            for part in candidate.content.parts or ():
-                yield self._chunk(part)
-        yield Chunk(**facts, **self._end(raw, candidate), ends_with_reason=True)
+        content = getattr(candidate, "content", None)
+        for part in getattr(content, "parts", None) or ():
+            if part.function_call is not None:
+                calls.append(self._call(part))
+            elif part.text is None:
+                self._keep(part)
+            elif part.thought:
+                details.append(detail(part.text, part.thought_signature, self._place("thought")))
+            else:
+                texts.append(self._text(part))
+        extra: JSONDict = {"reasoning_details": details} if details else {}
+        reason = None if candidate is None else _name_of(candidate.finish_reason)
+        if reason in _MALFORMED and not self._calls:
+            raise MalformedCallError(f"Gemini made a call that its API could not read ({reason})")
+        refusal = self._refusal(raw, candidate, reason)
+        if refusal is not None:
+            extra["refusal"] = refusal
+        return Chunk(
+            text="".join(texts),
+            tool_calls=tuple(calls),
+            finish_reason=self._finish_reason(reason, refusal),
+            usage=usage_of(raw.usage_metadata),
+            model=raw.model_version,
+            id=raw.response_id,
+            extra={**extra, **self._kept_so_far(candidate)},
+            ends_with_reason=True,
+        )
 
-    def _end(self, raw: Any, candidate: Any) -> JSONDict:
-        """The finish reason, if the response has ended; and the refusal, if it is one."""
-        feedback = raw.prompt_feedback
-        blocked = None if feedback is None else feedback.block_reason
-        given = candidate.finish_reason if candidate is not None else None
-        reason = _name_of(given if given is not None else blocked)
-        if reason is None:
-            return {}
-        is_filtered = reason in _FILTERED or blocked is not None
-        if is_filtered and not (self._has_text or self._calls):
-            refusal = {"refusal": f"The model refused to answer ({reason})."}
-            return {"finish_reason": "content_filter", "extra": refusal}
-        if self._calls and reason in {"STOP", "FUNCTION_CALL"}:
-            return {"finish_reason": "tool_calls"}
-        named = "content_filter" if is_filtered else _REASONS.get(reason, reason.lower())
-        return {"finish_reason": named}
-
-    def _chunk(self, part: Any) -> Chunk:
-        if part.function_call is not None:
-            return self._call(part)
-        if part.text is not None and part.thought:
-            detail = thought_of(part, self._place("thought"))
-            return Chunk(extra={"reasoning_details": [detail]}, ends_with_reason=True)
-        if part.text is not None:
-            self._place("text")
-            self._has_text = self._has_text or bool(part.text)
-            signature = signature_of(part)
-            extra = self._kept(thought_signature=signature) if signature else {}
-            return Chunk(part.text, extra=extra, ends_with_reason=True)
-        data = part.model_dump(mode="json", exclude_none=True)
-        parts = [*self._own.get("parts", ()), {**data, "index": self._place("")}]
-        return Chunk(extra=self._kept(parts=parts), ends_with_reason=True)
-
-    def _call(self, part: Any) -> Chunk:
-        self._place("")
-        call = part.function_call
-        arguments = json.dumps(call.args or {})
-        extra = signed(signature_of(part))
-        made = CallChunk(self._calls, call.id or "", call.name or "", arguments, extra)
-        self._calls += 1
-        return Chunk(tool_calls=(made,), ends_with_reason=True)
+    # Parts
 
     def _place(self, kind: str) -> int:
-        """The place of a part; a text goes on in the place of the text before."""
-        if not kind or kind != self._kind:
+        if kind != self._kind or kind not in {"text", "thought"}:
             self._index += 1
         self._kind = kind
         return self._index
 
-    def _kept(self, **own: Any) -> JSONDict:
-        self._own.update(own)
-        return {"extra_content": {"google": {**self._own}}}
+    def _text(self, part: Any) -> str:
+        if part.text:
+            self._place("text")
+            self._has_text = True
+        if part.thought_signature is not None:
+            self._kept["thought_signature"] = signature_text(part.thought_signature)
+        return part.text
+
+    def _call(self, part: Any) -> CallChunk:
+        self._place("call")
+        given = part.function_call
+        signature = part.thought_signature
+        signed = {} if signature is None else {"thought_signature": signature_text(signature)}
+        self._calls += 1
+        arguments = json.dumps(given.args or {})
+        return CallChunk(
+            self._calls - 1, given.id or "", given.name or "", arguments, google(signed)
+        )
+
+    def _keep(self, part: Any) -> None:
+        """Keep a part of another kind. A signature alone belongs to the text."""
+        made: JSONDict = part.model_dump(mode="json", exclude_none=True, by_alias=True)
+        if made.keys() == {"thoughtSignature"}:
+            self._kept["thought_signature"] = signature_text(part.thought_signature)
+        elif made:
+            self._kept.setdefault("parts", []).append({**made, "index": self._place("other")})
+
+    def _kept_so_far(self, candidate: Any) -> JSONDict:
+        for name in _METADATA:
+            found = getattr(candidate, name, None)
+            if found is not None:
+                self._kept[name] = found.model_dump(mode="json", exclude_none=True)
+        return google(self._kept)
+
+    # The end
+
+    def _refusal(self, raw: Any, candidate: Any, reason: str | None) -> str | None:
+        if reason in _BLOCKED:
+            return None if self._has_text else _refused(reason)
+        feedback = raw.prompt_feedback
+        if candidate is None and feedback is not None and feedback.block_reason is not None:
+            return feedback.block_reason_message or _refused(_name_of(feedback.block_reason))
+        return None
+
+    def _finish_reason(self, reason: str | None, refusal: str | None) -> str | None:
+        if refusal is not None or reason in _BLOCKED:
+            return "content_filter"
+        if reason is None:
+            return None
+        if self._calls and reason in {"STOP", *_MALFORMED}:
+            return "tool_calls"
+        return _REASONS.get(reason, reason)
 
 
-def _name_of(reason: Any) -> str | None:
-    """The name of a reason; the SDK makes an enum of it."""
-    return None if reason is None else str(getattr(reason, "value", reason))
+def _name_of(value: Any) -> str | None:
+    return None if value is None else str(getattr(value, "value", value))
+
+
+def _refused(reason: str | None) -> str:
+    return f"The model refused to answer ({reason})."
 
 
 def usage_of(raw: Any) -> Usage | None:
-    """The usage. The API counts reasoning apart from the rest of the response."""
-    if raw is None:
-        return None
-    prompt = _sum((raw.prompt_token_count, raw.tool_use_prompt_token_count))
-    answer = _sum((raw.candidates_token_count, raw.thoughts_token_count))
+    """The usage. The API counts thoughts apart from the text, and results of its own tools from the prompt.
+
+    Args:
+        raw: the SDK's usage; in a stream, that of the pieces so far.
+    """
+    prompt = _count(raw, "prompt_token_count") + _count(raw, "tool_use_prompt_token_count")
+    thoughts = _count(raw, "thoughts_token_count")
+    answer = _count(raw, "candidates_token_count") + thoughts
     if not (prompt or answer):  # no request takes zero tokens
         return None
     return Usage(
         prompt,
         answer,
-        cached_tokens=raw.cached_content_token_count or 0,
-        reasoning_tokens=raw.thoughts_token_count or 0,
-        is_lower_bound=not (prompt and answer),
+        cached_tokens=_count(raw, "cached_content_token_count"),
+        reasoning_tokens=thoughts,
+        is_lower_bound=not prompt,
     )
 
 
-def _sum(counts: Iterable[int | None]) -> int:
-    return sum(count for count in counts if count)
+def _count(holder: Any, name: str) -> int:
+    value = getattr(holder, name, None)
+    return value if isinstance(value, int) and value > 0 else 0
