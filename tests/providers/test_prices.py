@@ -262,6 +262,16 @@ class TestTheLoop:
 
         assert priced("x").run(model_middleware=[answering]).usage.cost is None
 
+    def test_nor_if_a_model_answered_before(self, priced):
+        def answering(request, send):
+            if request.iteration == 1:
+                return (yield from send(request))
+            return Response("from elsewhere", usage=Usage(1, 1)), 0.0, 0.0
+
+        result = priced(noted(1)).run(tools=[note], model_middleware=[answering])
+        costs = [node.model_calls[0].cost for node in result.run.nodes]
+        assert costs == [0.25, None]
+
     def test_an_object_that_has_any_attribute_has_no_price(self):
         model = MagicMock(return_value="x")
         assert Loop.run_sync("Hi", model).usage.cost is None

@@ -294,8 +294,7 @@ def _note_failed(
 def _timing_of(node: RunNode | None, text: str) -> Timing | None:
     """The times of the latest request, if it failed with an error of this text; else middleware raised it."""
     last = node.asked[-1] if node is not None and node.asked else None
-    is_it = isinstance(last, ModelCall) and last.error is not None and text.startswith(last.error)
-    return last.timing if is_it and last is not None else None
+    return last.timing if isinstance(last, ModelCall) and last.error == text else None
 
 
 def report_edits(ctx: Context) -> Steps[None]:
@@ -468,13 +467,14 @@ def _failed(ctx: Context, reason: LLMError, shown: str = "") -> Steps[Context]:
         ctx = ctx.evolve(response=Response(shown, is_streamed=True), is_asked=True)
     if run.has_listeners:
         ended = yield NOW
+        text = _text_of(reason.cause) if isinstance(reason.cause, Exception) else reason.message
         yield Emit(
             ModelFailed(
                 iteration=ctx.iteration,
                 error=reason.message,
                 error_type=reason.error_type,
                 at=ended,
-                timing=_timing_of(run.state.current_node, reason.message),
+                timing=_timing_of(run.state.current_node, text),
             )
         )
     return ctx.stop(reason)
