@@ -162,7 +162,7 @@ def _without_secrets(command: Sequence[str]) -> list[str]:
     is_value = False
     for word in command:
         name, equals, _ = word.partition("=")
-        is_secret = _SECRET.search(name) is not None
+        is_secret = _is_secret(name)
         if is_value and not word.startswith("-"):
             shown.append(REDACTED)
         else:
@@ -171,10 +171,13 @@ def _without_secrets(command: Sequence[str]) -> list[str]:
     return shown
 
 
-_SECRET = re.compile(
-    r"^\W*(?:[\w-]*[_-])?(?:auth|\w*key|token|secret|password|credential)s?$", re.IGNORECASE
-)
-"""The names of options and variables that hold secrets, with their hyphens."""
+_SECRETS = frozenset({"auth", "token", "secret", "password", "credential"})
+
+
+def _is_secret(name: str) -> bool:
+    """Whether an option or a variable holds a secret, by the last word of its name."""
+    last = name.lower().replace("-", "_").rpartition("_")[2].removesuffix("s")
+    return last in _SECRETS or last.endswith("key")
 
 
 def _is_server(given: Any) -> bool:
