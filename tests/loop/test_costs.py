@@ -65,7 +65,7 @@ class TestCost:
         assert usage == Usage(is_lower_bound=True, cost=9)
 
     def test_cost_of_that_needs_usage_raises_no_warning_without_it(self, caplog):
-        with caplog.at_level(logging.DEBUG, "treadle.stages"):
+        with caplog.at_level(logging.DEBUG, "treadle.model"):
             usage = self.usage("x", cost_of=lambda response: response.usage.input_tokens)
         assert usage.cost is None
         (record,) = [one for one in caplog.records if "cost_of= failed" in one.message]

@@ -369,6 +369,19 @@ def async_way(request):
     return Way(request.param)
 
 
+class Priced:
+    """A model that knows the cost of its responses."""
+
+    def __init__(self, send):
+        self._send = send
+
+    def __call__(self, messages):
+        return self._send(messages)
+
+    def cost_of(self, response):
+        return 1.5
+
+
 def test_a_replayed_run_has_the_same_measurements(clock):
     """The outcome of the request has its times, and what failed is asked for with an effect."""
     recorded = []
@@ -408,9 +421,10 @@ def test_a_replayed_run_has_the_same_measurements(clock):
     def never(messages):
         raise AssertionError("a replay asks no model")
 
-    model = whole(clock, ConnectionError("no"), completion("x"))
+    model = Priced(whole(clock, ConnectionError("no"), completion("x")))
     options = {"retry_delay": 0}
     first = Loop(middleware=[recording, clock.middleware], **options).run_sync("Hi", model)
     second = Loop(middleware=[replaying, clock.middleware], **options).run_sync("Hi", never)
     assert second.response.timing == first.response.timing == Timing(1002.0, 1004.0)
     assert second.run.nodes[0].model_calls == first.run.nodes[0].model_calls
+    assert second.usage.cost == first.usage.cost == 1.5

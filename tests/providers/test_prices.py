@@ -140,6 +140,7 @@ class TestTheModel:
         mini = model.cost_of(Response("x", usage=USAGE, model="gpt-5-mini-2025-08-07"))
         assert own == listed_cost("openai", "gpt-5", USAGE)
         assert mini == listed_cost("openai", "gpt-5-mini", USAGE) < own
+        assert model.cost_of(Response("x", usage=USAGE, model="made-up")) == own
 
     @pytest.mark.parametrize(
         ("name", "provider"),

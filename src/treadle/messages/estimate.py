@@ -48,6 +48,7 @@ def estimate_usage(
         reported.reasoning_tokens,
         cost=reported.cost,
         is_estimate=True,
+        cache_write_tokens=reported.cache_write_tokens,
     )
 
 

@@ -12,6 +12,7 @@ from treadle.model.client import (
     ReportSwitch,
     check_model,
 )
+from treadle.model.cost import with_cost
 from treadle.model.info import ModelInfo, model_info
 from treadle.model.middleware.composition import (
     Answer,
@@ -102,4 +103,5 @@ __all__ = [
     "providers",
     "status_of",
     "through",
+    "with_cost",
 ]

@@ -51,6 +51,7 @@ from treadle.messages import (
     to_chunk,
     to_response,
 )
+from treadle.model.cost import CostOf, with_cost
 from treadle.model.info import OPTIONS, ModelInfo, attribute_of, is_sdk_method, model_info
 from treadle.shown import callable_name
 
@@ -58,9 +59,6 @@ log = logging.getLogger("treadle.model")
 
 LLMSendFn: TypeAlias = Callable[..., Any]
 """A model: a callable that takes ``(messages)``, ``(messages, opts)`` or ``(messages, **opts)``."""
-
-CostOf: TypeAlias = Callable[[Response], float | None]
-"""Takes a response; returns its cost in US dollars, or None if it does not know the cost."""
 
 Model: TypeAlias = LLMSendFn | str
 """A model, or its name, such as ``anthropic:claude-sonnet-5-5``; see `treadle.model.backend`."""
@@ -214,6 +212,7 @@ class ModelRequest:
         opts: the options that it receives, with the tools.
         events: returns the function that makes the events of a streamed response; it is called at the first
             piece. None if there are no listeners.
+        is_priced: whether the model computes the cost of its response, if it can.
         iteration: the number of the iteration.
         attempt: the number of the attempt, from 1; see ``max_retries`` of `treadle.stages.ask_model`.
         report_switch: reports that another model is asked; None if `treadle.stages.ask_model` did not make it.
@@ -229,6 +228,7 @@ class ModelRequest:
         "_unawaited",
         "attempt",
         "events",
+        "is_priced",
         "iteration",
         "messages",
         "model",
@@ -254,6 +254,7 @@ class ModelRequest:
         self._unawaited: Any = None
         self._is_abandoned = False
         self._accumulator: StreamAccumulator | None = None
+        self.is_priced = True
         self._started: float | None = None
         self._first_chunk: float | None = None
 
@@ -318,6 +319,9 @@ class ModelRequest:
         provider = self.model.provider
         if provider is not None and response.provider is None:
             _set_provider(response, provider)
+        if self.is_priced and self.model.cost_of is not None:
+            # Here, so that the cost is part of the outcome: a replay may have another model.
+            response = with_cost(response, self.model.cost_of)
         return response, started, ended
 
     def _read(self, iterator: Iterator[Any], reporter: Reporter) -> Response:

@@ -100,7 +100,9 @@ class SDKModel(SDKConnection):
             return self._prices.cost(response.usage)
         if not self.endpoint.is_own(self._base_url):
             return None
-        return listed_cost(self.provider, response.model or self.name, response.usage)
+        names = filter(None, (response.model, self.name))
+        costs = (listed_cost(self.provider, name, response.usage) for name in names)
+        return next((cost for cost in costs if cost is not None), None)
 
     # What a subclass defines
 

@@ -33,12 +33,10 @@ from treadle.messages import (
     ModelCallStatus,
     Response,
     Timing,
-    Usage,
     as_text_results,
     copy_json,
     estimate_usage,
     has_parts,
-    is_cost,
     is_list,
     safe_str,
     text_part,
@@ -56,6 +54,7 @@ from treadle.model import (
     delay_before_retry,
     is_retryable,
     through,
+    with_cost,
 )
 from treadle.pipeline import stage
 from treadle.redaction import redacted
@@ -239,6 +238,7 @@ def _failure(error: Exception, attempt: int) -> _Failure:
 def _perform(ctx: Context, restart_streams: bool, sent: ModelRequest) -> Steps[Answer]:
     """Send one request to its model."""
     run = ctx.run
+    sent.is_priced = run.cost_of is None
     try:
         answer: Answer = yield Call.of(
             sent.send,
@@ -525,7 +525,7 @@ def _counted(ctx: Context, request: Request, response: Response, ended: float) -
     if cost_of is None and run.answered_by is not None:
         cost_of = run.answered_by.cost_of
     if cost_of is not None:
-        response = _with_cost(response, cost_of)
+        response = with_cost(response, cost_of)
     if response.tool_calls and request.tool_choice == "none":
         response = dataclasses.replace(response, tool_calls=())
     usage = response.usage
@@ -550,24 +550,3 @@ def _estimated(ctx: Context, request: Request, response: Response) -> Response:
     others = (request.instructions or "", _guidance(ctx) or "")
     usage = estimate_usage(request.messages, tools, response, others)
     return dataclasses.replace(response, usage=usage)
-
-
-def _with_cost(response: Response, cost_of: Callable[[Response], float | None]) -> Response:
-    usage = response.usage
-    if usage is not None and usage.cost is not None:
-        return response
-    try:
-        cost = cost_of(response)
-        cost = None if cost is None else float(cost)
-    except Exception:  # a user-supplied function; the response is not affected
-        # Without usage, few functions can compute a cost.
-        level = logging.DEBUG if usage is None else logging.WARNING
-        log.log(level, "cost_of= failed; the cost of this response is unknown", exc_info=True)
-        return response
-    if cost is None:
-        return response
-    if not is_cost(cost):
-        log.warning("cost_of= returned %r, which is no cost in US dollars; it is unknown", cost)
-        return response
-    known = Usage(is_lower_bound=True) if usage is None else usage
-    return dataclasses.replace(response, usage=dataclasses.replace(known, cost=cost))
