@@ -67,7 +67,7 @@ def test_a_chunk_that_the_model_call_emits_is_on_its_span(driver, mode, watch):
         yield Emit(ModelRequested(iteration=1, at=AT + 1))
         model = model_in(mode, seen)
         answer = yield Call(model, "plain", mode=Mode(mode), label="chat", key="1", reporting=True)
-        response = Response(answer)
+        response = Response(answer, times=(AT + 1, AT + 3, AT + 2))
         yield Emit(ModelResponded(iteration=1, response=response, at=AT + 3, duration=2))
         yield Emit(FINISHED)
         return answer
@@ -107,7 +107,7 @@ def test_a_chunk_from_a_subagent_is_on_the_span_of_the_subagent(driver, watch):
         yield inside(ModelRequested(iteration=1, at=AT + 1))
         model = model_in("thread", seen)
         answer = yield Call(model, "x", mode=Mode.THREAD, label="chat", key="c1/1", reporting=True)
-        response = Response(answer)
+        response = Response(answer, times=(AT + 1, AT + 3, AT + 2))
         yield inside(ModelResponded(iteration=1, response=response, at=AT + 3, duration=2))
         yield inside(FINISHED)
         yield Emit(FINISHED)
