@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -49,7 +48,6 @@ from treadle.model import (
     ModelClient,
     ModelMiddleware,
     ModelRequest,
-    SendRequest,
     StreamInterruptedError,
     delay_before_retry,
     is_retryable,
@@ -103,7 +101,7 @@ def ask_model(
         model_middleware: functions around each request, the first outermost; see
             `treadle.model.ModelMiddleware`.
     """
-    run, retries = ctx.run, (max_retries, retry_delay, on_retry)
+    run = ctx.run
     reason = run.budget.exhausted()
     if reason is not None:
         return ctx.stop(reason)
@@ -112,22 +110,22 @@ def ask_model(
         ctx = again
     if run.repairs:
         yield from report_edits(ctx)
-    request = ctx.request
+    sent = request = ctx.request
     run.budget.count_iteration()
     requested = run.clock
     if run.has_listeners:
         requested = yield NOW
         yield _requested(ctx, request, requested)
+    sending = _model_of(ctx), restart_streams, model_middleware
     try:
-        made = yield from _sent(
-            ctx, request, _sender(ctx, restart_streams, model_middleware), retries
-        )
-    except Exception as error:  # `on_retry` raised: the run ends with `PipelineFailed`
-        yield from _failed(ctx, LLMError(_text_of(error), type(error).__name__, cause=error))
-        raise
-    if isinstance(made, _Failure):
-        return (yield from _failed(ctx, *made))
-    response, sent = made
+        answer = yield from _send(ctx, request, sending, 1)
+    except Exception as error:  # noqa: BLE001 - a model may raise anything
+        retries = max_retries, retry_delay, on_retry
+        made = yield from _retried(ctx, request, error, sending, retries)
+        if isinstance(made, _Failure):
+            return (yield from _failed(ctx, *made))
+        answer, sent = made
+    response = _counted(ctx, sent, answer)
     if run.has_listeners:
         ended = run.clock
         duration = ended - requested
@@ -170,54 +168,50 @@ class _Failure(NamedTuple):
     shown: str = ""
 
 
-def _sender(
-    ctx: Context, restart_streams: bool, middleware: Sequence[ModelMiddleware]
-) -> SendRequest:
-    """The function that sends a request of this iteration, through the middleware."""
+_Sending: TypeAlias = tuple[ModelClient, bool, Sequence[ModelMiddleware]]
+"""What each attempt needs: the model, and ``restart_streams`` and ``model_middleware`` of `ask_model`."""
 
-    def send(request: ModelRequest) -> Steps[Answer]:
-        return _perform(ctx, restart_streams, request)
 
+def _model_of(ctx: Context) -> ModelClient:
+    if ctx.run.model is None:
+        raise RuntimeError("this context has no model to ask")
+    return ctx.run.model
+
+
+def _send(ctx: Context, request: Request, sending: _Sending, attempt: int) -> Steps[Answer]:
+    """The steps that send a request once, through the middleware."""
+    run, (model, restart_streams, middleware) = ctx.run, sending
+    run.answered_by = None
+    sent = _model_request(ctx, model, request)
     if not middleware:
-        return send
-    composed, attempts = through(middleware, send), itertools.count(1)
-
-    def send_through(request: ModelRequest) -> Steps[Answer]:
-        request.iteration, request.attempt = ctx.iteration, next(attempts)
-        request.report_switch = functools.partial(
-            _switched, (ctx.iteration, request.attempt), ctx.run.state.current_node
-        )
-        return composed(request)
-
-    return send_through
+        return _perform(ctx, restart_streams, sent)
+    sent.iteration, sent.attempt = ctx.iteration, attempt
+    sent.report_switch = functools.partial(
+        _switched, (ctx.iteration, attempt), run.state.current_node
+    )
+    return through(middleware, functools.partial(_perform, ctx, restart_streams))(sent)
 
 
-def _sent(
-    ctx: Context, request: Request, send: SendRequest, retries: _Retries
-) -> Steps[tuple[Response, Request] | _Failure]:
-    """Send a request; retry after a temporary error.
+def _retried(
+    ctx: Context, request: Request, error: Exception, sending: _Sending, retries: _Retries
+) -> Steps[tuple[Answer, Request] | _Failure]:
+    """Send a request again after a temporary error, until an attempt succeeds or no other one may.
 
     Returns:
-        The response, counted, and the request that was sent; or the reason, if the error is not temporary or the
-        last attempt failed. The reason is not raised, since its traceback would keep the frames of the whole run.
+        The answer, and the request that was sent; or why there is none, if the error is not temporary or the last
+        attempt failed. The reason is not raised, since its traceback would keep the frames of the whole run.
     """
-    model = ctx.run.model
-    if model is None:
-        raise RuntimeError("this context has no model to ask")
     attempt, (most, delay, on_retry) = 1, retries
-    while True:
-        ctx.run.answered_by = None
-        try:
-            response, _, ended = yield from send(_model_request(ctx, model, request))
-        except Exception as error:  # noqa: BLE001 - a model may raise anything
-            if attempt > most or not is_retryable(error):
-                return _failure(error, attempt)
-            yield from _wait(ctx, error, attempt, delay)
-            if on_retry is not None:
-                request = yield from _changed(ctx, on_retry, request, error, attempt)
-        else:
-            return _counted(ctx, request, response, ended), request
+    while attempt <= most and is_retryable(error):
+        yield from _wait(ctx, error, attempt, delay)
+        if on_retry is not None:
+            request = yield from _changed(ctx, on_retry, request, error, attempt)
         attempt += 1
+        try:
+            return (yield from _send(ctx, request, sending, attempt)), request
+        except Exception as raised:  # noqa: BLE001 - as above
+            error = raised
+    return _failure(error, attempt)
 
 
 def _failure(error: Exception, attempt: int) -> _Failure:
@@ -445,6 +439,17 @@ def _changed(
     ctx: Context, on_retry: OnRetry, request: Request, error: Exception, attempt: int
 ) -> Steps[Request]:
     """Ask ``on_retry`` for the request of the next attempt."""
+    try:
+        return (yield from _asked_to_change(ctx, on_retry, request, error, attempt))
+    except Exception as raised:  # the run ends with `PipelineFailed`
+        reason = LLMError(_text_of(raised), type(raised).__name__, cause=raised)
+        yield from _failed(ctx, reason)
+        raise
+
+
+def _asked_to_change(
+    ctx: Context, on_retry: OnRetry, request: Request, error: Exception, attempt: int
+) -> Steps[Request]:
     made = yield Call(on_retry, request, error, attempt, label=labels.STAGE, key="on_retry")
     if made is None:
         return request
@@ -516,9 +521,9 @@ def _with_exchange(view: Sequence[JSONDict], exchange: tuple[JSONDict, ...]) -> 
     return [*(view[:-1] if is_joined else view), *exchange]
 
 
-def _counted(ctx: Context, request: Request, response: Response, ended: float) -> Response:
+def _counted(ctx: Context, request: Request, answer: Answer) -> Response:
     """Count the usage of a response; return the response, with its cost and, if asked for, an estimate."""
-    run = ctx.run
+    run, (response, _, ended) = ctx.run, answer
     if run.budget.estimates and (response.usage is None or response.usage.is_lower_bound):
         response = _estimated(ctx, request, response)
     cost_of = run.cost_of
