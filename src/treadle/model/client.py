@@ -88,10 +88,11 @@ class ModelClient:
         provider: the attribute ``provider`` of its class, the provider of a response that names none; else None.
         cost_of: its method ``cost_of``, which takes a response and returns US dollars, or None if it does not know
             them; None if it has no such method.
+        completes: whether it has one of these two.
     """
 
     __slots__ = (
-        "_fn", "_has_nested", "_takes", "cost_of", "mode", "options", "provider", "send",
+        "_fn", "_has_nested", "_takes", "completes", "cost_of", "mode", "options", "provider", "send",
         "takes_parts",
     )  # fmt: skip
 
@@ -117,6 +118,7 @@ class ModelClient:
         self.provider = provider if isinstance(provider, str) and provider else None
         is_priced = callable(getattr(kind, "cost_of", None))
         self.cost_of: CostOf | None = attribute_of(plain, "cost_of") if is_priced else None
+        self.completes = is_priced or self.provider is not None
 
     def model_info(self) -> ModelInfo:
         """The model, the provider and the request options, if the callable shows them."""
@@ -316,13 +318,18 @@ class ModelRequest:
             response = _copied(response)
         first = self._first_chunk
         _set_times(response, (started, ended) if first is None else (started, ended, first))
-        provider = self.model.provider
-        if provider is not None and response.provider is None:
-            _set_provider(response, provider)
-        if self.is_priced and self.model.cost_of is not None:
-            # Here, so that the cost is part of the outcome: a replay may have another model.
-            response = with_cost(response, self.model.cost_of)
+        if self.model.completes:
+            response = self._completed(response)
         return response, started, ended
+
+    def _completed(self, response: Response) -> Response:
+        """Add what the model knows of its responses: here, so that it is part of the outcome, and of a replay."""
+        model = self.model
+        if model.provider is not None and response.provider is None:
+            _set_provider(response, model.provider)
+        if self.is_priced and model.cost_of is not None:
+            return with_cost(response, model.cost_of)
+        return response
 
     def _read(self, iterator: Iterator[Any], reporter: Reporter) -> Response:
         """Read a stream where blocking is allowed; close it if it breaks off."""

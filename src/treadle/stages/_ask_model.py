@@ -181,10 +181,10 @@ def _model_of(ctx: Context) -> ModelClient:
 def _send(ctx: Context, request: Request, sending: _Sending, attempt: int) -> Steps[Answer]:
     """The steps that send a request once, through the middleware."""
     run, (model, restart_streams, middleware) = ctx.run, sending
-    run.answered_by = None
     sent = _model_request(ctx, model, request)
     if not middleware:
         return _perform(ctx, restart_streams, sent)
+    run.answered_by = None  # middleware may answer itself
     sent.iteration, sent.attempt = ctx.iteration, attempt
     sent.report_switch = functools.partial(
         _switched, (ctx.iteration, attempt), run.state.current_node
