@@ -8,7 +8,7 @@ from tests.guides.pasted import shown_blocks
 
 pytestmark = pytest.mark.wire
 
-ADDRESS = "http://127.0.0.1:11434/v1"
+ADDRESS = "http://127.0.0.1:8080/v1"
 USAGE = {"prompt_tokens": 40, "completion_tokens": 8, "total_tokens": 48}
 
 
