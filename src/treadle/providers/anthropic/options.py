@@ -33,7 +33,7 @@ def check_options(opts: Mapping[str, Any], parameters: Collection[str]) -> None:
     Raises:
         OptionError: the API has no such option.
     """
-    check_names(opts, {*parameters, *_OPTIONS}, "model: Anthropic's API has no option")
+    check_names(opts, sorted({*parameters, *_OPTIONS}), "model: Anthropic's API has no option")
 
 
 def body_of(

@@ -33,7 +33,7 @@ def check_options(opts: Mapping[str, Any]) -> None:
         OptionError: the API has no such option.
     """
     known = {"model", *_settings(), *_server_tools(), *_OPTIONS}
-    check_names(opts, known, "model: the Gemini API has no option")
+    check_names(opts, sorted(known), "model: the Gemini API has no option")
 
 
 def config_of(model: str, opts: Mapping[str, Any]) -> JSONDict:

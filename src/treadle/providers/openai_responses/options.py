@@ -41,7 +41,7 @@ def check_options(opts: Mapping[str, Any], parameters: Collection[str]) -> None:
         OptionError: the API has no such option.
     """
     known = {*parameters, *_OPTIONS} - {"input"}
-    check_names(opts, known, "model: OpenAI's Responses API has no option")
+    check_names(opts, sorted(known), "model: OpenAI's Responses API has no option")
 
 
 def _put(body: JSONDict, name: str, value: Any) -> None:
