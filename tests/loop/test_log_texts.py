@@ -187,7 +187,7 @@ def cleaned_up():
 
 
 # What logs the text of an exception: the logger, and the level.
-TOOLS, STAGES = ("treadle.tools", "WARNING"), ("treadle.stages", "WARNING")
+TOOLS, MODEL = ("treadle.tools", "WARNING"), ("treadle.model", "WARNING")
 LOOP, PIPELINE = ("treadle.loop", "ERROR"), ("treadle.pipeline", "ERROR")
 SCENARIOS = {
     "a tool": (of_a_tool("fail"), {TOOLS}),
@@ -198,8 +198,8 @@ SCENARIOS = {
     "compose": (resolved("compose"), {TOOLS}),
     "arguments of a step": (resolved("arguments"), {TOOLS}),
     "a recipe": (resolved("recipe"), {TOOLS}),
-    "cost_of": (with_cost(Usage(1, 1)), {STAGES}),
-    "cost_of without usage": (with_cost(None), {("treadle.stages", "DEBUG")}),
+    "cost_of": (with_cost(Usage(1, 1)), {MODEL}),
+    "cost_of without usage": (with_cost(None), {("treadle.model", "DEBUG")}),
     "an observer": (answered(on_event=fails), {LOOP}),
     "on_iteration": (answered(on_iteration=fails), {LOOP}),
     "on_complete": (answered(on_complete=fails), {LOOP}),

@@ -131,7 +131,7 @@ def test_valid_usage_is_accepted():
         Usage(cost=2),
     ):
         made = Response("x", usage=usage)
-        assert Loop.run_sync(USER, lambda m, made=made: made).unwrap() is made
+        assert Loop.run_sync(USER, lambda m, made=made: made).unwrap() == made
 
 
 class TestChunk:

@@ -17,8 +17,7 @@ from tests.providers.histories import PAGES, PIXEL, SOUND, histories, texts
 from treadle import OptionError
 from treadle.messages import StreamAccumulator, placeholder
 from treadle.model import is_retryable
-from treadle.providers import backend
-from treadle.providers.openai_responses import request
+from treadle.providers import backend, conventions
 from treadle.providers.openai_responses.kept import FORMAT
 from treadle.providers.openai_responses.response import response_of
 from treadle.providers.openai_responses.stream import StreamReader
@@ -312,14 +311,13 @@ class TestRequest:
         assert model.accepts_tool_result_parts
 
     def test_a_part_that_the_api_does_not_take_is_a_text_and_logged_once(self, model, caplog):
-        request._log_once.cache_clear()
+        conventions._log_once.cache_clear()
         sound = {"type": "input_audio", "input_audio": {"data": SOUND, "format": "wav"}}
         with caplog.at_level(logging.WARNING, "treadle.providers"):
             (item,) = items_of(model, {"role": "user", "content": [sound, sound]})
         assert item["content"] == [{"type": "input_text", "text": placeholder(sound)}] * 2
-        assert caplog.messages == [
-            "the Responses API takes no 'input_audio' parts: a short text is sent in place of each"
-        ]
+        (logged,) = caplog.messages
+        assert logged.startswith("OpenAI's Responses API takes no content of this kind")
 
     def test_a_text_that_was_changed_in_the_history_is_sent_as_it_is_now(self, model):
         parts = [{"type": "output_text", "text": one, "annotations": []} for one in "ab"]

@@ -145,15 +145,24 @@ class Shuffled:
         strand.go_on = lambda: self._await(strand)
         self._await(strand)  # as on an event loop, it is on its way before it can be cancelled
 
+    # It is the reporter of each call.
+
+    def now(self) -> float:
+        self._clock += 0.001
+        return self._clock
+
+    def emit(self, event: Any, listener: Any = None) -> Any:
+        receive = self._emit if listener is None else listener
+        return None if receive is None else receive(event)
+
     def _outcome(self, effect: Effect) -> Any:
         match effect:
             case Call():
-                return effect.fn(*effect.args)
+                return effect.fn(*effect.args, *([self] if effect.reporting else ()))
             case Now():
-                self._clock += 0.001
-                return self._clock
+                return self.now()
             case Emit():
-                return None if self._emit is None else self._emit(effect.event)
+                return self.emit(effect.event)
             case Sleep():
                 return None
         raise TypeError(f"{effect!r} is no effect")

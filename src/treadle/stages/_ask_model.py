@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -65,8 +64,6 @@ from treadle.tracebacks import from_user_code
 
 if TYPE_CHECKING:
     from treadle.tools.output import Output
-
-log = logging.getLogger("treadle.stages")
 
 OnRetry: TypeAlias = Callable[[Request, Exception, int], Any]
 """Takes the request, the error, and the number of the attempt that failed, from 1; returns the request of the

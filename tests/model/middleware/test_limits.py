@@ -36,12 +36,18 @@ BACKENDS = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 
 class TestConcurrency:
     @BACKENDS
-    def test_it_limits_the_requests_under_way_in_order_of_arrival(self, backend):
+    def test_it_limits_the_requests_under_way(self, backend):
         model = Named("m", seconds=0.02)
         loop = Loop(llm_send_fn=model, model_middleware=[ConcurrencyLimit(2)])
         results = anyio.run(at_once, loop, 6, backend=backend)
         assert [one.unwrap().text for one in results.values()] == ["from m"] * 6
         assert model.most == 2
+
+    @BACKENDS
+    def test_the_others_wait_in_order_of_arrival(self, backend):
+        model = Named("m", seconds=0.02)
+        loop = Loop(llm_send_fn=model, model_middleware=[ConcurrencyLimit(1)])
+        anyio.run(at_once, loop, 6, backend=backend)
         assert [sent[0]["content"] for sent in model.sent] == [f"Hi {n}" for n in range(6)]
 
     def test_it_is_shared_by_threads_and_event_loops(self):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,11 +11,9 @@ from treadle.messages import (
     is_list,
     is_mapping,
     parse_object,
-    placeholder,
     valid_arguments,
 )
-
-log = logging.getLogger("treadle.providers")
+from treadle.providers.conventions import text_for
 
 FORMAT = "ollama-chat"
 """The ``format`` of items of ``reasoning_details`` that came from Ollama."""
@@ -83,15 +79,7 @@ def _image(part: Mapping[str, Any]) -> str | None:
 def _text(part: Mapping[str, Any]) -> str:
     if part.get("type") == "text":
         return str(part.get("text", ""))
-    shown = placeholder(part)
-    _log_placeholder(shown)
-    return shown
-
-
-@functools.lru_cache(maxsize=256)
-def _log_placeholder(shown: str) -> None:
-    """Log a placeholder once, and not with each request of a run."""
-    log.warning("Ollama takes no content of this kind; the model receives the text %s", shown)
+    return text_for(part, "Ollama")
 
 
 def _thinking(message: Mapping[str, Any]) -> str:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import functools
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from treadle.messages import JSONDict, is_list, is_mapping, placeholder
+from treadle.messages import JSONDict, is_list, is_mapping
 from treadle.providers.call_ids import fitting_id
+from treadle.providers.conventions import text_for
 from treadle.providers.openai_responses.kept import (
     BETWEEN_MESSAGES,
     items_of,
     reasoning_of,
     texts_of,
 )
-
-log = logging.getLogger("treadle.providers")
 
 MAX_ID = 64
 """The length of a call's id that the API accepts."""
@@ -168,13 +165,7 @@ def _hint(part: Mapping[str, Any]) -> JSONDict:
 
 
 def _placeholder(part: Mapping[str, Any]) -> JSONDict:
-    _log_once(str(part.get("type")))
-    return {"type": "input_text", "text": placeholder(part)}
-
-
-@functools.cache
-def _log_once(kind: str) -> None:
-    log.warning("the Responses API takes no %r parts: a short text is sent in place of each", kind)
+    return {"type": "input_text", "text": text_for(part, "OpenAI's Responses API")}
 
 
 _PARTS: Mapping[str, Callable[[Mapping[str, Any]], JSONDict]] = {
