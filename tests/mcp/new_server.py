@@ -7,11 +7,10 @@ import sys
 from pathlib import Path
 
 import anyio
+from mcp import types
 from mcp.server import Server
 from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
-
-from mcp import types
 
 sys.path.insert(0, str(Path(__file__).parent))
 from server_tools import Notes

@@ -1,8 +1,8 @@
 """The content blocks of a result are what the client reads as the same parts."""
 
 import pytest
-
 from mcp import types
+
 from treadle.mcp.blocks import blocks_of
 from treadle.messages import ToolResult
 from treadle.tools.mcp import read_call_result

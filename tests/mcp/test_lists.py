@@ -4,11 +4,11 @@ import json
 
 import anyio
 import pytest
+from mcp import types
 from mcp.server import Server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared.exceptions import MCPError
 
-from mcp import types
 from treadle import Context, OptionError, ToolDefinitionError, default_stages, tool
 from treadle.mcp import MCPServer, ToolNotApprovedError, mcp_tools, refresh_tools
 from treadle.mcp.definitions import definition_of

@@ -11,8 +11,8 @@ from pathlib import Path
 import anyio
 import pytest
 import uvicorn
-
 from mcp import Client, StdioServerParameters
+
 from treadle import Loop, OptionError, Tool, ToolDefinitionError, tool
 from treadle.mcp import MCPServer, as_mcp_server
 from treadle.testing import ScriptedLLM, call, calls

@@ -15,9 +15,8 @@ from treadle.messages import safe_str
 from treadle.redaction import redacted
 
 if TYPE_CHECKING:
-    from mcp.shared.exceptions import MCPError
-
     from mcp import Client
+    from mcp.shared.exceptions import MCPError
 
 _HTTP_ERRORS = frozenset({"Session terminated", "Server returned an error response"})
 """The texts of the SDK for HTTP errors, which have no code of their own: one of an HTTP server that was started

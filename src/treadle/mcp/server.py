@@ -21,9 +21,8 @@ from treadle.tools import Tool, ToolBehaviour, ToolContext, tool_hint
 from treadle.tools.mcp import read_call_result, resource_part
 
 if TYPE_CHECKING:
-    from mcp.shared.dispatcher import ProgressFnT
-
     from mcp import Client
+    from mcp.shared.dispatcher import ProgressFnT
 
 R = TypeVar("R")
 

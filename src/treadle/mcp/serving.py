@@ -70,9 +70,8 @@ def as_mcp_server(
         MissingExtraError: the MCP SDK is not installed.
     """
     check_installed()
-    from mcp.server import Server  # noqa: PLC0415 - as above
-
     from mcp import types  # noqa: PLC0415 - an extra
+    from mcp.server import Server  # noqa: PLC0415 - as above
 
     tools = _tools_of(served, description)
     locks = Locks()

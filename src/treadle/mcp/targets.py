@@ -20,9 +20,8 @@ from treadle.messages import safe_str, valid_name
 from treadle.redaction import REDACTED, redacted
 
 if TYPE_CHECKING:
-    from mcp.client import Transport
-
     from mcp import Client
+    from mcp.client import Transport
 
 MAX_ERROR_LINES = 20
 """The last lines on stderr of a server that are kept for errors."""
@@ -130,9 +129,8 @@ class Target:
 
     @contextlib.asynccontextmanager
     async def _as_process(self, command: list[str], stderr: Stderr) -> AsyncGenerator[Any]:
-        from mcp.client.stdio import stdio_client  # noqa: PLC0415 - as above
-
         from mcp import StdioServerParameters  # noqa: PLC0415 - as above
+        from mcp.client.stdio import stdio_client  # noqa: PLC0415 - as above
 
         name, *args = command
         env = None if self.env is None else dict(self.env)

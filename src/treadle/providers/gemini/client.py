@@ -9,6 +9,8 @@ from collections.abc import AsyncGenerator
 from contextvars import ContextVar
 from typing import Any
 
+import anyio
+
 from treadle.messages import JSONDict, NotAResponseError
 from treadle.providers.embedding import SDKEmbedder
 from treadle.providers.endpoint import PLACEHOLDER, Endpoint
@@ -97,11 +99,16 @@ class Stream:
         """
         opened: list[Any] = []
         token = _opened.set(opened)
+        made = cls(pieces, opened, None)
         try:
-            first = await anext(pieces, None)
+            made._first = await anext(pieces, None)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await made.aclose()
+            raise
         finally:
             _opened.reset(token)
-        return cls(pieces, opened, first)
+        return made
 
     def __aiter__(self) -> Stream:
         return self
