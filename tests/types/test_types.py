@@ -487,7 +487,7 @@ def test_a_wrong_kind_of_value_is_an_error() -> None:
     with pytest.raises(OptionError):
         Loop(dedupe=True)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
     with pytest.raises(OptionError):
-        Loop(llm_send_fn="gpt")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+        Loop(llm_send_fn=5)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
 
 
 def test_presets_are_options() -> None:
