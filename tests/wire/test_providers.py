@@ -300,8 +300,6 @@ def test_a_last_answer_with_tools_in_the_history_and_none_to_call(wire, ask, sen
     "choice", ["required", "none", {"type": "function", "function": {"name": "weather"}}]
 )
 def test_a_choice_of_tools_is_sent(wire, ask, relay, provider, choice):
-    if provider.name == "ollama" and choice != "none":
-        pytest.skip("Ollama has no tool choice; test_ollama.py has what happens instead")
     wire.script("Hello.")
     result, _ = ask(llm_opts={"tool_choice": choice})
     assert isinstance(result, Ok), result
