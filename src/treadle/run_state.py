@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, cast
 
 from treadle.errors import TreadleError
-from treadle.messages import History, ModelCall, Response, Usage, safe_str
+from treadle.messages import History, Measured, ModelCall, Usage, safe_str
 
 
 class RunNodeStatus(StrEnum):
@@ -57,7 +57,7 @@ class RunNode:
         error: why it failed.
         metadata: further data, such as ``tool_signature``.
         run: the state of the subagent's run, if the call is one of a subagent.
-        asked: the requests of an iteration to the model: the response of each, or what is known of it without one.
+        asked: the requests of an iteration to the model; `model_calls` reads it.
     """
 
     agent_name: str = ""
@@ -74,12 +74,14 @@ class RunNode:
     error: str | None = None
     metadata: dict[str, Any] = field(default_factory=cast("Callable[[], dict[str, Any]]", dict))
     run: RunState | None = None
-    asked: tuple[Response | ModelCall, ...] = field(default=(), repr=False, compare=False)
+    asked: tuple[Measured | ModelCall, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def model_calls(self) -> tuple[ModelCall, ...]:
         """The requests of an iteration to the model, with the failed ones, in order of their end."""
-        return tuple(one if isinstance(one, ModelCall) else ModelCall.of(one) for one in self.asked)
+        return tuple(
+            one if isinstance(one, ModelCall) else ModelCall.answered(one) for one in self.asked
+        )
 
     @property
     def duration(self) -> float | None:

@@ -37,7 +37,7 @@ from treadle.messages.message import (
     problems_of,
     to_message,
 )
-from treadle.messages.model_call import ModelCall
+from treadle.messages.model_call import Measured, ModelCall
 from treadle.messages.parts import (
     as_text_results,
     content_parts,
@@ -84,6 +84,7 @@ __all__ = [
     "InvalidMessagesError",
     "JSONDict",
     "MalformedJSONError",
+    "Measured",
     "Message",
     "Messages",
     "ModelCall",

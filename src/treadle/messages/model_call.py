@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from treadle.fast_dataclass import fast_dataclass
 from treadle.messages.measurement import ModelCallStatus, Timing
-from treadle.messages.response import Response, Usage
+from treadle.messages.response import Usage, usage_status
+
+Measured: TypeAlias = tuple[tuple[float, ...] | None, Usage | None, str | None, str | None]
+"""The times, the usage, the model and the provider of a response: what a node keeps of it. The response itself
+would keep its calls and their arguments alive until the run ends."""
 
 
 @fast_dataclass
@@ -44,10 +48,11 @@ class ModelCall:
         return None if self.timing is None else self.timing.tokens_per_second(self.usage)
 
     @classmethod
-    def of(cls, response: Response) -> ModelCall:
-        """The request to which a response is the answer."""
-        timing, usage = response.timing, response.usage
-        return cls(response.status, response.model, response.provider, timing, usage)
+    def answered(cls, measured: Measured) -> ModelCall:
+        """The request that was answered, from what a node keeps of its response."""
+        times, usage, model, provider = measured
+        timing = None if times is None else Timing(*times)
+        return cls(usage_status(usage), model, provider, timing, usage)
 
     def as_json(self) -> dict[str, Any]:
         """All fields, as JSON data."""

@@ -127,6 +127,13 @@ class Usage:
 _UNKNOWN = Usage(is_lower_bound=True)
 
 
+def usage_status(usage: Usage | None) -> ModelCallStatus:
+    """The status of a request that was answered, by its usage."""
+    if usage is None or usage.is_lower_bound:
+        return ModelCallStatus.USAGE_MISSING
+    return ModelCallStatus.USAGE_ESTIMATED if usage.is_estimate else ModelCallStatus.SUCCESS
+
+
 @fast_dataclass
 class Response:
     """One response of a model.
@@ -198,12 +205,7 @@ class Response:
     @property
     def status(self) -> ModelCallStatus:
         """Whether its tokens were counted by the provider, are not all known, or were estimated."""
-        usage = self.usage
-        if usage is None or usage.is_lower_bound:
-            return ModelCallStatus.USAGE_MISSING
-        if usage.is_estimate:
-            return ModelCallStatus.USAGE_ESTIMATED
-        return ModelCallStatus.SUCCESS
+        return usage_status(self.usage)
 
 
 @fast_dataclass

@@ -537,7 +537,7 @@ def _counted(ctx: Context, request: Request, answer: Answer) -> Response:
     node = run.state.current_node
     if node is not None:
         node.usage = usage if node.usage is None else node.usage.plus(usage)
-        node.asked += (response,)
+        node.asked += ((response.times, usage, response.model, response.provider),)
     return response
 
 
