@@ -107,7 +107,7 @@ def ask_model(
         ctx = again
     if run.repairs:
         yield from report_edits(ctx)
-    sent = request = ctx.request
+    request = ctx.request
     run.budget.count_iteration()
     requested = run.clock
     if run.has_listeners:
@@ -121,8 +121,9 @@ def ask_model(
         made = yield from _retried(ctx, request, error, sending, retries)
         if isinstance(made, _Failure):
             return (yield from _failed(ctx, *made))
-        answer, sent = made
-    response = _counted(ctx, sent, answer)
+        answer, request = made
+        ctx = _with_tools(ctx, request)
+    response = _counted(ctx, request, answer)
     if run.has_listeners:
         ended = run.clock
         duration = ended - requested
@@ -135,8 +136,6 @@ def ask_model(
                 status=response.status,
             )
         )
-    if sent.tools != request.tools:  # `on_retry` changed them; calls are checked against these
-        ctx = ctx.evolve(request_changes={**ctx.request_changes, "tools": sent.tools})
     if again is not None:
         run.asked_again = again, response
     return ctx.evolve(response=response, parsed=None, is_asked=True, guidance=None)
@@ -209,6 +208,13 @@ def _retried(
         except Exception as raised:  # noqa: BLE001 - as above
             error = raised
     return _failure(error, attempt)
+
+
+def _with_tools(ctx: Context, request: Request) -> Context:
+    """The context with the tools of a request that ``on_retry`` has changed: calls are checked against these."""
+    if request.tools == ctx.request.tools:
+        return ctx
+    return ctx.evolve(request_changes={**ctx.request_changes, "tools": request.tools})
 
 
 def _failure(error: Exception, attempt: int) -> _Failure:
