@@ -88,6 +88,12 @@ class TestAlias:
         assert isinstance(backend("gpt-5", base_url=HERE), GrokModel)
         assert aliases() == {"fast": "openai:gpt-5-mini", "gpt-5": "grok:grok-4"}
 
+    def test_an_alias_of_an_alias_is_one_of_the_same_name(self):
+        add_alias("fast", "openai:gpt-5-mini")
+        add_alias("quick", "fast")
+        assert aliases()["quick"] == "openai:gpt-5-mini"
+        assert find_provider("quick")[1] == "gpt-5-mini"
+
     def test_an_alias_of_an_unknown_name_or_of_itself_is_an_error(self):
         with pytest.raises(OptionError, match="'opnai:x' is unknown"):
             add_alias("fast", "opnai:x")

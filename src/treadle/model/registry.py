@@ -137,7 +137,7 @@ def add_alias(alias: str, name: str) -> None:
     if alias == name:
         raise OptionError(f"alias: {alias!r} stands for itself")
     find_provider(name)
-    _aliases[alias] = name
+    _aliases[alias] = _aliases.get(name, name)
 
 
 def find_provider(name: str) -> tuple[Provider, str]:
