@@ -1,8 +1,8 @@
 #!/bin/sh
-# The programs that some tests start: Debian's prometheus, chromium and iproute2, where they are missing.
+# The programs that some tests start: Debian's prometheus, chromium, redis and iproute2, where they are missing.
 set -eu
 missing=""
-for pair in prometheus:prometheus promtool:prometheus chromium:chromium ip:iproute2 unshare:util-linux; do
+for pair in prometheus:prometheus promtool:prometheus chromium:chromium ip:iproute2 redis-server:redis-server unshare:util-linux; do
     if ! PATH="$PATH:/usr/sbin:/sbin" command -v "${pair%%:*}" >/dev/null; then
         missing="$missing ${pair##*:}"
     fi

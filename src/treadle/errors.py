@@ -26,6 +26,36 @@ class PausedStateError(TreadleError, ValueError):
     """A paused state was changed, belongs to other tools, or was resumed already, or another run resumes it."""
 
 
+class SessionError(TreadleError):
+    """A session cannot be read or stored.
+
+    Attributes:
+        result: the result of the run whose turn could not be stored; None if no run has ended. Nothing of the turn
+            is stored, so this is the only copy.
+    """
+
+    result: Any = None
+
+
+class SessionConflictError(SessionError):
+    """Another run, or another program, has changed a session since it was read.
+
+    Args:
+        session_id: the session.
+        expected: the number of turns that it had.
+        found: the number of turns that it has.
+    """
+
+    def __init__(self, session_id: str, expected: int, found: int) -> None:
+        super().__init__(
+            f"session {session_id!r} was changed meanwhile: expected {expected:,} turns, found {found:,}; "
+            "load it again, and repeat the turn if it is still needed"
+        )
+        self.session_id = session_id
+        self.expected = expected
+        self.found = found
+
+
 class MissingExtraError(TreadleError, ImportError):
     """An optional dependency is needed and not installed.
 
