@@ -98,8 +98,8 @@ class SessionInfo:
 class SessionStore(Protocol):
     """Stores the turns of sessions. It may be used by several threads and processes at the same time.
 
-    A session exists from its first turn until it is deleted. All methods raise `SessionError` if the store cannot be
-    used, and then have changed nothing.
+    A session exists from its first turn until it is deleted. All methods raise `SessionError` if the store cannot
+    be used, and then have changed nothing.
     """
 
     def append(
