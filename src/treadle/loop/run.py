@@ -55,6 +55,7 @@ from treadle.pipeline import Pipeline, Progress, StageError
 from treadle.results import (
     BudgetExhausted,
     CircuitBroken,
+    CompactionStalled,
     DeadlineExceeded,
     EmptyResponse,
     Err,
@@ -95,8 +96,9 @@ _GUARDS = (
     DeadlineExceeded,
     CircuitBroken,
     LoopDetected,
+    CompactionStalled,
 )
-_FINISHED = (MaxIterationsReached, BudgetExhausted, LoopDetected)
+_FINISHED = (MaxIterationsReached, BudgetExhausted, LoopDetected, CompactionStalled)
 """Reasons that leave room for a last answer: there is time left, and the tools work."""
 _DONE, _STOP, _PAUSE = Decision.DONE, Decision.STOP, Decision.PAUSE  # looked up slowly
 _FAILED = "Not run: the run failed first."
