@@ -120,7 +120,7 @@ _INSTEAD: Mapping[str, str] = {
         "retries tool_retries"
     ),
     "use tool(fn, timeout=...) for a tool, max_seconds= for the run": "tool_timeout",
-    "pass session=SQLiteSessions(path).session(id) of treadle.sessions to store the conversation and continue it": (
+    "pass session=SQLiteSessions(path).session(id) of treadle.sessions, which stores the conversation": (
         "add_history_to_context add_memories_to_context add_session_summary_to_context auto_previous_response_id "
         "cache_session chat_memory chat_message_store_factory checkpoint checkpointer context_providers "
         "conversation conversation_id db enable_agentic_memory enable_session_summaries enable_user_memories "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from treadle import labels
@@ -27,7 +27,7 @@ class RunSession(Protocol):
     """
 
     def load(self) -> JSONDict | Awaitable[JSONDict]:
-        """What a run continues: ``messages``, ``memo`` for its stages, and ``pause_id`` if the last turn paused."""
+        """What a run continues: ``messages``, ``memo`` for its stages, ``pause_id`` if the last turn paused."""
         ...
 
     def save(self, loaded: JSONDict, turn: JSONDict) -> Awaitable[None] | None:
@@ -86,8 +86,8 @@ def _continue(run: Run, loaded: JSONDict) -> None:
 
 def _joined(before: list[JSONDict], given: Any) -> Any:
     """The messages of a session with those of the caller at the end; what is not valid is returned unchanged."""
-    if isinstance(given, Sequence) and not given and before and not isinstance(given, str):
-        return before  # continue from where it ended
+    if given in ([], ()) and before:  # continue from where it ended
+        return before
     try:
         messages, _ = validate_messages(given)
     except ValueError:  # the run ends with `InvalidInput`, and names the problem
@@ -120,7 +120,7 @@ def _turn_of(result: Result) -> JSONDict:
         "messages": result.messages,
         "status": _STATUS[type(result)],
         "stop_reason": result.stop_reason,
-        "run_id": "" if result.run is None else result.run.run_id,
+        "run_id": result.run.run_id,
         "iterations": result.iterations,
         "tool_calls_count": result.tool_calls_count,
         "usage": result.usage.as_json(),
