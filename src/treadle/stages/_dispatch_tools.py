@@ -168,6 +168,8 @@ def _concluded(ctx: Context) -> Context:
     if learned:
         facts = Learned(has_changed, outdated, writes, has_polled)
         ctx.run.result_cache.learn(ctx.iteration, learned, facts)
+    if len(learned) < len(plan.calls) and any(_was_cut_short(ctx, call) for call in plan.calls):
+        ctx.run.result_cache.note_write()
     if not plan.duplicates:
         return ctx
     answers = {
@@ -179,6 +181,13 @@ def _concluded(ctx: Context) -> Context:
 
 
 _RAN = frozenset({"done", "timeout"})
+
+
+def _was_cut_short(ctx: Context, call: ToolCall) -> bool:
+    """Whether a call that is not read-only was cancelled, and may have changed something."""
+    result, tool = ctx.tool_results.get(call.id), ctx.tools.get(call.name)
+    is_read_only = tool is not None and tool.read_only
+    return result is not None and result.status == "cancelled" and not is_read_only
 
 
 def _duplicate(ctx: Context, call: ToolCall, first: ToolResult | None) -> ToolResult:

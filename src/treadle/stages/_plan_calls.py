@@ -65,7 +65,7 @@ class Planner:
             if call.id in refused:
                 self._refuse(call, NotRunReason.BREAKER_OPEN, _breaker_open(call, refused[call.id]))
             elif recalled is not None and self._sees_what_is_known(tool):
-                self._refuse(call, NotRunReason.RECALLED, _recalled(recalled))
+                self._refuse(call, NotRunReason.RECALLED, _recalled(recalled, mode))
             elif known is not None and self._sees_what_is_known(tool):
                 self._refuse(call, NotRunReason.NO_NEW_EVIDENCE, _skipped(known))
             elif self._split is not None and not self._in_step:
@@ -211,11 +211,12 @@ def _skipped(answer: CachedResult) -> str:
     )
 
 
-def _recalled(answer: CachedResult) -> str:
+def _recalled(answer: CachedResult, mode: Dedupe) -> str:
+    how = "; call it once more to run it" if mode == "evidence" else ""
     return (
         f"{answer.content}\n\n"
         f"[note: this is what the same call returned in iteration {answer.iteration}, which is no longer in the "
-        f"conversation. The tool did not run again; call it once more to run it.]"
+        f"conversation. The tool did not run again{how}.]"
     )
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from treadle.context import Context
-from treadle.messages import JSONDict, ToolCall
-from treadle.sessions.compaction.strategies import text_of
+from treadle.messages import JSONDict, ToolCall, sendable
+from treadle.sessions.compaction.strategies import request_of, text_of
 from treadle.stages import check_call
 
 MAX_ARGUMENTS = 100
@@ -22,17 +22,26 @@ class Made(NamedTuple):
     Args:
         call: the call, as it was checked.
         result: its tool message.
+        known: the text of the latest result that the run has of this call; None if it has none. The message may
+            only say why the call did not run.
     """
 
     call: ToolCall
     result: Mapping[str, Any]
+    known: str | None
 
     @property
     def line(self) -> str:
         """The call and the start of its result, on one line."""
         call = self.call
         arguments = _start(call.arguments, MAX_ARGUMENTS)
-        return f"{call.name}({arguments}): {_start(text_of(self.result), MAX_RESULT)}"
+        text = text_of(self.result) if self.known is None else self.known
+        return f"{call.name}({arguments}): {_start(text, MAX_RESULT)}"
+
+    @property
+    def has_result(self) -> bool:
+        """Whether all of the latest result is in the message."""
+        return self.known is None or self.known in text_of(self.result)
 
 
 def _start(text: str, most: int) -> str:
@@ -49,13 +58,12 @@ def calls_in(ctx: Context, messages: Sequence[JSONDict]) -> Iterator[Made]:
             made[call["id"]] = _checked(ctx, call)
         found = made.get(message.get("tool_call_id", ""))
         if found is not None:
-            yield Made(found, message)
+            latest = ctx.run.result_cache.latest(found.fingerprint)
+            yield Made(found, message, None if latest is None else sendable(latest.content))
 
 
 def _checked(ctx: Context, call: JSONDict) -> ToolCall:
-    function = call["function"]
-    made = ToolCall(call["id"], function["name"], function["arguments"])
-    return check_call(ctx, made, is_ours=True)[0]
+    return check_call(ctx, ToolCall(call["id"], *request_of(call)), is_ours=True)[0]
 
 
 def hide_results(ctx: Context, before: Sequence[JSONDict], view: Sequence[JSONDict]) -> None:
@@ -68,7 +76,7 @@ def hide_results(ctx: Context, before: Sequence[JSONDict], view: Sequence[JSONDi
     """
     run, shown = ctx.run, {id(message) for message in view}
     made = list(calls_in(ctx, before))
-    visible = {one.call.fingerprint for one in made if id(one.result) in shown}
+    visible = {one.call.fingerprint for one in made if id(one.result) in shown and one.has_result}
     removed = {
         one.call.fingerprint: isinstance(one.result.get("content"), str)
         for one in made

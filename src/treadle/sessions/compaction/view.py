@@ -8,7 +8,7 @@ from typing import Any
 
 from treadle.context import Context
 from treadle.fast_dataclass import light_dataclass
-from treadle.messages import History, JSONDict, text_part
+from treadle.messages import SYSTEM_ROLES, History, JSONDict, text_part
 from treadle.sessions.attachments import attachments_of, distinct
 from treadle.sessions.compaction.strategies import Strategy
 
@@ -26,15 +26,21 @@ class CompactionState:
     Args:
         covered: the number of messages that the summary covers; system messages among them stay.
         shortened: up to which message the strategies are applied; at least ``covered``.
+        kept: the number of messages after the covered ones when the summary was written. The attachments that
+            these have are not repeated next to the summary; what follows does not change the message with it,
+            so that the provider's cache of the prompt stays valid.
         summary: the text of the summary.
-        calls: the calls among the covered messages, each as its fingerprint and one line of text.
+        calls: the latest calls among the covered messages, each as its fingerprint and one line of text.
+        unlisted: the number of earlier calls.
         attachments: the content parts with the attachments of the covered messages, each once.
     """
 
     covered: int = 0
     shortened: int = 0
+    kept: int = 0
     summary: str = ""
     calls: tuple[tuple[str, str], ...] = ()
+    unlisted: int = 0
     attachments: tuple[JSONDict, ...] = ()
 
     @classmethod
@@ -45,8 +51,10 @@ class CompactionState:
         return cls(
             covered,
             max(covered, kept.get("shortened", 0)),
+            kept.get("kept", 0),
             kept.get("summary", ""),
             tuple((print_, line) for print_, line in kept.get("calls", ())),
+            kept.get("unlisted", 0),
             tuple(kept.get("attachments", ())),
         )
 
@@ -59,10 +67,7 @@ class CompactionState:
 
 
 def view_of(
-    history: History,
-    state: CompactionState,
-    strategies: Sequence[Strategy] = (),
-    max_calls: int = 0,
+    history: History, state: CompactionState, strategies: Sequence[Strategy] = ()
 ) -> list[JSONDict]:
     """What the model sees of a history.
 
@@ -72,13 +77,13 @@ def view_of(
         history: the history; it is valid.
         state: how much of it is covered.
         strategies: applied, in order, to the messages between the covered ones and ``state.shortened``.
-        max_calls: the length of the list of covered calls, in characters.
     """
     seen: list[JSONDict] = []
-    if state.covered:
-        seen += (one for one in history[: state.covered] if one["role"] == "system")
-        seen.append(_block(state, history[state.covered :], max_calls))
-    older: Sequence[JSONDict] = history[state.covered : state.shortened]
+    covered = state.covered
+    if covered:
+        seen += (one for one in history[:covered] if one["role"] in SYSTEM_ROLES)
+        seen.append(_block(state, history[covered : covered + state.kept]))
+    older: Sequence[JSONDict] = history[covered : state.shortened]
     for strategy in strategies if older else ():
         older = strategy(older)
     seen += older
@@ -86,37 +91,27 @@ def view_of(
     return seen
 
 
-def _block(state: CompactionState, after: Sequence[JSONDict], max_calls: int) -> JSONDict:
-    """The message that stands for the covered ones, with the attachments that no later message has."""
+def _block(state: CompactionState, kept: Sequence[JSONDict]) -> JSONDict:
+    """The message that stands for the covered ones, with the attachments that the kept ones do not have."""
     text = f"{HEADING}\n{state.summary}"
-    calls = _listed([line for _, line in state.calls], max_calls)
-    if calls:
-        text = f"{text}\n\n{CALLS_HEADING}\n{calls}"
-    later = [part for message in after for part in attachments_of(message)]
-    parts = list(distinct(state.attachments, without=later)) if state.attachments else []
-    return {"role": "user", "content": [text_part(text), *parts] if parts else text}
-
-
-def _listed(lines: Sequence[str], limit: int) -> str:
-    """The latest of the lines that fit into a number of characters, and how many are left out."""
-    shown: list[str] = []
-    for line in reversed(lines):
-        limit -= len(line) + 1
-        if limit < 0:
-            break
-        shown.append(line)
-    left_out = len(lines) - len(shown)
-    if left_out and shown:
-        shown.append(f"({left_out} earlier calls are not listed)")
-    return "\n".join(reversed(shown))
+    if state.calls:
+        lines = [line for _, line in state.calls]
+        if state.unlisted:
+            lines.append(f"({state.unlisted} earlier calls are not listed)")
+        text = "\n".join((text, "", CALLS_HEADING, *lines))
+    if not state.attachments:
+        return {"role": "user", "content": text}
+    later = [part for message in kept for part in attachments_of(message)]
+    parts = distinct(state.attachments, without=later) if later else state.attachments
+    return {"role": "user", "content": [text_part(text), *parts]}
 
 
 def is_summary(message: Mapping[str, Any]) -> bool:
     """Whether a message is a summary that an earlier compaction wrote."""
-    content = message.get("content")
+    content: Any = message.get("content")
     if isinstance(content, list) and content:
         content = content[0].get("text")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    return isinstance(content, str) and content.startswith(HEADING)
+    return message["role"] == "user" and isinstance(content, str) and content.startswith(HEADING)
 
 
 def text_of_summary(message: Mapping[str, Any]) -> str:
@@ -143,7 +138,7 @@ def split_of(history: Sequence[Mapping[str, Any]], covered: int, keep_recent: in
     at = max(covered, len(history) - keep_recent)
     while at > covered and not _may_begin(history, covered, at):
         at -= 1
-    older = (one for one in history[covered:at] if one["role"] != "system")
+    older = (one for one in history[covered:at] if one["role"] not in SYSTEM_ROLES)
     return at if any(not is_summary(one) for one in older) else covered
 
 
@@ -153,5 +148,6 @@ def _may_begin(history: Sequence[Mapping[str, Any]], covered: int, at: int) -> b
     role = history[at]["role"]
     if role != "user":
         return role == "assistant"
-    others = (one["role"] for one in reversed(history[covered:at]) if one["role"] != "system")
+    before = reversed(history[covered:at])
+    others = (one["role"] for one in before if one["role"] not in SYSTEM_ROLES)
     return next(others, None) == "user"  # they were in a row before
