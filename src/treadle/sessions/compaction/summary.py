@@ -7,7 +7,7 @@ from typing import Any
 
 from treadle.context import Context
 from treadle.effects import Steps
-from treadle.errors import OptionError
+from treadle.errors import MissingExtraError, OptionError
 from treadle.loop import Loop
 from treadle.loop.subagent import run_inside
 from treadle.messages import CHARACTERS_PER_TOKEN, JSONDict
@@ -79,7 +79,10 @@ def summarized(
     summary = before
     for number, piece in enumerate(_pieces(messages, max_tokens * CHARACTERS_PER_TOKEN)):
         key = f"compact_history:{ctx.iteration}:{number + 1}"
-        result = yield from run_inside(ctx, writer, _prompt(summary, piece), key)
+        try:
+            result = yield from run_inside(ctx, writer, _prompt(summary, piece), key)
+        except (OptionError, MissingExtraError) as error:  # its model cannot be opened
+            return "", f"the summary failed: {error}"
         if not isinstance(result, Ok):
             why: Any = getattr(result, "reason", "it paused")
             return "", f"the summary failed: {why}"
