@@ -61,7 +61,12 @@ class TestTelemetry:
     def test_compactions_and_recalled_calls_are_events_of_its_span(self):
         watch = Watch()
         observed = run(
-            *SCRIPT, summarize=priced, tools=[look([])], compaction=LIMITS, name="bot", **watch.options
+            *SCRIPT,
+            summarize=priced,
+            tools=[look([])],
+            compaction=LIMITS,
+            name="bot",
+            **watch.options,
         )
         events = watch.one("invoke_agent bot").events
         made = [event for event in events if event.name == names.HISTORY_COMPACTED]
@@ -82,7 +87,14 @@ class TestTelemetry:
         def fails(_):
             raise ValueError("down")
 
-        run(*SCRIPT, summarize=fails, tools=[look([])], compaction=LIMITS, name="bot", **watch.options)
+        run(
+            *SCRIPT,
+            summarize=fails,
+            tools=[look([])],
+            compaction=LIMITS,
+            name="bot",
+            **watch.options,
+        )
         events = watch.one("invoke_agent bot").events
         failed = [event for event in events if event.name == names.COMPACTION_FAILED]
         assert [event.attributes[names.GIVES_UP] for event in failed] == [False, True]
@@ -166,4 +178,3 @@ class TestReplay:
             [text(one) for one in view] for view in first.views
         ]
         assert [type(event) for event in events] == [type(event) for event in first.events]
-

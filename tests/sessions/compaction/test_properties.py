@@ -16,7 +16,9 @@ from treadle.testing import check_history
 from .compacting import SYSTEM, blocks, histories, look, looks, run
 
 strategies = st.lists(
-    st.sampled_from([StubResults(200), drop_superseded, collapse_repeats]), max_size=3, unique_by=repr
+    st.sampled_from([StubResults(200), drop_superseded, collapse_repeats]),
+    max_size=3,
+    unique_by=repr,
 )
 
 

@@ -27,9 +27,7 @@ def looked(number=8, summarize=notes, *, size=400, compaction=None, **options):
     """A run that looks in so many places: its history is compacted several times."""
     compaction = {**LIMITS, **(compaction or {})}
     tools = [look([], size), *options.pop("tools", [])]
-    return run(
-        *places(number), summarize=summarize, tools=tools, compaction=compaction, **options
-    )
+    return run(*places(number), summarize=summarize, tools=tools, compaction=compaction, **options)
 
 
 class Recorded:
@@ -255,9 +253,7 @@ class TestFailures:
     def test_a_piece_that_fails_fails_the_summary(self):
         summarize = Recorded("N1", ValueError("down"))
         given = [{"role": "user", "content": f"{n} {'x' * 20_000}"} for n in range(12)]
-        observed = run(
-            "Yes.", given=given, summarize=summarize, compaction={"max_tokens": 4_000}
-        )
+        observed = run("Yes.", given=given, summarize=summarize, compaction={"max_tokens": 4_000})
         assert len(summarize.asked) == 2
         assert observed.requests[0] == given
         assert len(observed.failed) == 1
@@ -357,7 +353,10 @@ class TestLimits:
         def shape(observed):
             return [
                 [(one["role"], text(one)) for one in request] for request in observed.requests
-            ], [(e.iteration, e.tokens_before, e.tokens_after) for e in observed.of(HistoryCompacted)]
+            ], [
+                (e.iteration, e.tokens_before, e.tokens_after)
+                for e in observed.of(HistoryCompacted)
+            ]
 
         sync, asyncio, trio = (
             shape(looked(driver=driver, compaction={"strategies": [StubResults(300)]}))
