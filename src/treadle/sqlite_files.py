@@ -11,7 +11,6 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, NamedTuple
 
 from treadle.errors import OptionError
-from treadle.files import PRIVATE
 
 if TYPE_CHECKING:
     import sqlite3
@@ -45,6 +44,8 @@ def opened(path: str, busy_seconds: float, *, create: bool = True) -> Generator[
         OSError, sqlite3.Error: the file cannot be opened.
     """
     import sqlite3  # noqa: PLC0415 - it is slow to import
+
+    from treadle.files import PRIVATE  # noqa: PLC0415 - it imports pathlib
 
     if create:
         with contextlib.suppress(FileExistsError):

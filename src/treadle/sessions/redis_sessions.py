@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import redis
 
 TIMEOUT = 10.0
-"""How long a client made from a URL waits for an answer, in seconds; the URL may have another ``socket_timeout``."""
+"""How long a client made from a URL waits for an answer, in seconds; a URL may have its own ``socket_timeout``."""
 TOKEN = 16
 """The length of the random text before each stored turn."""
 
