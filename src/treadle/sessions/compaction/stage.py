@@ -23,6 +23,7 @@ from treadle.sessions.compaction.read_result import READ_RESULT_TOOL
 from treadle.sessions.compaction.strategies import READ_RESULT, Strategy, StubResults
 from treadle.sessions.compaction.summary import summarized, summarizer
 from treadle.sessions.compaction.view import (
+    SYSTEM_ROLES,
     CompactionState,
     is_summary,
     split_of,
@@ -197,7 +198,7 @@ class _Compaction:
             return
         if self._has_stalled():
             return
-        if split > self.state.shortened and options.strategies:
+        if options.strategies and split > self.state.covered + self.state.shortened:
             yield from self._shorten(split)
             if self.tokens <= self._limit * RELIEF and not self.is_over:
                 return
@@ -219,7 +220,7 @@ class _Compaction:
 
     def _shorten(self, split: int) -> Steps[None]:
         """Apply the strategies to the messages before an index."""
-        state = dataclasses.replace(self.state, shortened=split)
+        state = dataclasses.replace(self.state, shortened=split - self.state.covered)
         view = self._view(state)
         if estimate_tokens(view) < estimate_tokens(self.view):
             yield from self._adopt(state, view, is_summarized=False)
@@ -227,7 +228,7 @@ class _Compaction:
     def _summarize(self, writer: Loop[Any], split: int) -> Steps[None]:
         """Replace the messages before an index by a summary."""
         history, state = self.ctx.messages, self.state
-        older = [one for one in history[state.covered : split] if one["role"] != "system"]
+        older = [one for one in history[state.covered : split] if one["role"] not in SYSTEM_ROLES]
         earlier = [text_of_summary(one) for one in older if is_summary(one)]
         before = "\n\n".join(text for text in (state.summary, *earlier) if text)
         new = [one for one in older if not is_summary(one)]
@@ -238,7 +239,7 @@ class _Compaction:
             made = list(calls_in(self.ctx, older))
             changed = CompactionState(
                 split,
-                split,
+                0,
                 summary,
                 _merged(state.calls, made),
                 tuple(distinct((*state.attachments, *parts))),

@@ -17,6 +17,8 @@ HEADING = "[Previous conversation summary]"
 CALLS_HEADING = "Tool calls so far, each with the start of its result:"
 STATE = "session.compaction"
 """The name under which the state is kept in the memo, and stored with a session."""
+SYSTEM_ROLES = ("system", "developer")
+"""The roles of the messages that always stay."""
 
 
 @light_dataclass(frozen=True)
@@ -25,7 +27,7 @@ class CompactionState:
 
     Args:
         covered: the number of messages that the summary covers; system messages among them stay.
-        shortened: up to which message the strategies are applied; at least ``covered``.
+        shortened: the number of messages after the covered ones to which the strategies are applied.
         summary: the text of the summary.
         calls: the calls among the covered messages, each as its fingerprint and one line of text.
         attachments: the content parts with the attachments of the covered messages, each once.
@@ -41,10 +43,9 @@ class CompactionState:
     def of(cls, ctx: Context) -> CompactionState:
         """The state in the memo of a context; nothing is covered if there is none."""
         kept: Mapping[str, Any] = ctx.memo.get(STATE) or {}
-        covered = kept.get("covered", 0)
         return cls(
-            covered,
-            max(covered, kept.get("shortened", 0)),
+            kept.get("covered", 0),
+            kept.get("shortened", 0),
             kept.get("summary", ""),
             tuple((print_, line) for print_, line in kept.get("calls", ())),
             tuple(kept.get("attachments", ())),
@@ -71,18 +72,19 @@ def view_of(
     Args:
         history: the history; it is valid.
         state: how much of it is covered.
-        strategies: applied, in order, to the messages between the covered ones and ``state.shortened``.
+        strategies: applied, in order, to the messages that ``state.shortened`` counts.
         max_calls: the length of the list of covered calls, in characters.
     """
     seen: list[JSONDict] = []
     if state.covered:
-        seen += (one for one in history[: state.covered] if one["role"] == "system")
+        seen += (one for one in history[: state.covered] if one["role"] in SYSTEM_ROLES)
         seen.append(_block(state, history[state.covered :], max_calls))
-    older: Sequence[JSONDict] = history[state.covered : state.shortened]
+    unchanged = state.covered + state.shortened
+    older: Sequence[JSONDict] = history[state.covered : unchanged]
     for strategy in strategies if older else ():
         older = strategy(older)
     seen += older
-    seen += history[state.shortened :]
+    seen += history[unchanged:]
     return seen
 
 
@@ -143,7 +145,7 @@ def split_of(history: Sequence[Mapping[str, Any]], covered: int, keep_recent: in
     at = max(covered, len(history) - keep_recent)
     while at > covered and not _may_begin(history, covered, at):
         at -= 1
-    older = (one for one in history[covered:at] if one["role"] != "system")
+    older = (one for one in history[covered:at] if one["role"] not in SYSTEM_ROLES)
     return at if any(not is_summary(one) for one in older) else covered
 
 
@@ -153,5 +155,7 @@ def _may_begin(history: Sequence[Mapping[str, Any]], covered: int, at: int) -> b
     role = history[at]["role"]
     if role != "user":
         return role == "assistant"
-    others = (one["role"] for one in reversed(history[covered:at]) if one["role"] != "system")
-    return next(others, None) == "user"  # they were in a row before
+    before = (one["role"] for one in reversed(history[covered:at]))
+    return (
+        next((role for role in before if role not in SYSTEM_ROLES), None) == "user"
+    )  # they were in a row before
