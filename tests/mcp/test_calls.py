@@ -261,6 +261,40 @@ class TestLost:
         assert f"cannot connect to {command[0]} {script}" in echoed.content
         assert served.notes == ["started", "called die", "failed", "failed", "failed"]
 
+    @pytest.mark.parametrize("backend", ["asyncio", "trio"])
+    def test_a_call_that_waits_for_a_new_connection_fails_when_the_block_ends(
+        self, backend, tmp_path
+    ):
+        script = tmp_path / "server.py"
+        served = Served("old", tmp_path / "notes")
+        script.write_text(
+            f"import runpy; runpy.run_path({served.command[1]!r}, run_name='__main__')"
+        )
+        raised = []
+
+        def use(echo):
+            with pytest.raises(MCPConnectionError, match="was disconnected") as error:
+                anyio.run(lambda: echo(text="x"), backend=backend)
+            raised.append(error.value)
+
+        with MCPServer([served.command[0], str(script), served.command[2]]) as server:
+            tools = {one.name: one for one in server.tools()}
+            script.write_text("open(__import__('sys').argv[1], 'a').write('no answer\\n'); input()")
+            with pytest.raises(MCPConnectionError, match="was lost"):
+                anyio.run(lambda: tools["die"]())
+            thread = threading.Thread(target=use, args=[tools["echo"]])
+            thread.start()
+            served.wait_for("no answer")
+        thread.join(20)
+        assert len(raised) == 1
+
+    def test_a_call_after_the_end_of_its_block_connects_to_nothing(self, served):
+        with served.connect() as server:
+            link = server._link
+        with pytest.raises(MCPConnectionError, match="was disconnected"):
+            link.home.call_sync(link.connected)
+        assert served.notes == ["started"]
+
 
 class TestConnecting:
     def test_a_command_that_fails_is_an_error_with_the_last_lines_of_stderr(self, sync):

@@ -113,7 +113,7 @@ class MCPServer:
     def __enter__(self) -> Self:
         link = self._begin()
         try:
-            link.home.call_sync(link.connect)
+            link.home.call_sync(link.connected)
             self._check_included()
         except BaseException:
             self.__exit__()
@@ -131,7 +131,7 @@ class MCPServer:
     async def __aenter__(self) -> Self:
         link = self._begin()
         try:
-            await link.call(link.connect)
+            await link.call(link.connected)
             self._check_included()
         except BaseException:
             self._link = None
