@@ -24,7 +24,7 @@ from treadle.testing import ScriptedLLM, call, calls
 from treadle.tools.search_index import SearchIndex
 
 LIMITS = (1, 3, 5, 10)
-FILES = ("tuning.txt", "held_out.txt", "unseen.txt")
+FILES = ("tuning.txt", "held_out.txt", "unseen.txt", "fresh.txt")
 Question = tuple[str, str]
 
 
