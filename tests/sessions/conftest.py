@@ -1,8 +1,8 @@
 """Fixtures of the tests of sessions."""
 
 import pytest
-
 from tests.redis_server import redis_server, redis_url
+
 from treadle.sessions import RedisSessions, SQLiteSessions
 
 __all__ = ["redis_server", "redis_url", "store"]

@@ -3,8 +3,8 @@
 import json
 
 import pytest
-
 from tests.sessions.conversing import answer, compacted, exchange, image, run, user, with_image
+
 from treadle.sessions import SessionError, SQLiteSessions, import_session
 
 
@@ -85,7 +85,10 @@ def cut(lines):
         (cut, "line 3: expected JSON"),
         (lambda lines: lines.insert(1, "[1]"), "line 2: expected a JSON object, got"),
         (lambda lines: lines.insert(1, '{"a": 1}'), "line 2: expected a turn or an attachment"),
-        (lambda lines: lines.insert(1, '{"turn": 5}'), "line 2: expected an object with the fields"),
+        (
+            lambda lines: lines.insert(1, '{"turn": 5}'),
+            "line 2: expected an object with the fields",
+        ),
         (lambda lines: lines.insert(0, "\n"), None),
         (changed(1, start="0"), "line 2: start: expected a value of type int"),
         (changed(1, start=1), "line 2: start: expected 0 to 0, .* got 1"),

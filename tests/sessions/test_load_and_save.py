@@ -1,7 +1,6 @@
 """What a run loads from a session, and the turn that it stores."""
 
 import pytest
-
 from tests.sessions.conversing import (
     Counting,
     answer,
@@ -14,6 +13,7 @@ from tests.sessions.conversing import (
     user,
     with_image,
 )
+
 from treadle.sessions import Session, SessionError, StoredTurn
 
 EMPTY = {"version": 0, "messages": [], "memo": {}, "through": 0, "pinned": 0, "pause_id": None}
@@ -166,7 +166,13 @@ class TestWithSummary:
         filled.save(loaded, ended(history, loaded["memo"]))
         assert filled.turns()[-1].start == 5
         assert filled.load()["messages"] == history
-        assert filled.messages()[:5] == [system(), with_image("cat"), answer("1"), user("2"), answer("2")]
+        assert filled.messages()[:5] == [
+            system(),
+            with_image("cat"),
+            answer("1"),
+            user("2"),
+            answer("2"),
+        ]
 
     @pytest.mark.parametrize(
         "history",

@@ -3,7 +3,6 @@
 import time
 
 import pytest
-
 from tests.sessions.conversing import (
     Counting,
     answer,
@@ -17,6 +16,7 @@ from tests.sessions.conversing import (
     user,
     with_image,
 )
+
 from treadle.sessions import Session, SessionConflictError, SessionError, SQLiteSessions
 
 
@@ -53,7 +53,9 @@ class TestReading:
         for start in (*range(-6, 7), None):
             for stop in (*range(-6, 7), None):
                 found = session.messages(0 if start is None else start, stop)
-                assert [one["content"] for one in found] == texts[0 if start is None else start : stop]
+                assert [one["content"] for one in found] == texts[
+                    0 if start is None else start : stop
+                ]
 
     def test_messages_at_the_end_are_read_without_the_turns_before(self, session):
         for number in range(40):
@@ -135,7 +137,11 @@ class TestTruncation:
             filled.truncate(wrong)
 
     def test_a_session_that_does_not_exist_is_an_error(self, session):
-        for act in (lambda: session.truncate(0), lambda: session.fork("b"), lambda: [*session.export()]):
+        for act in (
+            lambda: session.truncate(0),
+            lambda: session.fork("b"),
+            lambda: [*session.export()],
+        ):
             with pytest.raises(SessionError, match="there is no session 'alice'"):
                 act()
 

@@ -4,8 +4,8 @@ import os
 import threading
 
 import pytest
-
 from tests.sessions.conversing import answer, image, turn, user
+
 from treadle import OptionError
 from treadle.sessions import SessionConflictError, SessionError, StoredTurn
 
@@ -52,7 +52,10 @@ class TestTurns:
     def test_some_turns_are_read_by_their_number(self, store, options, expected):
         store.append("s", 0, [turn(number, user()) for number in range(5)], {})
         found = [one.start for one in store.turns("s", **options)]
-        if options == {"before": 9, "limit": 2}:  # turns 7 and 8, which there are not, or the latest ones
+        if options == {
+            "before": 9,
+            "limit": 2,
+        }:  # turns 7 and 8, which there are not, or the latest ones
             assert found in ([], [4, 3])
         else:
             assert found == expected
@@ -264,7 +267,9 @@ class TestSharing:
         for thread in threads:
             thread.join()
         found = [one.messages[0]["content"] for one in reversed(store.turns("s"))]
-        assert sorted(found) == sorted(f"{name}{number}" for name in "abcd" for number in range(count))
+        assert sorted(found) == sorted(
+            f"{name}{number}" for name in "abcd" for number in range(count)
+        )
         for name in "abcd":  # each thread's own turns are in order
             assert [text for text in found if text.startswith(name)] == [
                 f"{name}{number}" for number in range(count)
