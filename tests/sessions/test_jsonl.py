@@ -63,7 +63,7 @@ def changed(place, **fields):
 
     def change(lines):
         line = json.loads(lines[place])
-        (line["turn"] if "turn" in line else line).update(fields)
+        line.get("turn", line).update(fields)
         lines[place] = json.dumps(line)
 
     return change

@@ -72,7 +72,7 @@ class TestClient:
         [5, None, redis.asyncio.Redis(), "localhost", "http://u:secret@h", "redis://:se/cret@h:x"],
     )
     def test_something_else_is_refused_without_repeating_it(self, wrong):
-        with pytest.raises(OptionError, match="expected a URL|or a redis.Redis") as caught:
+        with pytest.raises(OptionError, match=r"expected a URL|or a redis.Redis") as caught:
             RedisSessions(wrong)
         assert "cret" not in str(caught.value)
         assert caught.value.__suppress_context__ or caught.value.__context__ is None
@@ -157,7 +157,7 @@ class TestBrokenConnections:
         relayed._client.close()
         for act in (
             lambda: relayed.append("alice", loaded["version"], [turn(0, user())], {}),
-            lambda: relayed.sessions(),
+            relayed.sessions,
             lambda: relayed.delete("alice"),
             lambda: relayed.info("alice"),
             lambda: relayed.turns("alice"),
@@ -184,7 +184,7 @@ class TestRefusals:
     def test_a_key_of_another_type_is_an_error(self, store, client, key):
         client.set(f"treadle:{key}", "theirs")
         with pytest.raises(
-            SessionError, match="could not store a turn of session 'alice'.*WRONGTYPE"
+            SessionError, match=r"could not store a turn of session 'alice'.*WRONGTYPE"
         ):
             store.append("alice", 0, [turn(0, user())], {"d": image()})
         assert [*client.scan_iter()] == [f"treadle:{key}".encode()]
@@ -196,7 +196,7 @@ class TestRefusals:
             run(session, user("1"))
             client.config_set("maxmemory", "3mb")
             stored = ["1"]
-            with pytest.raises(SessionError, match="could not store a turn .*OOM|used memory"):
+            with pytest.raises(SessionError, match=r"could not store a turn .*OOM|used memory"):
                 for number in range(1_000):
                     run(session, user(f"{number}" * 10_000))
                     stored.append(f"{number}" * 10_000)

@@ -45,7 +45,7 @@ def everything(store):
         lambda: store.info("alice"),
         lambda: store.turns("alice"),
         lambda: store.attachments("alice"),
-        lambda: store.sessions(),
+        store.sessions,
         lambda: store.delete("alice"),
         lambda: store.prune(max_sessions=0),
         lambda: store.session("alice").load(),
@@ -125,7 +125,7 @@ class TestUnusable:
         path.write_bytes(b"This is no database. " * 100)
         for act in everything(SQLiteSessions(path)):
             with pytest.raises(
-                SessionError, match="sessions.db: could not .*: file is not a database"
+                SessionError, match=r"sessions.db: could not .*: file is not a database"
             ):
                 act()
         assert path.read_bytes() == b"This is no database. " * 100
@@ -135,7 +135,7 @@ class TestUnusable:
         content[8192:] = b"\xff" * (len(content) - 8192)
         path.write_bytes(content)
         with pytest.raises(
-            SessionError, match="could not read turns of session 'alice': .*malformed"
+            SessionError, match=r"could not read turns of session 'alice': .*malformed"
         ):
             store.turns("alice")
         with pytest.raises(SessionError, match="could not store a turn of session 'alice'"):
@@ -149,7 +149,7 @@ class TestUnusable:
         for act in everything(store):
             with pytest.raises(
                 SessionError,
-                match="sessions.db: expected sessions of version 1, found .* version 2",
+                match=r"sessions.db: expected sessions of version 1, found .* version 2",
             ):
                 act()
         assert path.read_bytes() == before
@@ -179,7 +179,9 @@ class TestUnusable:
             lambda: impatient.delete("alice"),
             lambda: run(impatient.session("bob"), user()),
         ):
-            with pytest.raises(SessionError, match="sessions.db: could not .*: database is locked"):
+            with pytest.raises(
+                SessionError, match=r"sessions.db: could not .*: database is locked"
+            ):
                 act()
         writer.execute("COMMIT")
         writer.close()
@@ -188,12 +190,12 @@ class TestUnusable:
 
     def test_a_path_that_cannot_be_created_is_an_error(self, tmp_path):
         store = SQLiteSessions(tmp_path / "missing" / "sessions.db")
-        with pytest.raises(SessionError, match="could not store a turn .*: .*No such file"):
+        with pytest.raises(SessionError, match=r"could not store a turn .*: .*No such file"):
             run(store.session("alice"), user())
 
     def test_a_folder_is_an_error(self, tmp_path):
         for act in everything(SQLiteSessions(tmp_path)):
-            with pytest.raises(SessionError, match="could not .*: unable to open database file"):
+            with pytest.raises(SessionError, match=r"could not .*: unable to open database file"):
                 act()
 
     def test_a_stored_turn_that_cannot_be_read_is_an_error(self, store, path):
