@@ -57,8 +57,14 @@ def write(store: Any, acknowledge: int) -> None:
             "messages": loaded["messages"] + turn_of(number),
             # As after a compaction: only the latest turn is loaded.
             "memo": {"session.compaction": {"covered": len(loaded["messages"])}},
-            **{"status": "ok", "stop_reason": "completed", "run_id": f"r{number}", "error": None},
-            **{"iterations": 2, "tool_calls_count": 1, "usage": {}, "pause": None},
+            "status": "ok",
+            "stop_reason": "completed",
+            "run_id": f"r{number}",
+            "error": None,
+            "iterations": 2,
+            "tool_calls_count": 1,
+            "usage": {},
+            "pause": None,
             "at": time.time(),
         }
         session.save(loaded, ended)
@@ -136,7 +142,16 @@ class Server:
         """Start it; return when it answers."""
         program = shutil.which("redis-server")
         assert program, "there is no redis-server on this machine: apt-get install redis-server"
-        options = "--save '' --appendonly yes --appendfsync always --bind 127.0.0.1".split()
+        options = [
+            "--save",
+            "''",
+            "--appendonly",
+            "yes",
+            "--appendfsync",
+            "always",
+            "--bind",
+            "127.0.0.1",
+        ]
         options = [option.strip("'") for option in options]
         self._process = subprocess.Popen(
             [program, "--port", str(self._port), "--dir", self._folder, *options],

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
 from tests.sessions.conversing import (
     answer,
     compacted,
@@ -15,6 +14,7 @@ from tests.sessions.conversing import (
     user,
     with_image,
 )
+
 from treadle.sessions import import_session
 from treadle.testing import check_history
 

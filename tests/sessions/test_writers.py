@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from tests.sessions.conversing import ended, exchange, user
+
 from treadle.sessions import SessionConflictError
 
 ROUNDS = 500
