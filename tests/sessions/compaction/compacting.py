@@ -39,8 +39,8 @@ def look(ran: list[str], size: int = 400, **options: Any) -> Any:
 
 
 def looks(*places: str, text: str | None = None) -> dict[str, Any]:
-    """A response that looks in all places at once."""
-    made = [call("look", place=place) for place in places]
+    """A response that looks in all places at once; the ids of the calls are the same in each process."""
+    made = [call("look", place, place=place) for place in places]
     return {"role": "assistant", "content": text, "tool_calls": made}
 
 

@@ -63,7 +63,9 @@ class TestSplits:
         chosen = data.draw(strategies)
         kept = data.draw(st.integers(0, 4))
         parts = tuple(p for one in history[:covered] for p in attachments_of(one))
-        state = CompactionState(covered, shortened, kept, "notes", (), 0, parts)
+        state = CompactionState(
+            covered, shortened - covered, kept, summary="notes", attachments=parts
+        )
         view = view_of(history, state, chosen)
         check_history(view)
         assert same(systems(view), systems(history))

@@ -34,8 +34,10 @@ from treadle.sessions.compaction.strategies import (
 )
 from treadle.sessions.compaction.summary import summarized, summarizer
 from treadle.sessions.compaction.view import (
+    STATE,
     CompactionState,
     is_summary,
+    mark_of,
     split_of,
     text_of_summary,
     view_of,
@@ -198,9 +200,6 @@ class _Compaction:
         self._options = options
         self._facts: dict[str, Any] = dict(ctx.memo.get(RUN) or {})
         self.state = CompactionState.of(ctx)
-        self._is_changed = False
-        if len(ctx.messages) < self._facts.get("upto", 0):  # a stage replaced it by a shorter one
-            self.state, self._is_changed = CompactionState(), True
         self.view = self._view(self.state)
         self.tokens = _counted(ctx, self.view, self._facts)
         self._has_documents = self._facts.get("documents") or bool(self.state.attachments)
@@ -236,7 +235,7 @@ class _Compaction:
         if stalled >= MAX_STALLED and self.ctx.run.finishing is None:
             self.ctx = self.ctx.stop(CompactionStalled(self._facts.get("count", 0), stalled))
             return
-        if split > self.state.shortened and options.strategies:
+        if options.strategies and split > self.state.covered + self.state.shortened:
             yield from self._shorten(split)
             if self.tokens <= self._limit * RELIEF and not self.is_over:
                 return
@@ -260,7 +259,9 @@ class _Compaction:
     def _shorten(self, split: int) -> Steps[None]:
         """Apply the strategies to the messages before an index, if that helps enough."""
         check_strategies(self._options.strategies, self.ctx.messages[self.state.covered : split])
-        state = dataclasses.replace(self.state, shortened=split)
+        mark = mark_of(self.ctx.messages[self.state.covered])
+        shortened = split - self.state.covered
+        state = dataclasses.replace(self.state, shortened=shortened, mark=mark)
         view = self._view(state)
         removed = estimate_tokens(self.view) - estimate_tokens(view)
         is_enough = removed >= self._options.max_tokens * LEAST_SHARE
@@ -282,8 +283,8 @@ class _Compaction:
             listed = _latest(calls, int(max_tokens * SHARE_OF_CALLS) * CHARACTERS_PER_TOKEN)
             changed = CompactionState(
                 covered=split,
-                shortened=split,
                 kept=len(history) - split,
+                mark=mark_of(history[split]),
                 summary=summary,
                 calls=listed,
                 unlisted=state.unlisted + len(calls) - len(listed),
@@ -310,7 +311,7 @@ class _Compaction:
         removed = estimate_tokens(self.view) - estimate_tokens(view)
         self.tokens = max(estimate_tokens(view), self.tokens - removed)
         hide_results(ctx, ctx.messages[self.state.covered :], view)
-        self.state, self.view, self._is_changed = state, view, True
+        self.state, self.view = state, view
         ctx.run.compactions += 1
         facts = self._facts
         if facts.get("iteration") != ctx.iteration:  # a request that is compacted twice counts once
@@ -344,9 +345,10 @@ class _Compaction:
             "documents": self._has_documents,
         }
         ctx = ctx.remember(RUN, facts)
-        if self._is_changed:
+        has_view = self.state.covered > 0 or self.state.shortened > 0
+        if has_view or STATE in ctx.memo:
             ctx = self.state.kept_in(ctx)
-        if self.state.covered == 0 and self.state.shortened == 0:
+        if not has_view:
             return ctx
         return ctx.evolve(request_changes={**ctx.request_changes, "messages": self.view})
 

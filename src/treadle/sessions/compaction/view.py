@@ -25,10 +25,11 @@ class CompactionState:
 
     Args:
         covered: the number of messages that the summary covers; system messages among them stay.
-        shortened: up to which message the strategies are applied; at least ``covered``.
+        shortened: the number of messages after the covered ones to which the strategies are applied.
         kept: the number of messages after the covered ones when the summary was written. The attachments that
             these have are not repeated next to the summary; what follows does not change the message with it,
             so that the provider's cache of the prompt stays valid.
+        mark: the start of the first message that is not covered, by which it is found if a stage removed others.
         summary: the text of the summary.
         calls: the latest calls among the covered messages, each as its fingerprint and one line of text.
         unlisted: the number of earlier calls.
@@ -38,6 +39,7 @@ class CompactionState:
     covered: int = 0
     shortened: int = 0
     kept: int = 0
+    mark: str = ""
     summary: str = ""
     calls: tuple[tuple[str, str], ...] = ()
     unlisted: int = 0
@@ -45,13 +47,22 @@ class CompactionState:
 
     @classmethod
     def of(cls, ctx: Context) -> CompactionState:
-        """The state in the memo of a context; nothing is covered if there is none."""
-        kept: Mapping[str, Any] = ctx.memo.get(STATE) or {}
-        covered = kept.get("covered", 0)
+        """The state in the memo of a context; nothing is covered if there is none.
+
+        If a stage removed messages from the history, their number is smaller. If it removed the first one that is
+        not covered, the state is of no use any more.
+        """
+        kept: Mapping[str, Any] | None = ctx.memo.get(STATE)
+        if kept is None:
+            return cls()
+        covered = _place(ctx.messages, kept["covered"], kept["mark"])
+        if covered is None:
+            return cls()
         return cls(
             covered,
-            max(covered, kept.get("shortened", 0)),
+            kept.get("shortened", 0),
             kept.get("kept", 0),
+            kept["mark"],
             kept.get("summary", ""),
             tuple((print_, line) for print_, line in kept.get("calls", ())),
             kept.get("unlisted", 0),
@@ -66,6 +77,27 @@ class CompactionState:
         return ctx.remember(STATE, values)
 
 
+def _place(history: History, covered: int, mark: str) -> int | None:
+    """The index of the message with a mark, which should be ``covered``; None if there is none."""
+    if covered < len(history) and mark_of(history[covered]) == mark:
+        return covered
+    places = range(min(covered, len(history)) - 1, -1, -1)
+    return next((place for place in places if mark_of(history[place]) == mark), None)
+
+
+def mark_of(message: Mapping[str, Any]) -> str:
+    """A short text that hardly another message of a history has."""
+    calls: Any = message.get("tool_calls") or [{}]
+    content: Any = message.get("content") or ""
+    start = content[:MARK] if isinstance(content, str) else [part.get("type") for part in content]
+    ids = f"{message.get('tool_call_id', '')}{calls[0].get('id', '')}"
+    return f"{message['role']} {ids} {len(content)} {start}"
+
+
+MARK = 60
+"""The number of characters of the content of a message in its mark."""
+
+
 def view_of(
     history: History, state: CompactionState, strategies: Sequence[Strategy] = ()
 ) -> list[JSONDict]:
@@ -76,18 +108,19 @@ def view_of(
     Args:
         history: the history; it is valid.
         state: how much of it is covered.
-        strategies: applied, in order, to the messages between the covered ones and ``state.shortened``.
+        strategies: applied, in order, to the messages that ``state.shortened`` counts.
     """
     seen: list[JSONDict] = []
     covered = state.covered
     if covered:
         seen += (one for one in history[:covered] if one["role"] in SYSTEM_ROLES)
         seen.append(_block(state, history[covered : covered + state.kept]))
-    older: Sequence[JSONDict] = history[covered : state.shortened]
+    unchanged = covered + state.shortened
+    older: Sequence[JSONDict] = history[covered:unchanged]
     for strategy in strategies if older else ():
         older = strategy(older)
     seen += older
-    seen += history[state.shortened :]
+    seen += history[unchanged:]
     return seen
 
 
