@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from treadle.context import Context
@@ -14,6 +14,52 @@ MAX_ARGUMENTS = 100
 """The number of characters of the arguments of a call in the list of calls."""
 MAX_RESULT = 80
 """The number of characters of a result in the list of calls."""
+
+
+class ListedCall(NamedTuple):
+    """A call in the list of calls next to a summary.
+
+    Args:
+        fingerprint: that of the call.
+        call: its name and the start of its arguments, on one line.
+        result: the start of its result, on one line; empty for an earlier call.
+    """
+
+    fingerprint: str
+    call: str
+    result: str
+
+    def __str__(self) -> str:
+        return f"{self.call}: {self.result}" if self.result else self.call
+
+
+def merged(listed: Iterable[ListedCall], made: Iterable[Made]) -> list[ListedCall]:
+    """A list of calls with others at its end; of the same calls, the latest stays."""
+    calls = {one.fingerprint: one for one in listed}
+    for one in made:
+        calls.pop(one.call.fingerprint, None)
+        calls[one.call.fingerprint] = one.listed
+    return list(calls.values())
+
+
+def fitted(calls: Sequence[ListedCall], limit: int) -> tuple[ListedCall, ...]:
+    """The calls that fit into a number of characters: the latest, and their results in up to half of it.
+
+    If all fit with their results, they all have them.
+    """
+    is_short = sum(len(str(one)) + 1 for one in calls) <= limit
+    with_results = limit if is_short else limit // 2
+    shown: list[ListedCall] = []
+    for one in reversed(calls):
+        length = len(str(one)) + 1
+        if length > with_results:
+            one, with_results = one._replace(result=""), 0  # noqa: PLW2901
+            length = len(one.call) + 1
+        limit, with_results = limit - length, max(with_results - length, 0)
+        if limit < 0:
+            break
+        shown.append(one)
+    return tuple(reversed(shown))
 
 
 class Made(NamedTuple):
@@ -31,12 +77,13 @@ class Made(NamedTuple):
     known: str | None
 
     @property
-    def line(self) -> str:
-        """The call and the start of its result, on one line."""
+    def listed(self) -> ListedCall:
+        """The call in the list of calls."""
         call = self.call
         arguments = _start(call.arguments, MAX_ARGUMENTS)
         text = text_of(self.result) if self.known is None else self.known
-        return f"{call.name}({arguments}): {_start(text, MAX_RESULT)}"
+        made = f"{call.name}({arguments})"
+        return ListedCall(call.fingerprint, made, _start(text, MAX_RESULT))
 
     @property
     def has_result(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from treadle.context import Context
 from treadle.effects import Emit, Steps
@@ -23,7 +23,7 @@ from treadle.model import Model
 from treadle.pipeline import Stage
 from treadle.results import CompactionStalled
 from treadle.sessions.attachments import attachments_of, distinct
-from treadle.sessions.compaction.progress import Made, calls_in, hide_results
+from treadle.sessions.compaction.progress import calls_in, fitted, hide_results, merged
 from treadle.sessions.compaction.read_result import READ_RESULT_TOOL
 from treadle.sessions.compaction.strategies import (
     READ_RESULT,
@@ -60,9 +60,6 @@ LEAST_SHARE = 0.1
 """The share of the tokens that the messages to summarise have to take, so that a summary is worth its cost."""
 RUN = "compaction"
 """The name under which the memo has the facts of this run."""
-
-Listed: TypeAlias = tuple[str, str]
-"""A call in the summary: its fingerprint, and its line."""
 
 
 @light_dataclass(frozen=True)
@@ -279,8 +276,8 @@ class _Compaction:
         summary, problem = yield from summarized(self.ctx, writer, before, new, max_tokens)
         if not problem:
             parts = [part for message in older for part in attachments_of(message)]
-            calls = _merged(state.calls, calls_in(self.ctx, older))
-            listed = _latest(calls, int(max_tokens * SHARE_OF_CALLS) * CHARACTERS_PER_TOKEN)
+            calls = merged(state.calls, calls_in(self.ctx, older))
+            listed = fitted(calls, int(max_tokens * SHARE_OF_CALLS) * CHARACTERS_PER_TOKEN)
             changed = CompactionState(
                 covered=split,
                 kept=len(history) - split,
@@ -373,21 +370,3 @@ def _counted(ctx: Context, view: Sequence[JSONDict], facts: Mapping[str, Any]) -
     if usage is None or not is_measured or not answers:
         return facts["tokens"] + estimate_tokens(new)
     return usage.input_tokens + usage.output_tokens + estimate_tokens(new[answers[-1] + 1 :])
-
-
-def _merged(calls: Iterable[Listed], made: Iterable[Made]) -> tuple[Listed, ...]:
-    """A list of calls with others at its end; of the same calls, the latest stays."""
-    listed = dict(calls)
-    for one in made:
-        listed.pop(one.call.fingerprint, None)
-        listed[one.call.fingerprint] = one.line
-    return tuple(listed.items())
-
-
-def _latest(calls: Sequence[Listed], limit: int) -> tuple[Listed, ...]:
-    """The latest calls whose lines fit into a number of characters."""
-    first = len(calls)
-    while first and limit >= len(calls[first - 1][1]):
-        first -= 1
-        limit -= len(calls[first][1]) + 1
-    return tuple(calls[first:])

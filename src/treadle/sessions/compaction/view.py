@@ -10,11 +10,12 @@ from treadle.context import Context
 from treadle.fast_dataclass import light_dataclass
 from treadle.messages import SYSTEM_ROLES, History, JSONDict, text_part
 from treadle.sessions.attachments import attachments_of, distinct
+from treadle.sessions.compaction.progress import ListedCall
 from treadle.sessions.compaction.strategies import Strategy
 
 HEADING = "[Previous conversation summary]"
 """The start of the message that stands for older messages. It is RunaxAI's."""
-CALLS_HEADING = "Tool calls so far, each with the start of its result:"
+CALLS_HEADING = "Tool calls so far, the latest with the start of their results:"
 STATE = "session.compaction"
 """The name under which the state is kept in the memo, and stored with a session."""
 
@@ -31,7 +32,7 @@ class CompactionState:
             so that the provider's cache of the prompt stays valid.
         mark: the start of the first message that is not covered, by which it is found if a stage removed others.
         summary: the text of the summary.
-        calls: the latest calls among the covered messages, each as its fingerprint and one line of text.
+        calls: the latest calls among the covered messages.
         unlisted: the number of earlier calls.
         attachments: the content parts with the attachments of the covered messages, each once.
     """
@@ -41,7 +42,7 @@ class CompactionState:
     kept: int = 0
     mark: str = ""
     summary: str = ""
-    calls: tuple[tuple[str, str], ...] = ()
+    calls: tuple[ListedCall, ...] = ()
     unlisted: int = 0
     attachments: tuple[JSONDict, ...] = ()
 
@@ -64,7 +65,7 @@ class CompactionState:
             kept.get("kept", 0),
             kept["mark"],
             kept.get("summary", ""),
-            tuple((print_, line) for print_, line in kept.get("calls", ())),
+            tuple(ListedCall(*one) for one in kept.get("calls", ())),
             kept.get("unlisted", 0),
             tuple(kept.get("attachments", ())),
         )
@@ -128,7 +129,7 @@ def _block(state: CompactionState, kept: Sequence[JSONDict]) -> JSONDict:
     """The message that stands for the covered ones, with the attachments that the kept ones do not have."""
     text = f"{HEADING}\n{state.summary}"
     if state.calls:
-        lines = [line for _, line in state.calls]
+        lines = list(map(str, state.calls))
         if state.unlisted:
             lines.append(f"({state.unlisted} earlier calls are not listed)")
         text = "\n".join((text, "", CALLS_HEADING, *lines))
