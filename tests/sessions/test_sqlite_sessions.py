@@ -79,14 +79,11 @@ class TestFile:
         writer.close()
         assert pragma(path, "journal_mode") == "wal"
 
-    def test_a_file_without_the_log_is_written_while_it_is_read_and_gets_the_log_later(
-        self, store, path
-    ):
+    def test_a_file_without_the_log_waits_for_another_writer_and_gets_the_log(self, store, path):
         assert pragma(path, "journal_mode = DELETE") == "delete"  # as if its creator was killed
-        reader = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        reader.execute("BEGIN")
-        reader.execute("SELECT * FROM turns").fetchall()
-        end = threading.Timer(0.3, reader.close)
+        writer = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        writer.execute("BEGIN IMMEDIATE")
+        end = threading.Timer(0.3, writer.close)
         end.start()
         run(store.session("alice"), user())
         end.join()
