@@ -248,18 +248,12 @@ class Session:
         return StoredTurn(messages, [], "edit", created_at=time.time(), view=view)
 
     def _view_of_start(self, info: SessionInfo, messages: int) -> JSONDict | None:
-        """The latest view whose summary covers none but the first messages, as they are now."""
-        unchanged = messages
+        """The latest view whose summary covers none but the first messages.
 
-        def is_valid(turn: StoredTurn) -> bool:
-            nonlocal unchanged
-            if through_of(turn.view) <= unchanged:
-                return True
-            unchanged = min(unchanged, turn.start)
-            return False
-
-        turn = self._latest(info, is_valid)[-1]
-        if turn.view is None or through_of(turn.view) > unchanged:
+        These messages are still as they were: no turn starts before what the view of the turn before it covers.
+        """
+        turn = self._latest(info, lambda turn: through_of(turn.view) <= messages)[-1]
+        if turn.view is None or through_of(turn.view) > messages:
             return None
         return {**turn.view, "tokens": None}
 
