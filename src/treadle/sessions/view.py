@@ -13,14 +13,11 @@ from typing import Any, NamedTuple
 from treadle.errors import SessionError
 from treadle.messages import JSONDict
 from treadle.sessions.attachments import attachments_of, digest_of
+from treadle.sessions.compaction.view import RUN, STATE, SYSTEM_ROLES
 from treadle.sessions.store import StoredTurn
 
-COMPACTION = "session.compaction"
-"""The entry of the memo that has the state of compaction: the number of messages that its summary covers, and
-their attachments."""
 KEPT = "session."
 """The start of the names of entries of the memo that a session keeps from run to run."""
-SYSTEM_ROLES = ("system", "developer")
 
 
 class Addition(NamedTuple):
@@ -47,15 +44,16 @@ def pinned_of(view: JSONDict | None) -> list[JSONDict]:
 
 def digests_of(view: JSONDict | None) -> list[str]:
     """The digests of the attachments of the messages that the summary of a view covers."""
-    return [] if view is None else list(view["memo"].get(COMPACTION, {}).get("attachments", ()))
+    return [] if view is None else list(view["memo"].get(STATE, {}).get("attachments", ()))
 
 
-def memo_of(view: JSONDict | None, attachments: Mapping[str, JSONDict]) -> JSONDict:
+def memo_of(view: JSONDict | None, attachments: Mapping[str, JSONDict], count: int) -> JSONDict:
     """The memo with which a run starts.
 
     Args:
         view: the view of the latest turn.
         attachments: the attachments of the view, by digest.
+        count: the number of messages that the view shows.
 
     Raises:
         SessionError: an attachment is missing.
@@ -63,13 +61,15 @@ def memo_of(view: JSONDict | None, attachments: Mapping[str, JSONDict]) -> JSOND
     if view is None:
         return {}
     memo: JSONDict = dict(view["memo"])
-    if COMPACTION in memo:
+    if STATE in memo:
         digests = digests_of(view)
         if missing := [digest for digest in digests if digest not in attachments]:
             raise SessionError(f"attachments are missing from the store: {', '.join(missing)}")
         parts = [attachments[digest] for digest in digests]
         covered = len(view["pinned"])
-        memo[COMPACTION] = {**memo[COMPACTION], "covered": covered, "attachments": parts}
+        memo[STATE] = {**memo[STATE], "covered": covered, "attachments": parts}
+    if view.get("tokens") is not None:
+        memo[RUN] = {"tokens": view["tokens"], "upto": count}
     return memo
 
 
@@ -84,12 +84,13 @@ def addition_of(loaded: JSONDict, ended: JSONDict) -> Addition | None:
     history: list[JSONDict] = ended["messages"]
     same = _common(seen, history)
     kept = min(same, loaded["pinned"])
-    view = _view(loaded, history, ended["memo"], kept)
+    tokens: int | None = ended.get("tokens")
+    view = _view(loaded, history, ended["memo"], kept, tokens)
     is_known = (
         same == len(seen) == len(history)
         and ended["status"] != "paused"
         and loaded["pause_id"] is None
-        and view == _view(loaded, seen, loaded["memo"], kept)
+        and view == _view(loaded, seen, loaded["memo"], kept, tokens)
     )
     if is_known:
         return None
@@ -117,7 +118,11 @@ def _common(first: Sequence[JSONDict], second: Sequence[JSONDict]) -> int:
 
 
 def _view(
-    loaded: JSONDict, history: Sequence[JSONDict], memo: JSONDict, kept: int
+    loaded: JSONDict,
+    history: Sequence[JSONDict],
+    memo: JSONDict,
+    kept: int,
+    tokens: int | None,
 ) -> JSONDict | None:
     """The view after a run.
 
@@ -127,20 +132,21 @@ def _view(
         memo: its memo.
         kept: the number of pinned messages at the start of the history that are as they were. A changed one, and
             all after it, are stored as messages of the run, since the earlier ones are stored and stay.
+        tokens: the tokens that the messages have, as the model saw them; None if that is not known.
     """
     memo = {name: value for name, value in memo.items() if name.startswith(KEPT)}
     through: int = loaded["through"]
     pinned: Sequence[JSONDict] = loaded["messages"][: loaded["pinned"]]
-    if COMPACTION in memo:
-        state: JSONDict = dict(memo[COMPACTION])
+    if STATE in memo:
+        state: JSONDict = dict(memo[STATE])
         covered: int = state.pop("covered")
         state["attachments"] = [digest_of(part) for part in state.get("attachments", ())]
-        memo[COMPACTION] = state
+        memo[STATE] = state
         through += max(covered - kept, 0)
         pinned = [one for one in history[:covered] if one["role"] in SYSTEM_ROLES]
-    if not memo and not through:
+    if not memo and not through and tokens is None:
         return None
-    return {"through": through, "pinned": list(pinned), "memo": memo}
+    return {"through": through, "pinned": list(pinned), "memo": memo, "tokens": tokens}
 
 
 def _new_attachments(
@@ -155,4 +161,4 @@ def _new_attachments(
 
 
 def _covered_parts(memo: JSONDict) -> list[JSONDict]:
-    return list(memo.get(COMPACTION, {}).get("attachments", ()))
+    return list(memo.get(STATE, {}).get("attachments", ()))
