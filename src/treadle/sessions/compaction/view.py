@@ -18,6 +18,8 @@ HEADING = "[Previous conversation summary]"
 CALLS_HEADING = "Tool calls so far, the latest with the start of their results:"
 STATE = "session.compaction"
 """The name under which the state is kept in the memo, and stored with a session."""
+RUN = "compaction"
+"""The name under which the memo has the facts of one run."""
 
 
 @light_dataclass(frozen=True)
@@ -56,19 +58,18 @@ class CompactionState:
         kept: Mapping[str, Any] | None = ctx.memo.get(STATE)
         if kept is None:
             return cls()
-        covered = _place(ctx.messages, kept["covered"], kept["mark"])
-        if covered is None:
-            return cls()
-        return cls(
-            covered,
-            kept.get("shortened", 0),
-            kept.get("kept", 0),
-            kept["mark"],
-            kept.get("summary", ""),
-            tuple(ListedCall(*one) for one in kept.get("calls", ())),
-            kept.get("unlisted", 0),
-            tuple(kept.get("attachments", ())),
-        )
+        state = cls.from_json(kept)
+        covered = _place(ctx.messages, state.covered, state.mark)
+        return cls() if covered is None else dataclasses.replace(state, covered=covered)
+
+    @classmethod
+    def from_json(cls, kept: Mapping[str, Any]) -> CompactionState:
+        """The state that `kept_in` has put in a memo; further keys are ignored."""
+        names = (spec.name for spec in dataclasses.fields(cls))
+        values: dict[str, Any] = {name: kept[name] for name in names if name in kept}
+        values["calls"] = tuple(ListedCall(*one) for one in kept.get("calls", ()))
+        values["attachments"] = tuple(kept.get("attachments", ()))
+        return cls(**values)
 
     def kept_in(self, ctx: Context) -> Context:
         """The context with this state in its memo, as JSON data."""
@@ -119,7 +120,7 @@ def view_of(
     covered = state.covered
     if covered:
         seen += (history[place] for place in pinned)
-        seen.append(_block(state, history[covered : covered + state.kept]))
+        seen.append(summary_message(state, history[covered : covered + state.kept]))
     unchanged = covered + state.shortened
     older: Sequence[JSONDict] = history[covered:unchanged]
     for strategy in strategies if older else ():
@@ -136,7 +137,7 @@ def pinned_in(history: History, start: int, stop: int) -> list[int]:
     ]
 
 
-def _block(state: CompactionState, kept: Sequence[JSONDict]) -> JSONDict:
+def summary_message(state: CompactionState, kept: Sequence[JSONDict]) -> JSONDict:
     """The message that stands for the covered ones, with the attachments that the kept ones do not have."""
     text = f"{HEADING}\n{state.summary}"
     if state.calls:
