@@ -22,6 +22,7 @@ from treadle import (
     Approval,
     BudgetExhausted,
     CircuitBroken,
+    CompactionStalled,
     Context,
     DeadlineExceeded,
     EmptyResponse,
@@ -293,7 +294,7 @@ def test_the_reasons_are_a_closed_union() -> None:
             case DeadlineExceeded(seconds):
                 assert_type(seconds, float)
                 return "time"
-            case CircuitBroken() | LoopDetected():
+            case CircuitBroken() | LoopDetected() | CompactionStalled():
                 return "guard"
             case LLMError() | EmptyResponse() | OutputMissing():
                 return "model"
