@@ -101,8 +101,8 @@ def talk(size, first="Hello."):
 def test_the_thresholds_are_those_of_runax():
     """40,000 tokens of the prompt; with documents 60,000; the 4 most recent messages stay.
 
-    RunaxAI looks at its project mode for the second threshold, and at 18 messages as well. Here the second one holds
-    if the conversation has documents, and the number of messages is an option.
+    In RunaxAI, its project mode has the second threshold, and one of 18 messages. Here the second one holds if the
+    conversation has documents, and the number of messages is an option.
     """
     defaults = {
         name: parameter.default

@@ -44,7 +44,7 @@ class Case:
         used: the uses of ``once`` and ``twice`` so far.
     """
 
-    def __init__(self, words, known, hidden, broken, modes, dedupe, limits, used):  # noqa: PLR0913
+    def __init__(self, words, known, hidden, broken, modes, dedupe, limits, used):
         self.in_step, self.is_repeated, has_parent = modes
         self.dedupe = dedupe
         self.at_once, most, most_of_parent = limits

@@ -44,7 +44,7 @@ def looks(*places: str, text: str | None = None) -> dict[str, Any]:
     return {"role": "assistant", "content": text, "tool_calls": made}
 
 
-def counted(message: dict[str, Any], usage: Usage | None) -> Response:
+def counted(message: Any, usage: Usage | None) -> Response:
     """A response whose provider has counted tokens; None if it did not."""
     return dataclasses.replace(to_response(message), usage=usage)
 

@@ -2,8 +2,6 @@
 
 import itertools
 
-import pytest
-
 from treadle import CompactionStalled, Err, LoopDetected, Ok, RunHandle, default_stages, stage, tool
 from treadle.events import LimitReached, reason_as_json, reason_from_json
 from treadle.sessions import StubResults

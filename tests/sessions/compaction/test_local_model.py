@@ -11,18 +11,30 @@ from treadle.sessions import compact_history
 from .compacting import blocks, text
 
 CONVERSATION = [
-    "Hello, I am Ada. My green desk lamp arrived broken yesterday. The shade of the lamp is cracked, and the "
-    "switch does not work any more.",
-    "Hello Ada! I am sorry that the green desk lamp arrived broken. Would you like a refund, or shall we send "
-    "you another lamp?",
-    "Please send me another green desk lamp. I live in Lisbon now, no longer in Paris, so please send the lamp "
-    "to my new address in Lisbon.",
-    "Of course. We will send another green desk lamp to your address in Lisbon. It will arrive on Friday. There "
-    "is nothing to pay.",
-    "Thank you. Friday is good, since my sister visits me on Saturday and the lamp is a present for her. Do I "
-    "have to send the broken lamp back?",
-    "No, you may keep the broken lamp or recycle it. The new green desk lamp for your sister is on its way to "
-    "Lisbon.",
+    (
+        "Hello, I am Ada. My green desk lamp arrived broken yesterday. The shade of the lamp is cracked, and the "
+        "switch does not work any more."
+    ),
+    (
+        "Hello Ada! I am sorry that the green desk lamp arrived broken. Would you like a refund, or shall we send "
+        "you another lamp?"
+    ),
+    (
+        "Please send me another green desk lamp. I live in Lisbon now, no longer in Paris, so please send the lamp "
+        "to my new address in Lisbon."
+    ),
+    (
+        "Of course. We will send another green desk lamp to your address in Lisbon. It will arrive on Friday. There "
+        "is nothing to pay."
+    ),
+    (
+        "Thank you. Friday is good, since my sister visits me on Saturday and the lamp is a present for her. Do I "
+        "have to send the broken lamp back?"
+    ),
+    (
+        "No, you may keep the broken lamp or recycle it. The new green desk lamp for your sister is on its way to "
+        "Lisbon."
+    ),
     "What is the capital of France?",
 ]
 

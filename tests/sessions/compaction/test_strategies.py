@@ -265,7 +265,7 @@ class TestReadResult:
 
     def test_another_tool_of_its_name_is_refused(self):
         @tool
-        def read_result(id: str):
+        def read_result(path: str):
             return "mine"
 
         stages = [compact_history(notes, strategies=[StubResults()]), *default_stages()]

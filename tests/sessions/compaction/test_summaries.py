@@ -5,12 +5,12 @@ import threading
 
 import anyio
 import pytest
+from tests.time_limit import TimeLimit
 
 from treadle import Err, Loop, Response, RunHandle, Usage, default_stages, tool
 from treadle.events import CompactionFailed, HistoryCompacted, SubagentEvent
 from treadle.sessions import StubResults, compact_history
 from treadle.testing import ScriptedLLM, call, calls
-from tests.time_limit import TimeLimit
 
 from .compacting import Observed, blocks, compacting, counted, look, looks, notes, run, text
 

@@ -17,10 +17,11 @@ from treadle.stages import (
 )
 from treadle.testing import call, calls
 
-from .compacting import USER, Observed, blocks, compacting, counted, look, looks, notes, run
+from .compacting import Observed, blocks, compacting, counted, look, looks, notes, run
 
 LONG = "x" * 4_000
 """A thousand tokens."""
+IMAGE = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
 
 
 def asked(number):
@@ -147,8 +148,6 @@ class TestCounts:
 class TestOtherThresholds:
     """Documents, and the number of messages."""
 
-    IMAGE = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
-
     def talk(self, parts, size=15):
         content = [{"type": "text", "text": LONG}, *parts]
         given = [{"role": "user", "content": content}]
@@ -167,14 +166,14 @@ class TestOtherThresholds:
         options = {"max_tokens": 1_000, "max_tokens_with_documents": 12_000}
         script = [counted(asked(n), Usage(11_000, 1)) for n in range(3)]
         observed = run(
-            *script, "Done.", given=self.talk([self.IMAGE]), tools=[look([])], compaction=options
+            *script, "Done.", given=self.talk([IMAGE]), tools=[look([])], compaction=options
         )
         assert observed.compacted == [1]
 
     def test_a_document_that_a_tool_returns_is_one(self):
         @tool(read_only=True)
         def photo():
-            return [self.IMAGE]
+            return [IMAGE]
 
         script = [calls(call("photo")), *(counted(asked(n), Usage(1_500, 1)) for n in range(3))]
         options = {"max_tokens": 1_000, "max_tokens_with_documents": 4_000}
@@ -237,7 +236,7 @@ class TestOptions:
 
     @pytest.mark.parametrize("given", [0, 199, "1000", None, 1e9, True])
     def test_the_length_of_a_stub(self, given):
-        with pytest.raises(OptionError, match="^StubResults: min_characters: expected a whole"):
+        with pytest.raises(OptionError, match=r"^StubResults: min_characters: expected a whole"):
             StubResults(given)
 
     def test_an_earlier_stage_may_not_change_the_messages_of_the_request(self):

@@ -99,7 +99,13 @@ def test_an_attachment_of_the_first_turn_is_in_every_request(tmp_path):
 def test_a_document_of_an_earlier_turn_is_one(tmp_path):
     """It is in no new message, and in no summary."""
     talk = Conversation(tmp_path, max_tokens=300, max_tokens_with_documents=50_000)
-    talk.say([{"type": "text", "text": "Look."}, IMAGE], *["Look again."] * 8)
+
+    def model(messages):
+        return counted(talk.model(messages), Usage(1_000, 5))
+
+    first = [{"role": "user", "content": [{"type": "text", "text": "Look."}, IMAGE]}]
+    for given in (first, *["Look again."] * 3):
+        talk.loop.run_sync(given, model, session=talk.session).unwrap()
     assert talk.compactions == 0
 
 
@@ -109,8 +115,6 @@ def test_the_count_of_the_last_turn_counts(tmp_path):
 
     def model(messages):
         made = talk.model(messages)
-        if isinstance(made, str):
-            made = {"role": "assistant", "content": made}
         return counted(made, Usage(5_500 if len(talk.requests) == 6 else 100, 5))
 
     for number in range(4):
