@@ -51,6 +51,7 @@ class TestStalls:
         assert result.reason.without_evidence == 3
         assert result.reason.compactions == len(observed.compacted) <= 5
         assert "without a tool returning anything new" in str(result.reason)
+        assert len(observed.requests) == result.iterations - 1  # the last one was not sent
         [reached] = observed.of(LimitReached)
         assert reached.reason == result.reason
         assert reason_from_json(reason_as_json(result.reason)) == result.reason

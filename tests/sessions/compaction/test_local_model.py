@@ -20,12 +20,12 @@ CONVERSATION = [
         "you another lamp?"
     ),
     (
-        "Please send me another green desk lamp. I live in Lisbon now, no longer in Paris, so please send the lamp "
-        "to my new address in Lisbon."
+        "Please send me another green desk lamp. I live in Lisbon now, no longer in Paris, so please send the "
+        "lamp to my new address in Lisbon."
     ),
     (
-        "Of course. We will send another green desk lamp to your address in Lisbon. It will arrive on Friday. There "
-        "is nothing to pay."
+        "Of course. We will send another green desk lamp to your address in Lisbon. It will arrive on Friday. "
+        "There is nothing to pay."
     ),
     (
         "Thank you. Friday is good, since my sister visits me on Saturday and the lamp is a present for her. Do I "

@@ -10,6 +10,7 @@ from tests.time_limit import TimeLimit
 from treadle import Err, Loop, Response, RunHandle, Usage, default_stages, tool
 from treadle.events import CompactionFailed, HistoryCompacted, SubagentEvent
 from treadle.sessions import StubResults, compact_history
+from treadle.sessions.attachments import attachments_of
 from treadle.testing import ScriptedLLM, call, calls
 
 from .compacting import Observed, blocks, compacting, counted, look, looks, notes, run, text
@@ -120,6 +121,25 @@ class TestPrompt:
         [block] = blocks(observed.requests[0])
         assert block["content"][1:] == [image]
 
+    def test_an_attachment_that_a_recent_message_has_is_not_repeated(self):
+        """Until that message is summarised as well."""
+        image = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
+        hinted = {**image, "cache_control": {"type": "ephemeral"}}
+
+        def parts(observed, place):
+            request = observed.requests[place]
+            return [part for one in request for part in attachments_of(one)]
+
+        given = [
+            {"role": "user", "content": [{"type": "text", "text": "x" * 9_000}, image]},
+            *({"role": "user", "content": f"{n}"} for n in range(4)),
+            {"role": "user", "content": [{"type": "text", "text": "Again."}, hinted]},
+        ]
+        options = {"max_tokens": 500, "max_tokens_with_documents": 1_500}
+        observed = run(*places(6), given=given, tools=[look([], 800)], compaction=options)
+        assert parts(observed, 0) == [hinted]
+        assert parts(observed, -1) == [image]
+
 
 class TestKinds:
     """What a summariser may be."""
@@ -189,6 +209,16 @@ class TestFailures:
         observed = looked(summarize=writer, driver=driver)
         assert [event.gives_up for event in observed.of(CompactionFailed)] == [False, True]
         assert observed.compacted == []
+        assert observed.result.stop_reason == "answered"
+
+    def test_a_loop_that_waits_for_a_person(self):
+        @tool(requires_approval=True)
+        def sign():
+            return "signed"
+
+        writer = Loop(llm_send_fn=lambda _: calls(call("sign")), tools=[sign])
+        observed = looked(summarize=writer)
+        assert observed.failed == ["the summary failed: it paused"] * 2
         assert observed.result.stop_reason == "answered"
 
     @pytest.mark.parametrize("driver", WAYS)
