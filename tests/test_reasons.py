@@ -59,8 +59,9 @@ REASONS = {
     "compaction_stalled": (
         lambda: CompactionStalled(7, 3),
         (
-            "the history was compacted 7 times, and no tool returned anything new before the last 3; "
-            "a larger max_tokens, shorter results or a better summary keep what the model needs"
+            "the history was compacted 7 times, and became too long again 3 times in a row without a tool "
+            "returning anything new; a larger max_tokens, shorter results or a better summary keep what the model "
+            "needs"
         ),
     ),
     "llm_error": (
