@@ -19,7 +19,8 @@ PYTHONS ?= $(or $(wildcard $(HOME)/.pyenv/versions/3.1[23].*/bin/python),python3
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test check lint mypy pyright types static unit test-all-pythons coverage dashboards bench bench-import \
-	bench-telemetry bench-model bench-chaos bench-agentdojo bench-torture bench-tool-search bench-sessions clean
+	bench-telemetry bench-model bench-chaos bench-agentdojo bench-torture bench-tool-search bench-sessions \
+	bench-compaction clean
 
 run: $(VENV)/.run  ## the loop on a real local model with real tools, in this folder
 	$(BIN)/treadle run "$(QUESTION)"
@@ -83,6 +84,9 @@ bench-tool-search: $(VENV)/.test  ## how often a search of 1,000 tools finds the
 
 bench-sessions: $(VENV)/.test $(VENV)/.system  ## two hundred killed writers of sessions in SQLite and in Redis
 	$(BIN)/python benchmarks/session_kills.py --kills 200
+
+bench-compaction: $(VENV)/.test  ## 2,000 turns, and 300 calls in a small window, against summarising alone
+	$(BIN)/python benchmarks/compaction.py
 
 bench-agentdojo:  ## AgentDojo's user tasks, in a separate virtual environment
 	$(PYTHON) benchmarks/agentdojo/run.py

@@ -10,7 +10,7 @@ from treadle.events import HistoryCompacted
 from treadle.messages import History
 from treadle.sessions import StubResults, collapse_repeats, drop_superseded
 from treadle.sessions.attachments import attachments_of, digest_of
-from treadle.sessions.compaction.view import CompactionState, split_of, view_of
+from treadle.sessions.compaction.view import CompactionState, pinned_in, split_of, view_of
 from treadle.testing import check_history
 
 from .compacting import SYSTEM, blocks, histories, look, looks, run
@@ -66,7 +66,7 @@ class TestSplits:
         state = CompactionState(
             covered, shortened - covered, kept, summary="notes", attachments=parts
         )
-        view = view_of(history, state, chosen)
+        view = view_of(history, state, chosen, pinned_in(history, 0, covered))
         check_history(view)
         assert same(systems(view), systems(history))
         later = history[shortened:]

@@ -52,7 +52,8 @@ class TestPrompt:
         summarize = Recorded("first notes", "second notes", "third notes")
         observed = looked(summarize=summarize)
         first, second, *_ = (messages[-1]["content"] for messages in summarize.asked)
-        assert "<notes>\n(none)\n</notes>" in first
+        assert first.startswith("<conversation>\n")
+        assert first.endswith("\n</conversation>\n\nSummarize this conversation.")
         assert "user: Look everywhere." in first
         assert 'assistant calls look({"place": "p0"})' in first
         assert "result of look: p0: xxx" in first
@@ -103,7 +104,7 @@ class TestPrompt:
         script = [*(calls(call("fake", n=n)) for n in range(8)), "Done."]
         run(*script, summarize=summarize, tools=[fake], compaction=LIMITS)
         asked = summarize.asked[0][-1]["content"]
-        assert "<notes>\n(none)\n</notes>" in asked
+        assert "<notes>" not in asked
         assert "result of fake: [Previous conversation summary]\nfake 0" in asked
 
     def test_attachments_are_named_and_kept(self):

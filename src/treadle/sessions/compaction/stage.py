@@ -39,6 +39,7 @@ from treadle.sessions.compaction.view import (
     CompactionState,
     is_summary,
     mark_of,
+    pinned_in,
     split_of,
     text_of_summary,
     view_of,
@@ -204,7 +205,19 @@ class _Compaction:
             self._has_documents = any(map(attachments_of, new))
 
     def _view(self, state: CompactionState) -> list[JSONDict]:
-        return view_of(self.ctx.messages, state, self._options.strategies)
+        return view_of(
+            self.ctx.messages, state, self._options.strategies, self._pinned(state.covered)
+        )
+
+    def _pinned(self, covered: int) -> Sequence[int]:
+        """The indices of the covered system messages; each message is looked at once in a run."""
+        known, places = self._facts.get("pinned", (0, ()))
+        if known > covered:  # a stage removed messages
+            known, places = 0, ()
+        if known < covered:
+            places = (*places, *pinned_in(self.ctx.messages, known, covered))
+            self._facts["pinned"] = covered, places
+        return places
 
     @property
     def _limit(self) -> int:

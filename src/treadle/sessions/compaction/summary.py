@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -93,24 +94,29 @@ def summarized(
 
 
 def _prompt(before: str, piece: str) -> list[JSONDict]:
-    text = f"<notes>\n{before or '(none)'}\n</notes>\n\n<conversation>\n{piece}\n</conversation>"
+    notes, what = "", "this conversation"
+    if before:
+        notes, what = f"<notes>\n{before}\n</notes>\n\n", "the notes and this conversation"
+    text = f"{notes}<conversation>\n{piece}\n</conversation>\n\nSummarize {what}."
     return [{"role": "user", "content": text}]
 
 
 def _pieces(messages: Sequence[JSONDict], most: int) -> Iterator[str]:
-    """The transcript of messages, in pieces of a number of characters; each message is in one piece."""
+    """The transcript of messages, in equal pieces of about a number of characters; each message is in one."""
     names: dict[str, str] = {}
-    lines: list[str] = []
+    lines = [_line(message, names) for message in messages]
+    whole = sum(map(len, lines))
+    most = whole / max(1, math.ceil(whole / most))
+    piece: list[str] = []
     length = 0
-    for message in messages:
-        line = _line(message, names)
-        if lines and length + len(line) > most:
-            yield "\n\n".join(lines)
-            lines, length = [], 0
-        lines.append(line)
+    for line in lines:
+        if piece and length + len(line) / 2 > most:
+            yield "\n\n".join(piece)
+            piece, length = [], 0
+        piece.append(line)
         length += len(line)
-    if lines:
-        yield "\n\n".join(lines)
+    if piece:
+        yield "\n\n".join(piece)
 
 
 def _line(message: Mapping[str, Any], names: dict[str, str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from treadle.context import Context
@@ -101,7 +101,10 @@ MARK = 60
 
 
 def view_of(
-    history: History, state: CompactionState, strategies: Sequence[Strategy] = ()
+    history: History,
+    state: CompactionState,
+    strategies: Sequence[Strategy] = (),
+    pinned: Iterable[int] = (),
 ) -> list[JSONDict]:
     """What the model sees of a history.
 
@@ -111,11 +114,12 @@ def view_of(
         history: the history; it is valid.
         state: how much of it is covered.
         strategies: applied, in order, to the messages that ``state.shortened`` counts.
+        pinned: the indices of the system messages among the covered ones, see `pinned_in`.
     """
     seen: list[JSONDict] = []
     covered = state.covered
     if covered:
-        seen += (one for one in history[:covered] if one["role"] in SYSTEM_ROLES)
+        seen += (history[place] for place in pinned)
         seen.append(summary_message(state, history[covered : covered + state.kept]))
     unchanged = covered + state.shortened
     older: Sequence[JSONDict] = history[covered:unchanged]
@@ -124,6 +128,13 @@ def view_of(
     seen += older
     seen += history[unchanged:]
     return seen
+
+
+def pinned_in(history: History, start: int, stop: int) -> list[int]:
+    """The indices of the system messages in a part of a history."""
+    return [
+        place for place, one in enumerate(history[start:stop], start) if one["role"] in SYSTEM_ROLES
+    ]
 
 
 def summary_message(state: CompactionState, kept: Sequence[JSONDict]) -> JSONDict:
