@@ -7,13 +7,15 @@ import json
 import secrets
 from collections import defaultdict
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any
 
-from treadle.errors import MissingExtraError
+from treadle.redaction import redacted
 from treadle.sessions.memory.facts import Cursor, Fact, Source, by_age
 from treadle.sessions.memory.store import MemoryStoreError
+from treadle.sessions.redis_client import address_of, client_of, decoded
 
-PREFIX = "treadle:memory:"
+if TYPE_CHECKING:
+    import redis
 
 _RENEW = """
 if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) end
@@ -28,34 +30,41 @@ return 0
 class RedisMemories:
     """A `MemoryStore` in Redis.
 
-    A scope is a hash of its facts; each session has a text with its cursor, and a set of its facts. A change is a
-    transaction of Redis, which watches the keys that it depends on and is tried again if one of them has changed.
+    Extra ``redis``. These keys are used:
+
+    * ``PREFIX:memory:facts:SCOPE``: a hash from ids to facts with their sources.
+    * ``PREFIX:memory:session:ID``: a set of the facts of a session, each a scope and an id.
+    * ``PREFIX:memory:cursor:ID``: how far a session was read.
+    * ``PREFIX:memory:lease:ID``: the token of the worker that reads it; it expires.
+
+    A change is a transaction that watches the keys that it depends on, and is tried again if one of them was
+    changed meanwhile.
 
     Args:
-        redis: a URL, such as ``redis://127.0.0.1:6379/0``, or a client of the package ``redis``.
+        redis: a URL, such as ``redis://localhost:6379/0`` or ``unix:///run/redis.sock``, or a `redis.Redis`.
         prefix: the start of all keys.
 
     Raises:
-        MissingExtraError: the package is not installed.
-        ValueError: the URL is invalid.
+        MissingExtraError: redis-py is not installed.
+        OptionError: it is neither, or the URL is invalid.
     """
 
-    def __init__(self, redis: Any, *, prefix: str = PREFIX) -> None:
-        self._client: Any = _client_of(redis) if isinstance(redis, str) else redis
+    def __init__(self, redis: str | redis.Redis, *, prefix: str = "treadle") -> None:
+        self._client = client_of(redis, "RedisMemories")
         self._prefix = prefix
 
     def __repr__(self) -> str:
-        return f"RedisMemories(prefix={self._prefix!r})"  # a URL may have a password
+        return f"RedisMemories({address_of(self._client)!r}, prefix={self._prefix!r})"
 
     def facts(self, scope: str) -> list[Fact]:
         """See `MemoryStore.facts`."""
-        with _errors():
+        with self._reporting():
             values = self._client.hvals(self._scope(scope))
         return by_age(_fact(scope, one) for one in values)
 
     def sources(self, session_id: str) -> list[Source]:
         """See `MemoryStore.sources`."""
-        with _errors():
+        with self._reporting():
             found: set[Source] = set()
             for scope, ids in self._facts_of(self._client, session_id).items():
                 for fact in self._read(self._client, scope, ids).values():
@@ -66,7 +75,7 @@ class RedisMemories:
         """See `MemoryStore.cursors`."""
         if not session_ids:
             return {}
-        with _errors():
+        with self._reporting():
             values = self._client.mget([self._cursor(one) for one in session_ids])
         pairs = zip(session_ids, values, strict=True)
         return {one: Cursor(*json.loads(value)) for one, value in pairs if value is not None}
@@ -96,19 +105,19 @@ class RedisMemories:
     def lease(self, session_id: str, seconds: float) -> str | None:
         """See `MemoryStore.lease`."""
         token = secrets.token_hex(16)
-        with _errors():
+        with self._reporting():
             key = self._lease(session_id)
             return token if self._client.set(key, token, nx=True, px=_ms(seconds)) else None
 
     def renew(self, session_id: str, token: str, seconds: float) -> bool:
         """See `MemoryStore.renew`."""
-        with _errors():
+        with self._reporting():
             key = self._lease(session_id)
             return bool(self._client.eval(_RENEW, 1, key, token, _ms(seconds)))
 
     def release(self, session_id: str, token: str) -> None:
         """See `MemoryStore.release`."""
-        with _errors():
+        with self._reporting():
             self._client.eval(_RELEASE, 1, self._lease(session_id), token)
 
     def forget(self, scope: str, fact_ids: Collection[str] | None = None) -> int:
@@ -116,7 +125,7 @@ class RedisMemories:
 
         def change(pipe: Any) -> int:
             ids = pipe.hkeys(self._scope(scope)) if fact_ids is None else set(fact_ids)
-            known = self._read(pipe, scope, map(_text, ids))
+            known = self._read(pipe, scope, map(decoded, ids))
             pipe.multi()
             for fact_id, fact in known.items():
                 pipe.hdel(self._scope(scope), fact_id)
@@ -147,7 +156,7 @@ class RedisMemories:
         """
         from redis import WatchError  # noqa: PLC0415 - an extra
 
-        with _errors(), self._client.pipeline() as pipe:
+        with self._reporting(), self._client.pipeline() as pipe:
             while True:
                 try:
                     if session_id is not None:
@@ -211,46 +220,35 @@ class RedisMemories:
         pairs = zip(wanted, values, strict=True)
         return {one: _fact(scope, value) for one, value in pairs if value is not None}
 
-    # Keys
+    # Access to Redis
+
+    @contextlib.contextmanager
+    def _reporting(self) -> Generator[None]:
+        """Raise errors of Redis as `MemoryStoreError`."""
+        from redis import RedisError  # noqa: PLC0415 - an extra
+
+        try:
+            yield
+        except RedisError as error:
+            raise MemoryStoreError(
+                f"{address_of(self._client)}: the memories cannot be used: {redacted(str(error))}"
+            ) from error
 
     def _scope(self, scope: str) -> str:
-        return f"{self._prefix}facts:{scope}"
+        return f"{self._prefix}:memory:facts:{scope}"
 
     def _session(self, session_id: str) -> str:
-        return f"{self._prefix}session:{session_id}"
+        return f"{self._prefix}:memory:session:{session_id}"
 
     def _cursor(self, session_id: str) -> str:
-        return f"{self._prefix}cursor:{session_id}"
+        return f"{self._prefix}:memory:cursor:{session_id}"
 
     def _lease(self, session_id: str) -> str:
-        return f"{self._prefix}lease:{session_id}"
-
-
-def _client_of(url: str) -> Any:
-    try:
-        import redis  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise MissingExtraError("redis", "pip install 'treadle[redis]'") from error
-    return cast("Any", redis.Redis).from_url(url)
-
-
-@contextlib.contextmanager
-def _errors() -> Generator[None]:
-    """Raise the errors of Redis as `MemoryStoreError`."""
-    from redis import RedisError  # noqa: PLC0415 - an extra
-
-    try:
-        yield
-    except RedisError as error:
-        raise MemoryStoreError(f"the memories in Redis cannot be used: {error}") from error
+        return f"{self._prefix}:memory:lease:{session_id}"
 
 
 def _ms(seconds: float) -> int:
     return max(1, round(seconds * 1000))
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else value
 
 
 def _member(scope: str, fact_id: str) -> str:

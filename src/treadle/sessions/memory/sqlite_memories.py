@@ -10,43 +10,45 @@ from collections.abc import Collection, Generator, Iterable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from treadle.errors import OptionError
-from treadle.files import PRIVATE
 from treadle.sessions.memory.facts import Cursor, Fact, Source, by_age
 from treadle.sessions.memory.store import MemoryStoreError
+from treadle.sqlite_files import contents_of, opened, path_of_file
 
 if TYPE_CHECKING:
     import sqlite3
 
 BUSY_SECONDS = 30.0
 """How long an operation waits for those of other processes, in seconds. Each takes milliseconds."""
+APPLICATION = int.from_bytes(b"trdm")
+"""The ``application_id`` of the file."""
 VERSION = 1
-"""The version of the tables."""
+"""The version of the tables: the ``user_version`` of the file."""
 MAX_PARAMETERS = 500
 """The number of ids in one query; SQLite allows 999 in old versions."""
 
-_TABLES = """
-CREATE TABLE treadle_memory (version INTEGER NOT NULL);
-CREATE TABLE treadle_memory_facts (scope TEXT, id TEXT, text TEXT NOT NULL, PRIMARY KEY (scope, id));
-CREATE TABLE treadle_memory_sources (
+_TABLES = f"""
+CREATE TABLE facts (scope TEXT, id TEXT, text TEXT NOT NULL, PRIMARY KEY (scope, id));
+CREATE TABLE sources (
     scope TEXT, id TEXT, session_id TEXT, start INTEGER, stop INTEGER, created_at REAL,
     PRIMARY KEY (scope, id, session_id, start)
 );
-CREATE INDEX treadle_memory_sessions ON treadle_memory_sources (session_id, stop);
-CREATE TABLE treadle_memory_cursors (
+CREATE INDEX sources_by_session ON sources (session_id, stop);
+CREATE TABLE cursors (
     session_id TEXT PRIMARY KEY, incarnation TEXT NOT NULL, turns INTEGER NOT NULL, messages INTEGER NOT NULL
 );
-CREATE TABLE treadle_memory_leases (
+CREATE TABLE leases (
     session_id TEXT PRIMARY KEY, token TEXT NOT NULL, ends_at REAL NOT NULL
-)
+);
+PRAGMA application_id = {APPLICATION};
+PRAGMA user_version = {VERSION}
 """
 
 
 class SQLiteMemories:
     """A `MemoryStore` in an SQLite file, which several processes of one machine may use at the same time.
 
-    It has the facts in plain text, and is readable by its owner only. Each operation opens the file, so that an
-    object may be shared by threads and inherited by forks.
+    The file has the facts in plain text, and is readable by its owner only. Facts that are removed are
+    overwritten. Each operation opens the file, so that an object may be shared by threads and inherited by forks.
 
     Args:
         path: the file; it is created when it is first used.
@@ -56,9 +58,7 @@ class SQLiteMemories:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        if not isinstance(path, (str, os.PathLike)) or os.fspath(path) in {"", ":memory:"}:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise OptionError(f"SQLiteMemories: expected the path of a file, got {path!r}")
-        self.path = os.fspath(path)
+        self.path = path_of_file(path, "SQLiteMemories")
 
     def __repr__(self) -> str:
         return f"SQLiteMemories({self.path!r})"
@@ -67,8 +67,8 @@ class SQLiteMemories:
         """See `MemoryStore.facts`."""
         with self._transaction() as db:
             rows = db.execute(
-                "SELECT id, text, session_id, start, stop, created_at FROM treadle_memory_facts "
-                "JOIN treadle_memory_sources USING (scope, id) WHERE scope = ? "
+                "SELECT id, text, session_id, start, stop, created_at FROM facts "
+                "JOIN sources USING (scope, id) WHERE scope = ? "
                 "ORDER BY id, created_at, session_id, start",
                 (scope,),
             ).fetchall()
@@ -81,7 +81,7 @@ class SQLiteMemories:
         """See `MemoryStore.sources`."""
         with self._transaction() as db:
             rows = db.execute(
-                "SELECT DISTINCT session_id, start, stop, created_at FROM treadle_memory_sources "
+                "SELECT DISTINCT session_id, start, stop, created_at FROM sources "
                 "WHERE session_id = ? ORDER BY start",
                 (session_id,),
             ).fetchall()
@@ -90,7 +90,7 @@ class SQLiteMemories:
     def cursors(self, session_ids: Collection[str]) -> dict[str, Cursor]:
         """See `MemoryStore.cursors`."""
         with self._transaction() as db:
-            rows = _select(db, "SELECT * FROM treadle_memory_cursors WHERE session_id", session_ids)
+            rows = _select(db, "SELECT * FROM cursors WHERE session_id", session_ids)
         return {session_id: Cursor(*values) for session_id, *values in rows}
 
     def commit(
@@ -104,7 +104,7 @@ class SQLiteMemories:
     ) -> bool:
         """See `MemoryStore.commit`."""
         with self._transaction(writes=True) as db:
-            query = "SELECT * FROM treadle_memory_cursors WHERE session_id"
+            query = "SELECT * FROM cursors WHERE session_id"
             found = {row[0]: Cursor(*row[1:]) for row in _select(db, query, [session_id])}
             if found.get(session_id) != expected:
                 return False
@@ -113,7 +113,7 @@ class SQLiteMemories:
             for fact in facts:
                 _add(db, fact)
             db.execute(
-                "INSERT OR REPLACE INTO treadle_memory_cursors VALUES (?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO cursors VALUES (?, ?, ?, ?)",
                 (session_id, cursor.incarnation, cursor.turns, cursor.messages),
             )
         return True
@@ -123,7 +123,7 @@ class SQLiteMemories:
         token, now = secrets.token_hex(16), time.time()
         with self._transaction(writes=True) as db:
             done = db.execute(
-                "INSERT INTO treadle_memory_leases VALUES (?, ?, ?) ON CONFLICT (session_id) "
+                "INSERT INTO leases VALUES (?, ?, ?) ON CONFLICT (session_id) "
                 "DO UPDATE SET token = excluded.token, ends_at = excluded.ends_at WHERE ends_at <= ?",
                 (session_id, token, now + seconds, now),
             )
@@ -134,8 +134,7 @@ class SQLiteMemories:
         now = time.time()
         with self._transaction(writes=True) as db:
             done = db.execute(
-                "UPDATE treadle_memory_leases SET ends_at = ? "
-                "WHERE session_id = ? AND token = ? AND ends_at > ?",
+                "UPDATE leases SET ends_at = ? WHERE session_id = ? AND token = ? AND ends_at > ?",
                 (now + seconds, session_id, token, now),
             )
             return bool(done.rowcount)
@@ -144,7 +143,7 @@ class SQLiteMemories:
         """See `MemoryStore.release`."""
         with self._transaction(writes=True) as db:
             db.execute(
-                "DELETE FROM treadle_memory_leases WHERE session_id = ? AND token = ?",
+                "DELETE FROM leases WHERE session_id = ? AND token = ?",
                 (session_id, token),
             )
 
@@ -152,64 +151,56 @@ class SQLiteMemories:
         """See `MemoryStore.forget`."""
         with self._transaction(writes=True) as db:
             if fact_ids is None:
-                rows = db.execute("SELECT id FROM treadle_memory_facts WHERE scope = ?", (scope,))
+                rows = db.execute("SELECT id FROM facts WHERE scope = ?", (scope,))
                 fact_ids = [row[0] for row in rows.fetchall()]
             keys = [(scope, fact_id) for fact_id in set(fact_ids)]
-            db.executemany("DELETE FROM treadle_memory_sources WHERE scope = ? AND id = ?", keys)
-            done = db.executemany(
-                "DELETE FROM treadle_memory_facts WHERE scope = ? AND id = ?", keys
-            )
+            db.executemany("DELETE FROM sources WHERE scope = ? AND id = ?", keys)
+            done = db.executemany("DELETE FROM facts WHERE scope = ? AND id = ?", keys)
             return max(0, done.rowcount)
 
     def forget_session(self, session_id: str) -> None:
         """See `MemoryStore.forget_session`."""
         with self._transaction(writes=True) as db:
             _retract(db, session_id, 0)
-            db.execute("DELETE FROM treadle_memory_cursors WHERE session_id = ?", (session_id,))
+            db.execute("DELETE FROM cursors WHERE session_id = ?", (session_id,))
 
     @contextlib.contextmanager
     def _transaction(self, *, writes: bool = False) -> Generator[sqlite3.Connection]:
         import sqlite3  # noqa: PLC0415 - it is slow to import
 
         try:
-            with contextlib.suppress(FileExistsError):
-                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE))
-            # No write-ahead log: it needs memory that processes on several machines cannot share.
-            db = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
-            with contextlib.closing(db):  # which rolls an open transaction back
-                self._prepare(db)
+            with opened(self.path, BUSY_SECONDS) as db:
+                if not self._is_ready(db):
+                    self._create_tables(db)
+                db.execute("PRAGMA secure_delete = ON")
                 db.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
                 yield db
                 db.execute("COMMIT")
         except (OSError, sqlite3.Error) as error:
             raise MemoryStoreError(f"{self.path}: the memories cannot be used: {error}") from error
 
-    def _prepare(self, db: sqlite3.Connection) -> None:
-        """Make the tables if there are none.
+    def _create_tables(self, db: sqlite3.Connection) -> None:
+        db.execute("BEGIN IMMEDIATE")
+        if not self._is_ready(db):  # no other process was faster
+            for statement in _TABLES.split(";"):  # `executescript` would commit in between
+                db.execute(statement)
+        db.execute("COMMIT")
+
+    def _is_ready(self, db: sqlite3.Connection) -> bool:
+        """Whether the file has the tables; False for an empty one.
 
         Raises:
-            MemoryStoreError: they are of another version.
+            MemoryStoreError: it is of another version, or of another program.
         """
-        if _version_of(db) is None:
-            db.execute("BEGIN IMMEDIATE")
-            if _version_of(db) is None:  # no other process has made them meanwhile
-                for statement in _TABLES.split(";"):  # `executescript` would commit in between
-                    db.execute(statement)
-                db.execute("INSERT INTO treadle_memory VALUES (?)", (VERSION,))
-            db.execute("COMMIT")
-        version = _version_of(db)
-        if version != VERSION:
-            raise MemoryStoreError(
-                f"{self.path}: expected memories of version {VERSION}, found version {version}"
-            )
-
-
-def _version_of(db: sqlite3.Connection) -> int | None:
-    query = "SELECT count(*) FROM sqlite_master WHERE name = 'treadle_memory'"
-    if not db.execute(query).fetchone()[0]:
-        return None
-    version: int = db.execute("SELECT version FROM treadle_memory").fetchone()[0]
-    return version
+        found = contents_of(db)
+        if (found.application, found.version) == (APPLICATION, VERSION):
+            return True
+        if not any(found):
+            return False
+        whose = "memories of" if found.application == APPLICATION else "another program's file of"
+        raise MemoryStoreError(
+            f"{self.path}: expected memories of version {VERSION}, found {whose} {found}"
+        )
 
 
 def _select(db: sqlite3.Connection, query: str, ids: Collection[str]) -> Iterable[Any]:
@@ -223,12 +214,12 @@ def _select(db: sqlite3.Connection, query: str, ids: Collection[str]) -> Iterabl
 
 def _retract(db: sqlite3.Connection, session_id: str, start: int) -> None:
     """Remove the sources of a session that end after a message, and the facts that have no others."""
-    which = "FROM treadle_memory_sources WHERE session_id = ? AND stop > ?"
+    which = "FROM sources WHERE session_id = ? AND stop > ?"
     keys = db.execute(f"SELECT DISTINCT scope, id {which}", (session_id, start)).fetchall()
     db.execute(f"DELETE {which}", (session_id, start))
     db.executemany(
-        "DELETE FROM treadle_memory_facts WHERE scope = ?1 AND id = ?2 AND NOT EXISTS "
-        "(SELECT 1 FROM treadle_memory_sources WHERE scope = ?1 AND id = ?2)",
+        "DELETE FROM facts WHERE scope = ?1 AND id = ?2 AND NOT EXISTS "
+        "(SELECT 1 FROM sources WHERE scope = ?1 AND id = ?2)",
         keys,
     )
 
@@ -236,8 +227,8 @@ def _retract(db: sqlite3.Connection, session_id: str, start: int) -> None:
 def _add(db: sqlite3.Connection, fact: Fact) -> None:
     """Add a fact, or its sources to the same fact."""
     key = fact.scope, fact.id
-    db.execute("INSERT OR IGNORE INTO treadle_memory_facts VALUES (?, ?, ?)", (*key, fact.text))
+    db.execute("INSERT OR IGNORE INTO facts VALUES (?, ?, ?)", (*key, fact.text))
     db.executemany(
-        "INSERT OR IGNORE INTO treadle_memory_sources VALUES (?, ?, ?, ?, ?, ?)",
+        "INSERT OR IGNORE INTO sources VALUES (?, ?, ?, ?, ?, ?)",
         [(*key, one.session_id, one.start, one.stop, one.created_at) for one in fact.sources],
     )

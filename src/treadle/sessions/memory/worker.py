@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from treadle.effects import (
     NOW,
@@ -136,7 +136,8 @@ class MemoryWorker:
                 raise OptionError(
                     f"MemoryWorker: {name}: expected a number above 0, got {number!r}"
                 )
-        loop: Any = model if isinstance(model, Loop) else Loop(llm_send_fn=model, name="memory")
+        is_loop = isinstance(model, Loop)
+        loop = cast("Loop[Any]", model) if is_loop else Loop(llm_send_fn=model, name="memory")
         self._loop = loop.with_options(output=list[str], instructions=instructions)
         self._sessions, self._memories = sessions, memories
         self._scope_of = scope_of or str
