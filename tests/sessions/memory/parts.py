@@ -90,7 +90,7 @@ def add_turn(store, session_id, *texts, start=None, status="ok", **fields):
     """Store a turn: user messages, each with an answer."""
     info = store.info(session_id)
     version, end = (0, 0) if info is None else (info.version, info.messages)
-    messages = [one for text in texts for one in (user(text), assistant("Noted."))]
+    messages = [one for text in texts for one in (user(text), assistant(f"Noted: {text}"))]
     turn = StoredTurn(end if start is None else start, messages, status, **fields)
     store.append(session_id, version, [turn], {})
 

@@ -213,7 +213,9 @@ def test_an_sqlite_file_is_private_and_has_to_be_one_of_memories(tmp_path):
     path = tmp_path / "memories.sqlite"
     SQLiteMemories(path).facts("ann")
     assert path.stat().st_mode & 0o777 == 0o600
-    with pytest.raises(OptionError, match=r"SQLiteMemories: expected the path of a file, got ':mem"):
+    with pytest.raises(
+        OptionError, match=r"SQLiteMemories: expected the path of a file, got ':mem"
+    ):
         SQLiteMemories(":memory:")
     path.write_text("not a database, and long enough to be read as one" * 100)
     with pytest.raises(MemoryStoreError, match="the memories cannot be used"):
@@ -259,5 +261,5 @@ def test_a_client_that_decodes_and_another_prefix_work(redis_url):
         assert memories.sources("s") == [Source("s", 0, 2, 1.0)]
         assert RedisMemories(redis_url).facts("ann") == []
         assert len(RedisMemories(redis_url, prefix="other").facts("ann")) == 1
-        assert all(key.startswith("other:memory:") for key in client.keys())
+        assert all(key.startswith("other:memory:") for key in client.scan_iter())
         assert memories.forget("ann") == 1
