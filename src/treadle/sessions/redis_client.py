@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 TIMEOUT = 10.0
 """How long a client made from a URL waits for an answer, in seconds; a URL may have its own ``socket_timeout``."""
 
+RETRIES = 6
+"""How often a client made from a URL connects again, within 2.3 seconds: Redis may be restarting."""
+
 
 def client_of(
     given: str | redis.Redis, what: str
@@ -29,6 +32,8 @@ def client_of(
     """
     try:
         from redis import Redis  # noqa: PLC0415 - an extra
+        from redis.backoff import ExponentialBackoff  # noqa: PLC0415
+        from redis.retry import Retry  # noqa: PLC0415
     except ImportError as error:
         raise MissingExtraError("redis-py", "pip install 'treadle[redis]'") from error
     if isinstance(given, Redis):
@@ -37,7 +42,10 @@ def client_of(
         client_class: Any = Redis
         try:
             return client_class.from_url(
-                given, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT
+                given,
+                socket_timeout=TIMEOUT,
+                socket_connect_timeout=TIMEOUT,
+                retry=Retry(ExponentialBackoff(cap=1.0, base=0.02), RETRIES),
             )
         except ValueError:  # its text may have a part of the password
             raise OptionError(

@@ -8,14 +8,16 @@ from __future__ import annotations
 import math
 import operator
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from treadle.tools.search_words import COMMON, SYNONYMS, stem, words_of
+from treadle.tools.search_words import COMMON, PARTICLES, SYNONYMS, stem, words_of
 
 K1, B = 1.2, 0.5
 """How soon repetitions of a word stop to count, and how much the length of a text matters."""
 OF_A_SYNONYM = 0.7
 """The weight of a word that has the meaning of a word of the query."""
+MAX_BETWEEN = 5
+"""How many words can be between a verb and its particle, as in "switch the lamp in the kitchen off"."""
 MAX_QUERY = 2_000
 """The number of characters of a query that are read."""
 
@@ -78,4 +80,12 @@ def weigh_words(texts: Iterable[tuple[float, str]]) -> Counter[str]:
 def _stems_of(query: str) -> Iterable[str]:
     words = list(words_of(query))
     joined = map(operator.add, words, words[1:])  # "back up" is "backup"
-    return dict.fromkeys(map(stem, (*words, *joined)))
+    return dict.fromkeys(map(stem, (*words, *joined, *_phrasal_verbs(words))))
+
+
+def _phrasal_verbs(words: Sequence[str]) -> Iterator[str]:
+    """Each particle after each word that may be its verb: most of them are no words, and match nothing."""
+    for place, word in enumerate(words):
+        if word in PARTICLES:
+            verbs = words[max(0, place - MAX_BETWEEN - 1) : place]
+            yield from (verb + word for verb in verbs)
