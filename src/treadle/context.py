@@ -185,6 +185,8 @@ class RunContext:
         failures: the exceptions of the calls of the last iteration in which a call raised, by the number of the
             iteration and the id of the call.
         clock: the latest known time of the run, such as the end of a call, in seconds since the epoch.
+        compactions: how often a stage has made the model see less of the history since the run was started or
+            resumed; each begins a new epoch, and earlier iterations count for no loop.
         numbers: a list with the number of the latest event that the observers received; they share it.
     """
 
@@ -218,6 +220,7 @@ class RunContext:
         default_factory=dict[tuple[int, str], BaseException]
     )
     clock: float = 0.0
+    compactions: int = 0
     numbers: list[int] = field(default_factory=lambda: [0])
     repairs: list[tuple[str, tuple[str, ...]]] = field(
         default_factory=list[tuple[str, tuple[str, ...]]]

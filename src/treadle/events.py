@@ -329,6 +329,15 @@ class CallSuppressed(EventBase):
 
 
 @fast_dataclass_kw
+class CallRecalled(EventBase):
+    """A call is answered with its stored result, which was compacted away and still holds."""
+
+    iteration: int
+    call: ToolCall
+    reason: NotRunReason
+
+
+@fast_dataclass_kw
 class CallDeferred(EventBase):
     """A call does not run now; the model may ask for it again."""
 
@@ -459,6 +468,42 @@ class UserMessageAdded(EventBase):
 
 
 @fast_dataclass_kw
+class HistoryCompacted(EventBase):
+    """From this request on, the model sees less of the history, which itself stays as it is.
+
+    Args:
+        iteration: the number of the iteration.
+        tokens_before: the tokens that the request would have had, as far as they are known; else an estimate.
+        tokens_after: an estimate of the tokens that it has.
+        messages_before: the number of messages that the request would have had.
+        messages_after: the number of messages that it has.
+        is_summarized: whether a summary was written; else old results were replaced and repetitions left out.
+    """
+
+    iteration: int
+    tokens_before: int
+    tokens_after: int
+    messages_before: int
+    messages_after: int
+    is_summarized: bool = True
+
+
+@fast_dataclass_kw
+class CompactionFailed(EventBase):
+    """A history that is too long was not summarised; the request has all of it.
+
+    Args:
+        iteration: the number of the iteration.
+        problem: why: the summary failed, or did not make the request shorter.
+        gives_up: whether no further summary is tried in this run.
+    """
+
+    iteration: int
+    problem: str
+    gives_up: bool = False
+
+
+@fast_dataclass_kw
 class LimitReached(EventBase):
     """A limit or a guard ends the run; with ``on_limit="finish"`` the model is asked for a last answer first."""
 
@@ -567,6 +612,7 @@ Event: TypeAlias = (
     | UserMessageAdded
     | CallsPlanned
     | CallSuppressed
+    | CallRecalled
     | CallDeferred
     | CallRefused
     | BreakerChanged
@@ -575,6 +621,8 @@ Event: TypeAlias = (
     | ToolRetried
     | ToolFinished
     | RepeatWarned
+    | HistoryCompacted
+    | CompactionFailed
     | LimitReached
     | IterationFinished
     | RunFinished

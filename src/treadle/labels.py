@@ -16,6 +16,10 @@ KEEP_PAUSE = "keep_pause"
 """The next pause of a run takes the place of the saved one that was resumed; the key is the id of the latter."""
 RELEASE_PAUSE = "release_pause"
 """The end of that claim."""
+LOAD_SESSION = "load_session"
+"""What a run continues; the key is the id of the session."""
+SAVE_SESSION = "save_session"
+"""A turn that ended is stored; the key is the id of the session."""
 VALIDATE = "validate"
 """The check of a call whose arguments are long; the key is the id of the call."""
 LOCK = "lock"
@@ -45,6 +49,8 @@ OF_THE_LOOP = frozenset(
         CLAIM_PAUSE,
         KEEP_PAUSE,
         RELEASE_PAUSE,
+        LOAD_SESSION,
+        SAVE_SESSION,
         VALIDATE,
         LOCK,
         BREAKER,

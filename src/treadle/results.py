@@ -138,6 +138,27 @@ class LoopDetected(RunError):
 
 
 @light_dataclass()
+class CompactionStalled(RunError):
+    """The history became too long again and again, and nothing new was learned in between.
+
+    Args:
+        compactions: how often the history was compacted in the run.
+        without_evidence: how many of the latest compactions followed no new result of a tool.
+    """
+
+    compactions: int
+    without_evidence: int
+    stop_reason: ClassVar[str] = "compaction_stalled"
+
+    def __str__(self) -> str:
+        return (
+            f"the history was compacted {self.compactions} times, and no tool returned anything new before the "
+            f"last {self.without_evidence}; a larger max_tokens, shorter results or a better summary keep what "
+            "the model needs"
+        )
+
+
+@light_dataclass()
 class LLMError(RunError):
     """The model call failed, or did not return a response."""
 

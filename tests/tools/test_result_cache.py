@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.tools import CachedResult, ResultCache
+from treadle.tools import CachedResult, Learned, ResultCache
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_an_error_with_the_text_of_a_result_does_not_repeat_it(cache):
 def test_results_from_before_a_change_in_the_same_iteration_are_outdated(cache):
     """read, read another, write, read another: only the read before the write is outdated."""
     results = [("r", "1", False), ("s", "2", False), ("w", "ok", False), ("s", "2", False)]
-    cache.learn(1, results, has_changed=True, outdated=2)
+    cache.learn(1, results, Learned(has_changed=True, outdated=2))
     assert cache.fresh("r") is None
     assert [bool(cache.fresh(key)) for key in "ws"] == [True, True]
 
@@ -130,11 +130,11 @@ def test_a_call_that_fails_after_a_result_may_be_made_again(cache):
 def test_a_result_with_has_changed_is_always_new(cache):
     """Even if the call returned ``ok`` before: other calls may return something else now."""
     for number, has_changed in enumerate([False, True, True], 1):
-        cache.learn(number, [("a", "ok", False)], has_changed=has_changed)
+        cache.learn(number, [("a", "ok", False)], Learned(has_changed=has_changed))
         assert cache.version == number
         assert cache.fresh("a").iteration == number
     cache.learn(4, [("b", "1", False)])
-    cache.learn(5, [("a", "ok", False)], has_changed=True)
+    cache.learn(5, [("a", "ok", False)], Learned(has_changed=True))
     assert cache.fresh("b") is None
 
 

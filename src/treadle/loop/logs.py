@@ -19,9 +19,12 @@ from typing import Any, TypeAlias
 from treadle.events import (
     BreakerChanged,
     CallDeferred,
+    CallRecalled,
     CallRefused,
     CallSuppressed,
+    CompactionFailed,
     Event,
+    HistoryCompacted,
     HistoryRepaired,
     LimitReached,
     ModelRequested,
@@ -133,7 +136,7 @@ def _model_responded(event: ModelResponded) -> Line:
     return logging.DEBUG, f"{text}, tokens: %d + %d", (*values, *tokens)
 
 
-def _call_held(event: CallSuppressed | CallDeferred | CallRefused) -> Line:
+def _call_held(event: CallSuppressed | CallRecalled | CallDeferred | CallRefused) -> Line:
     what = event.__class__.__name__.removeprefix("Call").lower()
     return logging.DEBUG, "call of %s " + what + ": %s", (event.call.name, event.reason.value)
 
@@ -161,6 +164,20 @@ def _breaker_changed(event: BreakerChanged) -> Line:
     return level, "breaker of %s: %s, was %s", (event.tool, event.after, event.before)
 
 
+def _history_compacted(event: HistoryCompacted) -> Line:
+    text = "iteration %d: history %s, %d to %d tokens, %d to %d messages"
+    how = "summarised" if event.is_summarized else "shortened"
+    tokens = event.tokens_before, event.tokens_after
+    values = (event.iteration, how, *tokens, event.messages_before, event.messages_after)
+    return logging.INFO, text, values
+
+
+def _compaction_failed(event: CompactionFailed) -> Line:
+    text = "iteration %d: the history was not summarised"
+    end = "; no further summary is tried in this run" if event.gives_up else ""
+    return logging.WARNING, text + end, (event.iteration,)
+
+
 def _limit_reached(event: LimitReached) -> Line:
     return logging.INFO, "limit reached: %s", (event.reason.stop_reason,)
 
@@ -181,14 +198,18 @@ _LINES: Lines = {
     ModelRetried: _model_retried,
     ModelResponded: _model_responded,
     CallSuppressed: _call_held,
+    CallRecalled: _call_held,
     CallDeferred: _call_held,
     CallRefused: _call_held,
     ToolStarted: _tool_started,
     ToolRetried: _tool_retried,
     ToolFinished: _tool_finished,
     BreakerChanged: _breaker_changed,
+    HistoryCompacted: _history_compacted,
+    CompactionFailed: _compaction_failed,
     LimitReached: _limit_reached,
     RunFinished: _run_finished,
 }
-_WARNINGS: Lines = {kind: _LINES[kind] for kind in (ModelRetried, BreakerChanged, RunFinished)}
+_MAY_WARN = (ModelRetried, BreakerChanged, CompactionFailed, RunFinished)
+_WARNINGS: Lines = {kind: _LINES[kind] for kind in _MAY_WARN}
 """The log lines of the events that may be warnings."""

@@ -46,12 +46,13 @@ class LoopDetector:
         # latest one, and in it.
         self._least = 0
         self._was_skipped = self._is_skipped = False
+        self._compactions = 0
 
     def look(self, context: Context, node: RunNode) -> LoopDetected | None:
         """Add a finished iteration, and look for a loop.
 
-        The same calls with other results are progress, and calls of volatile tools never count. A text counts
-        if the run continues after it.
+        The same calls with other results are progress, and calls of volatile tools and calls that were recalled
+        never count. A text counts if the run continues after it. A compaction begins anew.
 
         Args:
             context: the context that the last stage returned.
@@ -69,6 +70,9 @@ class LoopDetector:
             node.metadata["tool_signature"] = made
         if self._threshold is None:
             return None
+        if context.run.compactions != self._compactions:  # what is repeated now is no longer seen
+            self._compactions = context.run.compactions
+            self.new_turn()
         step = _step(context, made)
         if step is None:
             self.new_turn()
@@ -144,6 +148,8 @@ def _step(context: Context, made: str) -> Step | None:
         result = context.tool_results.get(calls[0].id)
         if result is not None and result.status == "done":
             return (made, result.content)
+    if context.plan.not_run and NotRunReason.RECALLED in context.plan.not_run.values():
+        return None
     return (made, *_all_learned(context, calls))
 
 

@@ -120,14 +120,14 @@ _INSTEAD: Mapping[str, str] = {
         "retries tool_retries"
     ),
     "use tool(fn, timeout=...) for a tool, max_seconds= for the run": "tool_timeout",
-    "a loop stores nothing: pass [*result.messages, {'role': 'user', 'content': ...}] to the next run": (
+    "pass session=SQLiteSessions(path).session(id) of treadle.sessions, which stores the conversation": (
         "add_history_to_context add_memories_to_context add_session_summary_to_context auto_previous_response_id "
         "cache_session chat_memory chat_message_store_factory checkpoint checkpointer context_providers "
         "conversation conversation_id db enable_agentic_memory enable_session_summaries enable_user_memories "
         "initial_state memory memory_manager num_history_messages num_history_runs "
         "num_past_session_runs_in_search num_past_sessions_to_search overwrite_db_session_state "
         "persistence previous_response_id read_chat_history read_tool_call_history "
-        "require_per_service_call_history_persistence reset search_past_sessions session session_id session_state "
+        "require_per_service_call_history_persistence reset search_past_sessions session_id session_state "
         "session_summary_manager storage store_events store_history_messages store_media store_tool_messages "
         "thread thread_id update_memory_on_run"
     ),
@@ -141,9 +141,11 @@ _INSTEAD: Mapping[str, str] = {
     ),
     "write a stage before ask_model, which may call ctx.stop(text): stages=[check, *default_stages()]; for "
     "outputs use output_validators=": "guardrails input_guardrails pre_hooks safety_checks",
+    "put a stage before ask_model: stages=[compact_history(model), *default_stages()], from treadle.sessions": (
+        "compaction compaction_strategy compression_manager context_management context_window_strategy"
+    ),
     "write a stage before ask_model that calls ctx.with_request(messages=...): stages=[trim, *default_stages()]": (
-        "call_model_input_filter compaction compaction_strategy compression_manager context_management "
-        "context_window_strategy max_tool_calls_from_history message_filter messages_modifier pre_model_hook "
+        "call_model_input_filter max_tool_calls_from_history message_filter messages_modifier pre_model_hook "
         "reduction_strategy respect_context_window send_media_to_model transforms"
     ),
     "write a stage after ask_model: stages=Loop().pipeline.insert_after('ask_model', check)": (

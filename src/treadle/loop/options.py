@@ -16,6 +16,7 @@ from treadle.fast_dataclass import light_dataclass
 from treadle.limits import LIMIT_NAMES, Limits, Unmeasured
 from treadle.loop.handle import RunHandle
 from treadle.loop.observers import Observer
+from treadle.loop.session_turn import RunSession
 from treadle.messages import Response
 from treadle.model import BASE_DELAY, Model, ModelMiddleware, check_model
 from treadle.pauses import ClaimStore
@@ -76,6 +77,7 @@ class LoopOptions(TypedDict, total=False):
     repair_call: RepairCall | None
     pause_secret: str | bytes | None
     claim_store: ClaimStore | None
+    session: RunSession | None
     on_iteration: Callable[[Context], Any] | None
     on_event: Observer | Sequence[Observer] | None
     on_complete: Callable[[Completion], Any] | None
@@ -148,6 +150,8 @@ class Settings:
             changes only.
         claim_store: remembers which pauses are resumed, so that each is resumed once: `SQLiteClaims`, or another
             `ClaimStore`, for several processes. None uses a table in this process.
+        session: the stored session that the run continues, such as ``SQLiteSessions(path).session("alice")``: its
+            messages come before those of the run, which is stored as a turn when it ends. None if there is none.
         on_iteration: called with the context after each iteration.
         on_event: one observer of all events, or a list of them.
         on_complete: called with the `Completion` of the run, on every exit; sync or async.
@@ -199,6 +203,7 @@ class Settings:
     repair_call: RepairCall | None = None
     pause_secret: str | bytes | None = field(default=None, repr=False)
     claim_store: ClaimStore | None = field(default=None, repr=False)
+    session: RunSession | None = None
     on_iteration: Callable[[Context], Any] | None = None
     on_event: Observer | Sequence[Observer] | None = None
     on_complete: Callable[[Completion], Any] | None = None
@@ -319,6 +324,10 @@ def _is_middleware(value: Any) -> bool:
     return _is_many(value) and (isinstance(value, Iterator) or all(map(callable, value)))
 
 
+def _is_session(value: Any) -> bool:
+    return all(callable(getattr(value, name, None)) for name in ("load", "save"))
+
+
 def _is_claim_store(value: Any) -> bool:
     return all(callable(getattr(value, name, None)) for name in ("claim", "release"))
 
@@ -373,6 +382,7 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         _is_claim_store,
         "an object with claim and release, such as SQLiteClaims(path)",
     ),
+    "session": (_is_session, "a session, such as SQLiteSessions(path).session('alice')"),
     "llm_opts": (lambda value: isinstance(value, Mapping), "a mapping"),
     "stages": (_is_many, "a list of stages, or a Pipeline"),
     "output_validators": (_is_callables, "a callable that takes the output, or a list of such"),

@@ -36,6 +36,7 @@ from treadle.fast_dataclass import fast_dataclass
 from treadle.loop.handle import RunHandle
 from treadle.loop.loop_detection import LoopDetector
 from treadle.loop.pause import Resumption, suspend
+from treadle.loop.session_turn import RunSession, continue_session
 from treadle.loop.stage_guard import lost_calls
 from treadle.messages import (
     NOTHING,
@@ -55,6 +56,7 @@ from treadle.pipeline import Pipeline, Progress, StageError
 from treadle.results import (
     BudgetExhausted,
     CircuitBroken,
+    CompactionStalled,
     DeadlineExceeded,
     EmptyResponse,
     Err,
@@ -95,8 +97,9 @@ _GUARDS = (
     DeadlineExceeded,
     CircuitBroken,
     LoopDetected,
+    CompactionStalled,
 )
-_FINISHED = (MaxIterationsReached, BudgetExhausted, LoopDetected)
+_FINISHED = (MaxIterationsReached, BudgetExhausted, LoopDetected, CompactionStalled)
 """Reasons that leave room for a last answer: there is time left, and the tools work."""
 _DONE, _STOP, _PAUSE = Decision.DONE, Decision.STOP, Decision.PAUSE  # looked up slowly
 _FAILED = "Not run: the run failed first."
@@ -114,6 +117,7 @@ class RunConfig:
         loop_threshold: the number of repetitions that ends the run; None disables loop detection.
         finishes: whether the model is asked for a last answer at a limit.
         pause_secret: signs the state of a paused run; None leaves it unsigned.
+        session: the stored session that the run continues; None if there is none.
     """
 
     pipeline: Pipeline[Context]
@@ -121,6 +125,7 @@ class RunConfig:
     loop_threshold: int | None
     finishes: bool = False
     pause_secret: bytes | None = dataclasses.field(default=None, repr=False)
+    session: RunSession | None = None
 
 
 class Run:
@@ -133,6 +138,7 @@ class Run:
         handle: may end or steer the run; None if there is none.
 
     Attributes:
+        given: those messages; with a session, after the messages of the session.
         state: the status of the run.
         context: the latest context; between iterations it has everything that was done.
         result: the result of the run, even if its task was cancelled; None until it ended.
@@ -156,7 +162,7 @@ class Run:
         self.pauses = 0
         self.elapsed_before = 0.0
         self.pending_messages: tuple[JSONDict, ...] = ()
-        self._given = given
+        self.given = given
         self._progress: Progress | None = None
         self.limit: Reason | None = None
         self.last_answers = 0
@@ -168,10 +174,13 @@ class Run:
     def steps(self) -> Steps[Result]:
         """Perform the run; on every exit the history is valid and the end is reported."""
         steps = self._steps()
-        return self._given.claimed(steps) if isinstance(self._given, Resumption) else steps
+        if isinstance(self.given, Resumption):
+            steps = self.given.claimed(steps)
+        session = self.config.session
+        return steps if session is None else continue_session(session, self, steps)
 
     def _steps(self) -> Steps[Result]:
-        is_resumed = isinstance(self._given, Resumption)
+        is_resumed = isinstance(self.given, Resumption)
         started = yield NOW
         reason = self._begin(started)
         try:
@@ -199,8 +208,8 @@ class Run:
         """Validate the input; return why the run cannot start, or None."""
         budget = self.run.budget
         self.run.clock = started
-        if isinstance(self._given, Resumption):
-            self._given.restore(self)
+        if isinstance(self.given, Resumption):
+            self.given.restore(self)
             budget.started_at = started - self.elapsed_before
             # From now on the iteration is in progress.
             progress = self._progress = Progress(stages=list(self.context.trace))
@@ -209,7 +218,7 @@ class Run:
         budget.started_at = started
         self.state.start()
         try:
-            messages, self.state.repairs = validate_messages(self._given)
+            messages, self.state.repairs = validate_messages(self.given)
         except InvalidMessagesError as error:
             return InvalidInput(error.problems)
         self.keep(self.context.evolve(messages=History(messages)))

@@ -177,6 +177,7 @@ def _config_of(loop: Loop[Any]) -> RunConfig:
         settings.loop_threshold,
         settings.on_limit == "finish",
         loop.pause_secret,
+        settings.session,
     )
 
 

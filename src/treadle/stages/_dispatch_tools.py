@@ -18,7 +18,7 @@ from treadle.stages._plan_calls import approval_questions, fits_budget, shown_ag
 from treadle.stages._run_call import run_call
 from treadle.stages._shared_breaker import report_calls
 from treadle.stages._validate_calls import check_call, invalid_call_text
-from treadle.tools import approve
+from treadle.tools import Learned, approve
 
 Batches: TypeAlias = tuple[tuple[ToolCall, ...], ...]
 
@@ -151,19 +151,23 @@ def _concluded(ctx: Context) -> Context:
     """Record what the calls returned, and answer the duplicates of a batch with the result of the first."""
     plan, results = ctx.plan, ctx.tool_results
     learned: list[tuple[str, str, bool]] = []
-    has_changed, outdated = False, 0
+    has_changed, outdated, writes, has_polled = False, 0, 0, False
     for call in plan.calls:
         result = results.get(call.id)
         if result is not None and result.status in _RAN:
             tool = ctx.tools.get(call.name)
-            # A tool that must not run next to others may have changed what they return.
-            if tool is not None and not tool.parallel_safe and not result.is_error:
-                has_changed, outdated = True, len(learned)
+            if tool is None:  # a resolver runs it
+                writes += 1
+            else:
+                writes += not tool.read_only
+                has_polled |= tool.volatile
+                # A tool that must not run next to others may have changed what they return.
+                if not tool.parallel_safe and not tool.read_only and not result.is_error:
+                    has_changed, outdated = True, len(learned)
             learned.append((call.fingerprint, result.content, result.is_error))
     if learned:
-        ctx.run.result_cache.learn(
-            ctx.iteration, learned, has_changed=has_changed, outdated=outdated
-        )
+        facts = Learned(has_changed, outdated, writes, has_polled)
+        ctx.run.result_cache.learn(ctx.iteration, learned, facts)
     if not plan.duplicates:
         return ctx
     answers = {

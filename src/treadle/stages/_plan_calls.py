@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from treadle.context import Context
 from treadle.effects import Emit, Steps
-from treadle.events import CallDeferred, CallRefused, CallsPlanned, CallSuppressed
+from treadle.events import CallDeferred, CallRecalled, CallRefused, CallsPlanned, CallSuppressed
 from treadle.messages import ToolCall, ToolResult
 from treadle.pipeline import stage
 from treadle.stages._shared_breaker import refused_calls, release_calls
@@ -59,10 +59,13 @@ class Planner:
         for call in calls:
             tool = self._ctx.tools.get(call.name)
             mode = self._ctx.run.dedupe_of(tool)
+            recalled = None if mode == "off" else self._results.recall(call.fingerprint)
             known = self._known(call, mode)
             first = None if mode == "off" else self._in_batch.get(call.fingerprint)
             if call.id in refused:
                 self._refuse(call, NotRunReason.BREAKER_OPEN, _breaker_open(call, refused[call.id]))
+            elif recalled is not None and self._sees_what_is_known(tool):
+                self._refuse(call, NotRunReason.RECALLED, _recalled(recalled))
             elif known is not None and self._sees_what_is_known(tool):
                 self._refuse(call, NotRunReason.NO_NEW_EVIDENCE, _skipped(known))
             elif self._split is not None and not self._in_step:
@@ -85,7 +88,9 @@ class Planner:
 
     def _known(self, call: ToolCall, mode: Dedupe) -> CachedResult | None:
         """The result with which a repeated call is answered; None if it may run."""
-        fresh = None if mode == "off" else self._results.fresh(call.fingerprint)
+        if mode == "off" or call.fingerprint in self._results.hidden:
+            return None
+        fresh = self._results.fresh(call.fingerprint)
         if fresh is None or (mode == "evidence" and not fresh.is_repeated):
             return None
         return fresh
@@ -154,7 +159,7 @@ class Planner:
         self._refuse(call, reason, _deferred(call, is_cut=is_cut))
 
     def _refuse(self, call: ToolCall, reason: NotRunReason, text: str) -> None:
-        is_error = reason is not NotRunReason.NO_NEW_EVIDENCE
+        is_error = reason not in _WITH_RESULT
         self.not_run[call.id] = reason
         self.results[call.id] = ToolResult(call.id, text, is_error, _OUTCOMES[reason].status)
 
@@ -206,6 +211,14 @@ def _skipped(answer: CachedResult) -> str:
     )
 
 
+def _recalled(answer: CachedResult) -> str:
+    return (
+        f"{answer.content}\n\n"
+        f"[note: this is what the same call returned in iteration {answer.iteration}, which is no longer in the "
+        f"conversation. The tool did not run again; call it once more to run it.]"
+    )
+
+
 def _deferred(call: ToolCall, *, is_cut: bool) -> str:
     why = "no more calls can run at the same time" if is_cut else "other calls have to run first"
     return f"Not run yet: {why}. Look at the other results, and call {call.name!r} again if you still need it."
@@ -244,7 +257,8 @@ def plan_calls(
     The longest prefix of the calls that may run together is a batch: parallel-safe calls, up to
     ``max_parallel_calls`` and each tool's ``max_parallel``; or exactly one call that is not parallel-safe.
 
-    A call that was repeated, and returned the same result, is skipped if nothing new was learned since, and
+    A call whose result was compacted away is answered with that result if it still holds, and runs otherwise. A
+    call that was repeated, and returned the same result, is skipped if nothing new was learned since, and
     answered with that result; see `dedupe`. The same call twice in a batch runs once. Calls beyond a budget are
     answered as over budget.
 
@@ -277,15 +291,23 @@ def plan_calls(
         plan = planner.plan(waiting, refused)
         not_run = [call for call in waiting if call.id in plan.not_run and call.id not in refused]
         yield from release_calls(ctx, not_run)
-        for call in waiting:
-            if plan.not_run.get(call.id) in _REPEATED:
-                ctx.run.in_flight.count(call)
+        _note(ctx, waiting, plan)
         ctx = ctx.evolve(plan=plan, tool_results={**done, **planner.results})
     if removed:
         ctx = _with_removed(ctx, removed)
     if ctx.run.has_listeners:
         yield from _report(ctx)
     return ctx
+
+
+def _note(ctx: Context, calls: Iterable[ToolCall], plan: Plan) -> None:
+    """Count the repeated calls, and note that the model sees the results of those that were recalled again."""
+    for call in calls:
+        reason = plan.not_run.get(call.id)
+        if reason in _REPEATED:
+            ctx.run.in_flight.count(call)
+        elif reason is NotRunReason.RECALLED:
+            ctx.run.result_cache.show((call.fingerprint,))
 
 
 def _has_unchecked(ctx: Context) -> bool:
@@ -311,7 +333,8 @@ def _is_simple(ctx: Context, call: ToolCall) -> bool:
         return False
     if ctx.run.breaker is not None:
         return False
-    return ctx.run.result_cache.fresh(call.fingerprint) is None
+    cache = ctx.run.result_cache
+    return cache.fresh(call.fingerprint) is None and call.fingerprint not in cache.hidden
 
 
 def _ids_of(batches: Sequence[Sequence[ToolCall]]) -> tuple[tuple[str, ...], ...]:
@@ -321,6 +344,8 @@ def _ids_of(batches: Sequence[Sequence[ToolCall]]) -> tuple[tuple[str, ...], ...
 
 
 _id_of: Callable[[ToolCall], str] = operator.attrgetter("id")
+_WITH_RESULT = frozenset({NotRunReason.NO_NEW_EVIDENCE, NotRunReason.RECALLED})
+"""Reasons whose answers have the result of an earlier call."""
 _REPEATED = frozenset({NotRunReason.DUPLICATE_IN_BATCH, NotRunReason.NO_NEW_EVIDENCE})
 
 
@@ -345,13 +370,14 @@ def _report(ctx: Context) -> Steps[None]:
 class _Outcome(NamedTuple):
     """How a call that does not run is reported: its event, and the status of its result."""
 
-    event: type[CallSuppressed | CallDeferred | CallRefused]
+    event: type[CallSuppressed | CallRecalled | CallDeferred | CallRefused]
     status: str
 
 
 _OUTCOMES: Mapping[NotRunReason, _Outcome] = {
     NotRunReason.DUPLICATE_IN_BATCH: _Outcome(CallSuppressed, "suppressed"),
     NotRunReason.NO_NEW_EVIDENCE: _Outcome(CallSuppressed, "suppressed"),
+    NotRunReason.RECALLED: _Outcome(CallRecalled, "recalled"),
     NotRunReason.PARALLEL_CAP: _Outcome(CallDeferred, "deferred"),
     NotRunReason.DEFERRED: _Outcome(CallDeferred, "deferred"),
     NotRunReason.OVER_BUDGET: _Outcome(CallRefused, "over_budget"),

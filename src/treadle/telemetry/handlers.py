@@ -10,9 +10,12 @@ from opentelemetry.trace import SpanKind
 from treadle.events import (
     BreakerChanged,
     CallDeferred,
+    CallRecalled,
     CallRefused,
     CallSuppressed,
+    CompactionFailed,
     Event,
+    HistoryCompacted,
     HistoryRepaired,
     IterationFinished,
     LimitReached,
@@ -32,7 +35,7 @@ from treadle.events import (
 from treadle.telemetry import content, names, spans
 from treadle.telemetry.run_telemetry import RunTelemetry
 
-NotRun: TypeAlias = CallSuppressed | CallDeferred | CallRefused
+NotRun: TypeAlias = CallSuppressed | CallRecalled | CallDeferred | CallRefused
 
 
 def innermost(run: RunTelemetry, event: Event) -> tuple[RunTelemetry, Event]:
@@ -81,6 +84,18 @@ def _history_repaired(run: RunTelemetry, event: HistoryRepaired) -> None:
 def _user_message_added(run: RunTelemetry, event: UserMessageAdded) -> None:
     facts = {names.ITERATION: event.iteration, names.COUNT: len(event.messages)}
     run.add_event(names.USER_MESSAGE_ADDED, facts)
+
+
+def _history_compacted(run: RunTelemetry, event: HistoryCompacted) -> None:
+    how = {names.IS_SUMMARIZED: event.is_summarized}
+    tokens = {names.TOKENS_BEFORE: event.tokens_before, names.TOKENS_AFTER: event.tokens_after}
+    run.add_event(names.HISTORY_COMPACTED, {names.ITERATION: event.iteration, **tokens, **how})
+    run.telemetry.instruments.add(names.COMPACTIONS, 1, {**run.labels, **how})
+
+
+def _compaction_failed(run: RunTelemetry, event: CompactionFailed) -> None:
+    facts = {names.ITERATION: event.iteration, names.GIVES_UP: event.gives_up}
+    run.add_event(names.COMPACTION_FAILED, facts)
 
 
 def _limit_reached(run: RunTelemetry, event: LimitReached) -> None:
@@ -260,6 +275,8 @@ _HANDLERS: Mapping[type, Callable[[RunTelemetry, Any], None]] = {
     HistoryRepaired: _history_repaired,
     IterationFinished: _iteration_finished,
     UserMessageAdded: _user_message_added,
+    HistoryCompacted: _history_compacted,
+    CompactionFailed: _compaction_failed,
     LimitReached: _limit_reached,
     ModelRequested: _model_requested,
     ModelRetried: _model_retried,
@@ -269,6 +286,7 @@ _HANDLERS: Mapping[type, Callable[[RunTelemetry, Any], None]] = {
     ToolRetried: _tool_retried,
     ToolFinished: _tool_finished,
     CallSuppressed: _call_not_run(names.CALL_SUPPRESSED, names.SUPPRESSED_CALLS),
+    CallRecalled: _call_not_run(names.CALL_RECALLED, names.RECALLED_CALLS),
     CallDeferred: _call_not_run(names.CALL_DEFERRED, names.DEFERRED_CALLS),
     CallRefused: _call_not_run(names.CALL_REFUSED, names.REFUSED_CALLS),
     RepeatWarned: _repeat_warned,

@@ -65,6 +65,8 @@ _HISTOGRAMS: Mapping[str, tuple[str, str, tuple[float, ...]]] = {
 """By name: the unit, the description, the bucket boundaries."""
 _COUNTERS: Mapping[str, tuple[str, str]] = {
     names.SUPPRESSED_CALLS: (_CALLS, "Calls that did not run: they repeat an earlier call."),
+    names.RECALLED_CALLS: (_CALLS, "Calls answered with results that were compacted away."),
+    names.COMPACTIONS: ("{compaction}", "Compactions of histories."),
     names.DEFERRED_CALLS: (_CALLS, "Calls that did not run yet; the model may request them again."),
     names.REFUSED_CALLS: (_CALLS, "Calls that did not run: a limit, or an open circuit breaker."),
     names.BREAKER_TRANSITIONS: ("{transition}", "State changes of shared circuit breakers."),

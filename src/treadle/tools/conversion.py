@@ -51,6 +51,7 @@ class ToolBehaviour(TypedDict, total=False):
     dedupe_fields: Sequence[str] | None
     volatile: bool
     idempotent: bool | None
+    read_only: bool | None
     timeout: float | None
     retries: int
     max_uses: int | None
@@ -97,7 +98,7 @@ def tool(fn: Any = None, /, **options: Any) -> Any:
     given = {name: value for name, value in options.items() if value is not None}
     if isinstance(fn, (Tool, Mapping)) or _is_model(fn) or is_mcp_tool(fn):
         if "annotations" in given:  # new annotations replace the earlier defaults
-            given = {"parallel_safe": None, "idempotent": None, **given}
+            given = {"parallel_safe": None, "read_only": None, "idempotent": None, **given}
         return dataclasses.replace(as_tool(fn), **given)
     from treadle.tools.function_schema import Signature  # noqa: PLC0415 - slow to import
 

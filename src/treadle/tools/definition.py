@@ -83,7 +83,14 @@ def _is_names(value: Any) -> bool:
     return is_many and all(isinstance(name, str) for name in value)  # pyright: ignore[reportUnknownVariableType]
 
 
-_FLAGS = ("parallel_safe", "requires_fresh_input", "volatile", "terminal", "idempotent")
+_FLAGS = (
+    "parallel_safe",
+    "read_only",
+    "requires_fresh_input",
+    "volatile",
+    "terminal",
+    "idempotent",
+)
 _EXPECTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "timeout": (_is_seconds, "above 0"),
     "retries": (_is_whole(0), "a whole number of at least 0"),
@@ -123,8 +130,10 @@ class Tool(Generic[ParamsT, ReturnT_co]):
         input_schema: a JSON Schema of an object.
         fn: the function that runs; None if a resolver runs the tool. Without a `signature`, an object may have a
             method ``call_in_context(arguments, context)`` as well: the loop calls that one, with a `ToolContext`.
-        parallel_safe: it may run together with other calls. None takes the default from the annotations: True
-            unless ``destructiveHint`` is set.
+        parallel_safe: it may run together with other calls. None takes the default: True unless the annotation
+            ``destructiveHint`` is set and it is not read-only.
+        read_only: it changes nothing, so that what other calls returned still holds after it. None takes the
+            default from the annotations: True if ``readOnlyHint`` is set.
         requires_fresh_input: its arguments depend on the results of all calls before it: it runs alone, and only
             as the first call of a response.
         max_parallel: the maximum number of its calls that run at the same time; None means the limit of the run.
@@ -136,7 +145,7 @@ class Tool(Generic[ParamsT, ReturnT_co]):
         volatile: the same call may return another result at any time, as when a job is polled; a repetition
             is never skipped, and never a loop.
         idempotent: calling it twice has the same effect as calling it once; it may return something else. None
-            takes the default from the annotations: True if ``idempotentHint`` or ``readOnlyHint`` is set.
+            takes the default: True if it is read-only, or the annotation ``idempotentHint`` is set.
         timeout: seconds that one attempt may take; None means no limit.
         retries: the number of further attempts if it raises.
         max_uses: the maximum number of its calls in one run; None means no limit.
@@ -174,6 +183,7 @@ class Tool(Generic[ParamsT, ReturnT_co]):
     )
     fn: Callable[ParamsT, ReturnT_co] | None = None
     parallel_safe: bool | None = None
+    read_only: bool | None = None
     requires_fresh_input: bool = False
     max_parallel: int | None = None
     lock: Lock | None = None
@@ -214,12 +224,13 @@ class Tool(Generic[ParamsT, ReturnT_co]):
                 f"tool {self.name!r}: description must be text, not {self.description!r}"
             )
         hints = dict(self.annotations)
-        is_read_only = bool(hints.get("readOnlyHint"))
         self._set(annotations=hints)
+        if self.read_only is None:
+            self._set(read_only=bool(hints.get("readOnlyHint")))
         if self.parallel_safe is None:
-            self._set(parallel_safe=is_read_only or not hints.get("destructiveHint"))
+            self._set(parallel_safe=bool(self.read_only) or not hints.get("destructiveHint"))
         if self.idempotent is None:
-            self._set(idempotent=is_read_only or bool(hints.get("idempotentHint")))
+            self._set(idempotent=bool(self.read_only) or bool(hints.get("idempotentHint")))
         for option, (accepts, expected) in _EXPECTED.items():
             value = getattr(self, option)
             if not accepts(value) and not (value is None and getattr(Tool, option) is None):

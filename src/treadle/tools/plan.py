@@ -39,6 +39,8 @@ class NotRunReason(StrEnum):
     """Other calls have to run first, and the model has to see their results."""
     OVER_BUDGET = "over_budget"
     MAX_USES = "max_uses"
+    RECALLED = "recalled"
+    """Its result was compacted away, and still holds: it was answered with the stored result."""
     BREAKER_OPEN = "breaker_open"
     REMOVED = "removed"
     """A custom stage removed it."""

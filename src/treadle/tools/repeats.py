@@ -83,18 +83,47 @@ class CachedResult(NamedTuple):
     is_repeated: bool
 
 
+class Learned(NamedTuple):
+    """What is known of the calls of an iteration besides their results.
+
+    Args:
+        has_changed: a call ran that may have changed what others return.
+        outdated: the number of results, from the first on, that are older than such a change.
+        writes: the number of calls of tools that are not read-only.
+        has_polled: a call of a volatile tool ran, which may always return something new.
+    """
+
+    has_changed: bool = False
+    outdated: int = 0
+    writes: int = 0
+    has_polled: bool = False
+
+
 class ResultCache:
-    """The results of a turn, by fingerprint, and the version of the known facts.
+    """The results of a turn, by fingerprint, and the version of the known facts. It is not part of the history.
 
     The version increases with every iteration that returns something new in this turn, and with a user message.
     A call whose result has the current version would return nothing new.
+
+    Results that were compacted away are *hidden*: the model no longer sees them. Such a call is no repetition. If
+    the result still holds, the call is *recalled*, that is answered with it; else it runs.
+
+    Attributes:
+        version: the version of the known facts.
+        evidence: how often a call returned a result that it had not returned before.
+        hidden: the calls whose results are hidden, by fingerprint, each with whether the stored text is the whole
+            result.
     """
 
     def __init__(self) -> None:
         self.version = 0
-        # Plain tuples: there is one for each call of a turn, and the garbage collector skips them.
-        self._results: dict[str, tuple[int, int, str, bool, bool]] = {}
+        self.evidence = 0
+        self.hidden: dict[str, bool] = {}
+        # Plain tuples: there is one for each call of a turn, and the garbage collector skips them. The last number
+        # is the one of the writes before it.
+        self._results: dict[str, tuple[int, int, str, bool, bool, int]] = {}
         self._before: dict[str, set[str]] = {}
+        self._writes = 0
 
     def fresh(self, fingerprint: str) -> CachedResult | None:
         """The result of a call if it succeeded and nothing new was learned since; else None."""
@@ -106,25 +135,50 @@ class ResultCache:
     def latest(self, fingerprint: str) -> CachedResult | None:
         """The latest result of a call in this turn; None if it was not made."""
         answer = self._results.get(fingerprint)
-        return None if answer is None else CachedResult(*answer)
+        return None if answer is None else CachedResult(*answer[:-1])
+
+    def hide(self, calls: Mapping[str, bool]) -> None:
+        """Note that the model no longer sees the results of some calls.
+
+        Args:
+            calls: by fingerprint, each with whether the stored text is the whole result.
+        """
+        self.hidden.update(calls)
+
+    def recall(self, fingerprint: str) -> CachedResult | None:
+        """The hidden result of a call if it still holds; else None.
+
+        It holds if the call succeeded, always returned the same, and no tool ran since that may have changed
+        anything, that is one which is not read-only.
+        """
+        if not self.hidden.get(fingerprint) or fingerprint in self._before:
+            return None
+        answer = self._results.get(fingerprint)
+        if answer is None or answer[-1] != self._writes:
+            return None
+        found = CachedResult(*answer[:-1])
+        return None if found.is_error else found
+
+    def show(self, fingerprints: Iterable[str]) -> None:
+        """Note that the model sees the results of some calls again."""
+        for fingerprint in fingerprints:
+            self.hidden.pop(fingerprint, None)
 
     def learn(
         self,
         iteration: int,
         results: Sequence[tuple[str, str, bool]],
-        *,
-        has_changed: bool = False,
-        outdated: int = 0,
+        facts: Learned = Learned(),  # noqa: B008 - it is immutable
     ) -> None:
         """Record the results of an iteration, which count as one step.
 
         Args:
             iteration: its number.
             results: of each call that ran, in order: fingerprint, content, whether it failed.
-            has_changed: a call ran that may have changed what others return.
-            outdated: the number of results, from the first on, that are older than such a change.
+            facts: what else is known of these calls.
         """
-        known, is_new = self._results, has_changed
+        has_changed, outdated, writes, has_polled = facts
+        known, is_new = self._results, False
         for fingerprint, content, _ in results:
             last = known.get(fingerprint)
             # Every result is checked, since `_is_other` notes the previous one.
@@ -132,14 +186,21 @@ class ResultCache:
                 last[2] != content and self._is_other(fingerprint, last[2], content)
             ):
                 is_new = True
-        if is_new:
+        if is_new or has_polled:
+            self.evidence += 1
+        if is_new or has_changed:
             self.version += 1
-        version = self.version
+        self._writes += writes
+        # Next to others, a tool that is not read-only may have changed something before or after they ran.
+        stamp = self._writes - 1 if writes and len(results) > 1 else self._writes
+        version, hidden = self.version, self.hidden
         for place, (fingerprint, content, is_error) in enumerate(results):
             last = known.get(fingerprint)
             is_repeated = last is not None and last[2] == content and last[3] == is_error
+            if hidden and hidden.pop(fingerprint, None) is not None:
+                is_repeated = False  # the model had not seen the earlier one
             known_at = version - 1 if place < outdated else version
-            known[fingerprint] = (known_at, iteration, content, is_error, is_repeated)
+            known[fingerprint] = (known_at, iteration, content, is_error, is_repeated, stamp)
 
     def _is_other(self, fingerprint: str, last: str, content: str) -> bool:
         """Whether a call that returned something else last has never returned this result before."""
@@ -150,13 +211,18 @@ class ResultCache:
     def new_turn(self) -> None:
         """Forget everything: a user message arrived."""
         self.version += 1
+        self.evidence += 1
         self._results.clear()
         self._before.clear()
+        self.hidden.clear()
 
     def as_json(self) -> dict[str, Any]:
         """All results, as JSON data, for a paused run."""
         return {
             "version": self.version,
+            "evidence": self.evidence,
+            "writes": self._writes,
+            "hidden": dict(self.hidden),
             "answers": {key: list(answer) for key, answer in self._results.items()},
             "before": {key: sorted(seen) for key, seen in self._before.items()},
         }
@@ -164,5 +230,7 @@ class ResultCache:
     def restore(self, given: Mapping[str, Any]) -> None:
         """Restore what `as_json` returned."""
         self.version = given["version"]
+        self.evidence, self._writes = given["evidence"], given["writes"]
+        self.hidden = dict(given["hidden"])
         self._results = {key: tuple(answer) for key, answer in given["answers"].items()}
         self._before = {key: set(seen) for key, seen in given["before"].items()}

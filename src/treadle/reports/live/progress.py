@@ -253,6 +253,7 @@ _PHASES = {
 """The phase that an event begins, by the name of the event."""
 _COUNTED = {
     "call_suppressed": "suppressed",
+    "call_recalled": "recalled",
     "call_deferred": "deferred",
     "call_refused": "refused",
     "repeat_warned": "nudged",

@@ -151,6 +151,12 @@ class RunBuilder:
             case "breaker_changed":
                 detail = f"{line['before']} to {line['after']}"
                 self._guard("breaker", iteration.number, detail, line["tool"])
+            case "history_compacted":
+                tokens = f"{line['tokens_before']:,} to {line['tokens_after']:,} tokens"
+                how = "summarised" if line["is_summarized"] else "shortened"
+                self._guard("compacted", iteration.number, f"{how}, {tokens}")
+            case "compaction_failed":
+                self._guard("not compacted", iteration.number, line["problem"])
             case "limit_reached":
                 self._guard("limit", iteration.number, line["reason"]["text"])
             case _:

@@ -50,8 +50,8 @@ class Guard:
     """A guard that took effect.
 
     Args:
-        kind: ``suppressed``, ``deferred``, ``refused`` (over a budget, or an open circuit breaker),
-            ``invalid``, ``nudged``, ``breaker``, ``repaired`` or ``limit``.
+        kind: ``suppressed``, ``recalled``, ``deferred``, ``refused`` (over a budget, or an open circuit breaker),
+            ``invalid``, ``nudged``, ``breaker``, ``repaired``, ``compacted``, ``not compacted`` or ``limit``.
         iteration: the number of the iteration.
         detail: the reason in one word, ``closed to open``, a count, or a text.
         call_id: the call that it affects; None if it affects none.
@@ -75,9 +75,9 @@ class Call:
         arguments: JSON text, as the model wrote it; it may be malformed.
         iteration: the number of the iteration.
         within: the id of the call whose recipe has this step; None for a call that the model made.
-        status: the status of its result (``done``, ``invalid``, ``suppressed``, ``deferred``, ``over_budget``,
-            ``denied``, ``broken``, ``skipped``, ``cancelled``, ``timeout``); ``waiting`` for an approval;
-            ``running`` or ``asked`` if the recording ends before there is a result.
+        status: the status of its result (``done``, ``invalid``, ``suppressed``, ``recalled``, ``deferred``,
+            ``over_budget``, ``denied``, ``broken``, ``skipped``, ``cancelled``, ``timeout``); ``waiting`` for an
+            approval; ``running`` or ``asked`` if the recording ends before there is a result.
         is_error: it failed, or it did not run.
         content: the text of the result; None if there is none.
         traceback: of the exception that the tool raised; None if there is none.

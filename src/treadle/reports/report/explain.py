@@ -17,6 +17,7 @@ HEADLINES: Mapping[str, str] = {
     "deadline_exceeded": "Stopped: the deadline was exceeded",
     "circuit_broken": "Stopped: a tool kept failing",
     "loop_detected": "Stopped: the model repeated itself",
+    "compaction_stalled": "Stopped: the history kept growing without new results",
     "output_missing": "No valid output",
     "stopped_by_stage": "Stopped by a stage",
     "llm_error": "Failed: the model call failed",
@@ -30,6 +31,7 @@ HEADLINES: Mapping[str, str] = {
 
 _NOT_RUN: Mapping[str, str] = {
     "no_new_evidence": "The same call was answered before, and nothing new has been learned since.",
+    "recalled": "Its result was compacted away, and still holds.",
     "duplicate_in_batch": "The response has the same call twice; it ran once.",
     "parallel_cap": "The response has more calls than may run in parallel.",
     "deferred": "Other calls had to run first, and the model has to see their results.",
@@ -44,6 +46,8 @@ _NOT_RUN: Mapping[str, str] = {
 _GUARDS: Mapping[str, str] = {
     "nudged": "The result has a note: the same call was made {detail} times.",
     "breaker": "The circuit breaker of {tool} changed from {detail}.",
+    "compacted": "The history is {detail}.",
+    "not compacted": "The history is too long, and stays as it is: {detail}",
     "repaired": "The history was repaired {detail}",
 }
 """What a guard did, by its kind."""

@@ -1,0 +1,133 @@
+"""A run as a turn of a stored session: it continues the session, and is stored when it ends."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from treadle import labels
+from treadle.effects import NOW, Call, Steps, call_mode
+from treadle.errors import PausedStateError, SessionError
+from treadle.loop.pause import Resumption
+from treadle.messages import JSONDict, safe_str, validate_messages
+from treadle.results import Err, InvalidInput, Ok, Paused, Result
+
+if TYPE_CHECKING:
+    from treadle.loop.run import Run
+
+R = TypeVar("R")
+log = logging.getLogger("treadle.loop")
+
+
+class RunSession(Protocol):
+    """What a run needs of a session; `treadle.sessions.Session` is one. Each method may be sync or async.
+
+    What they take and return is JSON data, so that a journal can record it.
+    """
+
+    def load(self) -> JSONDict | Awaitable[JSONDict]:
+        """What a run continues: ``messages``, ``memo`` for its stages, ``pause_id`` if the last turn paused."""
+        ...
+
+    def save(self, loaded: JSONDict, turn: JSONDict) -> Awaitable[None] | None:
+        """Store a turn that has ended, in one atomic step.
+
+        Args:
+            loaded: what `load` returned when it began.
+            turn: the whole ``messages`` and ``memo`` of the run, ``status``, ``stop_reason``, ``run_id``,
+                ``iterations``, ``tool_calls_count``, ``usage``, ``error``, ``pause`` and ``at``.
+
+        Raises:
+            SessionError: it is not stored; a `SessionConflictError` if the session was changed meanwhile.
+        """
+        ...
+
+
+def continue_session(session: RunSession, run: Run, steps: Steps[Result]) -> Steps[Result]:
+    """Perform a run as a turn of a session.
+
+    Args:
+        session: the session.
+        run: the run. It gets the messages of the session before its own.
+        steps: its steps.
+
+    Raises:
+        SessionError: the session cannot be read, and nothing ran; or the turn could not be stored, and the error
+            has the result.
+        PausedStateError: a pause is resumed that is not the last turn of the session.
+    """
+    loaded: JSONDict = yield _calling(session, session.load, (), labels.LOAD_SESSION)
+    _continue(run, loaded)
+    try:
+        result = yield from steps
+    except GeneratorExit:
+        raise
+    except BaseException:
+        if run.result is not None:  # the run was cancelled
+            try:
+                yield from _save(session, run, loaded, run.result)
+            except SessionError:
+                log.exception("the turn of a cancelled run could not be stored")
+        raise
+    yield from _save(session, run, loaded, result)
+    return result
+
+
+def _continue(run: Run, loaded: JSONDict) -> None:
+    given = run.given
+    if isinstance(given, Resumption):
+        if given.state["pause_id"] != loaded["pause_id"]:
+            raise PausedStateError("the last turn of the session is not the pause that is resumed")
+        return
+    run.given = _joined(loaded["messages"], given)
+    run.context = run.context.evolve(memo=loaded["memo"])
+
+
+def _joined(before: list[JSONDict], given: Any) -> Any:
+    """The messages of a session with those of the caller at the end; what is not valid is returned unchanged."""
+    if given in ([], ()) and before:  # continue from where it ended
+        return before
+    try:
+        messages, _ = validate_messages(given)
+    except ValueError:  # the run ends with `InvalidInput`, and names the problem
+        return given
+    known = [message for message in before if message["role"] == "system"]
+    return [*before, *(message for message in messages if message not in known)]
+
+
+def _save(session: RunSession, run: Run, loaded: JSONDict, result: Result) -> Steps[None]:
+    """Store the turn of a result; the error of a turn that is not stored has the result."""
+    if isinstance(result, Err) and isinstance(result.reason, InvalidInput):
+        return  # nothing was added
+    turn = {**_turn_of(result), "memo": dict(run.context.memo), "at": (yield NOW)}
+    try:
+        yield _calling(session, session.save, (loaded, turn), labels.SAVE_SESSION)
+    except SessionError as error:
+        error.result = result
+        raise
+    except Exception as error:
+        failed = SessionError(f"the turn could not be stored: {safe_str(error)}")
+        failed.result = result
+        raise failed from error
+
+
+_STATUS: Mapping[type, str] = {Ok: "ok", Err: "error", Paused: "paused"}
+
+
+def _turn_of(result: Result) -> JSONDict:
+    return {
+        "messages": result.messages,
+        "status": _STATUS[type(result)],
+        "stop_reason": result.stop_reason,
+        "run_id": result.run.run_id,
+        "iterations": result.iterations,
+        "tool_calls_count": result.tool_calls_count,
+        "usage": result.usage.as_json(),
+        "error": safe_str(result.reason) if isinstance(result, Err) else None,
+        "pause": result.state if isinstance(result, Paused) else None,
+    }
+
+
+def _calling(session: RunSession, fn: Any, args: tuple[Any, ...], label: str) -> Call:
+    return Call.of(fn, args, call_mode(fn), label=label, key=str(getattr(session, "id", "")))
