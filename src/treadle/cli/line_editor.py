@@ -22,17 +22,14 @@ Complete = Callable[[str], Sequence[str]]
 class LineEditor:
     """Reads inputs. At a terminal, `readline` edits the line, keeps earlier inputs and completes.
 
-    An input has several lines if a line ends with a backslash, or if it was pasted: GNU readline reads a paste as a
-    whole.
-
-    Args:
-        complete: completes a line when Tab is pressed.
+    An input has several lines if a line ends with a backslash, or if it was pasted: GNU readline reads a paste as
+    one input.
     """
 
-    def __init__(self, complete: Complete) -> None:
+    def __init__(self) -> None:
         self.is_terminal = sys.stdin is not None and sys.stdin.isatty()
         """Whether there is a person who can be asked."""
-        self._complete = complete
+        self._complete: Complete = lambda _line: ()
         self._found: Sequence[str] = ()
         self._readline: Any = None
         reconfigure = getattr(sys.stdin, "reconfigure", None)
@@ -42,6 +39,10 @@ class LineEditor:
             with contextlib.suppress(ImportError):  # Windows does not have it
                 self._readline = importlib.import_module("readline")
                 self._set_up()
+
+    def complete_with(self, complete: Complete) -> None:
+        """Complete a line with a function when Tab is pressed."""
+        self._complete = complete
 
     def read(self) -> str:
         """Read the next input, without the line end.
