@@ -8,9 +8,10 @@ import time
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from treadle.errors import OptionError, PausedStateError
+from treadle.errors import PausedStateError
 from treadle.pauses.claimant import Claimant
 from treadle.pauses.claims import Outcome, at, claimed, interrupted, resumed_already
+from treadle.sqlite_files import opened, path_of_file
 
 if TYPE_CHECKING:
     import sqlite3
@@ -40,9 +41,7 @@ class SQLiteClaims:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        if not isinstance(path, (str, os.PathLike)) or os.fspath(path) in {"", ":memory:"}:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise OptionError(f"SQLiteClaims: expected the path of a file, got {path!r}")
-        self.path = os.fspath(path)
+        self.path = path_of_file(path, "SQLiteClaims")
 
     def __repr__(self) -> str:
         return f"SQLiteClaims({self.path!r})"
@@ -84,19 +83,12 @@ class SQLiteClaims:
 
     @contextlib.contextmanager
     def _transaction(self) -> Generator[sqlite3.Connection]:
-        import sqlite3  # noqa: PLC0415 - it is slow to import
-
-        with contextlib.suppress(FileExistsError):
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-        db = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
-        try:
+        with opened(self.path, BUSY_SECONDS) as db:
             # No write-ahead log: it needs memory that processes on several machines cannot share.
             db.execute("BEGIN IMMEDIATE")
             db.execute(_TABLE)
             yield db
             db.execute("COMMIT")
-        finally:
-            db.close()  # which rolls an open transaction back
 
 
 def _check_free(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
-from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from treadle.errors import OptionError, TreadleError
-from treadle.files import PRIVATE
+from treadle.sqlite_files import contents_of, opened, path_of_file
 
 if TYPE_CHECKING:
     import sqlite3
@@ -55,13 +53,11 @@ class SQLiteCache:
         max_entries: int = MAX_ENTRIES,
         max_age: float | None = None,
     ) -> None:
-        if not isinstance(path, (str, os.PathLike)) or os.fspath(path) in {"", ":memory:"}:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise OptionError(f"SQLiteCache: expected the path of a file, got {path!r}")
+        self.path = path_of_file(path, "SQLiteCache")
         if max_entries < 1:
             raise OptionError(f"SQLiteCache: max_entries: expected at least 1, got {max_entries!r}")
         if max_age is not None and max_age <= 0:
             raise OptionError(f"SQLiteCache: max_age: expected seconds above 0, got {max_age!r}")
-        self.path = os.fspath(path)
         self._most = max_entries
         self._max_age = max_age
 
@@ -78,7 +74,7 @@ class SQLiteCache:
         if not os.path.exists(self.path):  # noqa: PTH110 - a path may be a text
             return None
         oldest = 0.0 if self._max_age is None else time.time() - self._max_age
-        with self._opened() as db:
+        with opened(self.path, BUSY_SECONDS, create=False) as db:
             if not _is_current(db, self.path):
                 return None
             row = db.execute(
@@ -94,9 +90,7 @@ class SQLiteCache:
             OSError, sqlite3.Error: the file cannot be used.
             CacheVersionError: it is of another version.
         """
-        with contextlib.suppress(FileExistsError):
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE))
-        with self._opened() as db:
+        with opened(self.path, BUSY_SECONDS) as db:
             db.execute("BEGIN IMMEDIATE")
             if not _is_current(db, self.path):
                 db.execute(_TABLE)
@@ -113,16 +107,6 @@ class SQLiteCache:
             )
             db.execute("COMMIT")
 
-    @contextlib.contextmanager
-    def _opened(self) -> Generator[sqlite3.Connection]:
-        import sqlite3  # noqa: PLC0415 - it is slow to import
-
-        db = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
-        try:
-            yield db
-        finally:
-            db.close()  # which rolls an open transaction back
-
 
 def _is_current(db: sqlite3.Connection, path: str) -> bool:
     """Whether the file has the tables; False for an empty one.
@@ -130,13 +114,12 @@ def _is_current(db: sqlite3.Connection, path: str) -> bool:
     Raises:
         CacheVersionError: it is of another version, or has other tables.
     """
-    (version,) = db.execute("PRAGMA user_version").fetchone()
-    if version == VERSION:
+    found = contents_of(db)
+    if (found.application, found.version) == (0, VERSION):
         return True
-    (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if version or tables:
+    if any(found):
         raise CacheVersionError(
-            f"{path}: expected a cache of version {VERSION}, found version {version} with {tables} "
-            "tables and indexes; delete the file, or give the cache another path"
+            f"{path}: expected a cache of version {VERSION}, found {found}; delete the file, or give "
+            "the cache another path"
         )
     return False

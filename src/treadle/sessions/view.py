@@ -1,0 +1,158 @@
+"""What a run sees of a session, and the turn that it adds.
+
+A run sees the *pinned* system messages, and all messages from the index *through* on. What is left out is what
+`compact_history` has summarized; its state, which has the summary, comes back in the memo of the run.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from treadle.errors import SessionError
+from treadle.messages import JSONDict
+from treadle.sessions.attachments import attachments_of, digest_of
+from treadle.sessions.store import StoredTurn
+
+COMPACTION = "session.compaction"
+"""The entry of the memo that has the state of compaction: the number of messages that its summary covers, and
+their attachments."""
+KEPT = "session."
+"""The start of the names of entries of the memo that a session keeps from run to run."""
+SYSTEM_ROLES = ("system", "developer")
+
+
+class Addition(NamedTuple):
+    """What a run adds to a session.
+
+    Args:
+        turn: its turn.
+        attachments: the content parts of attachments that may be new, by digest.
+    """
+
+    turn: StoredTurn
+    attachments: dict[str, JSONDict]
+
+
+def through_of(view: JSONDict | None) -> int:
+    """The index of the first message that a view shows, apart from the pinned ones."""
+    return 0 if view is None else int(view["through"])
+
+
+def pinned_of(view: JSONDict | None) -> list[JSONDict]:
+    """The system messages before those that a view shows."""
+    return [] if view is None else list(view["pinned"])
+
+
+def digests_of(view: JSONDict | None) -> list[str]:
+    """The digests of the attachments of the messages that the summary of a view covers."""
+    return [] if view is None else list(view["memo"].get(COMPACTION, {}).get("attachments", ()))
+
+
+def memo_of(view: JSONDict | None, attachments: Mapping[str, JSONDict]) -> JSONDict:
+    """The memo with which a run starts.
+
+    Args:
+        view: the view of the latest turn.
+        attachments: the attachments of the view, by digest.
+
+    Raises:
+        SessionError: an attachment is missing.
+    """
+    if view is None:
+        return {}
+    memo: JSONDict = dict(view["memo"])
+    if COMPACTION in memo:
+        digests = digests_of(view)
+        if missing := [digest for digest in digests if digest not in attachments]:
+            raise SessionError(f"attachments are missing from the store: {', '.join(missing)}")
+        parts = [attachments[digest] for digest in digests]
+        covered = len(view["pinned"])
+        memo[COMPACTION] = {**memo[COMPACTION], "covered": covered, "attachments": parts}
+    return memo
+
+
+def addition_of(loaded: JSONDict, ended: JSONDict) -> Addition | None:
+    """What a run adds to the session that it has loaded; None if nothing changed.
+
+    Args:
+        loaded: what `Session.load` returned.
+        ended: the history, the memo and the result of the run; see `Session.save`.
+    """
+    seen: list[JSONDict] = loaded["messages"]
+    history: list[JSONDict] = ended["messages"]
+    same = _common(seen, history)
+    kept = min(same, loaded["pinned"])
+    view = _view(loaded, history, ended["memo"], kept)
+    is_known = (
+        same == len(seen) == len(history)
+        and ended["status"] != "paused"
+        and loaded["pause_id"] is None
+        and view == _view(loaded, seen, loaded["memo"], kept)
+    )
+    if is_known:
+        return None
+    turn = StoredTurn(
+        start=loaded["through"] + same - kept,
+        messages=history[same:],
+        status=ended["status"],
+        stop_reason=ended["stop_reason"],
+        created_at=ended["at"],
+        run_id=ended["run_id"],
+        iterations=ended["iterations"],
+        tool_calls_count=ended["tool_calls_count"],
+        usage=ended["usage"],
+        error=ended["error"],
+        view=view,
+        pause=ended["pause"],
+    )
+    return Addition(turn, _new_attachments(loaded, turn.messages, ended["memo"]))
+
+
+def _common(first: Sequence[JSONDict], second: Sequence[JSONDict]) -> int:
+    """The number of messages at the start that two histories have in common."""
+    pairs = zip(first, second, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _view(
+    loaded: JSONDict, history: Sequence[JSONDict], memo: JSONDict, kept: int
+) -> JSONDict | None:
+    """The view after a run.
+
+    Args:
+        loaded: what the run has loaded.
+        history: the history at its end.
+        memo: its memo.
+        kept: the number of pinned messages at the start of the history that are as they were. A changed one, and
+            all after it, are stored as messages of the run, since the earlier ones are stored and stay.
+    """
+    memo = {name: value for name, value in memo.items() if name.startswith(KEPT)}
+    through: int = loaded["through"]
+    pinned: Sequence[JSONDict] = loaded["messages"][: loaded["pinned"]]
+    if COMPACTION in memo:
+        state: JSONDict = dict(memo[COMPACTION])
+        covered: int = state.pop("covered")
+        state["attachments"] = [digest_of(part) for part in state.get("attachments", ())]
+        memo[COMPACTION] = state
+        through += max(covered - kept, 0)
+        pinned = [one for one in history[:covered] if one["role"] in SYSTEM_ROLES]
+    if not memo and not through:
+        return None
+    return {"through": through, "pinned": list(pinned), "memo": memo}
+
+
+def _new_attachments(
+    loaded: JSONDict, messages: Sequence[JSONDict], memo: JSONDict
+) -> dict[str, JSONDict]:
+    known = {digest_of(part) for part in _covered_parts(loaded["memo"])}
+    parts = itertools.chain.from_iterable(map(attachments_of, messages))
+    found: dict[str, Any] = {}
+    for part in itertools.chain(parts, _covered_parts(memo)):
+        found.setdefault(digest_of(part), part)
+    return {digest: part for digest, part in found.items() if digest not in known}
+
+
+def _covered_parts(memo: JSONDict) -> list[JSONDict]:
+    return list(memo.get(COMPACTION, {}).get("attachments", ()))

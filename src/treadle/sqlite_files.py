@@ -1,0 +1,82 @@
+"""SQLite files: readable by their owner only, and opened for each operation.
+
+So an object that uses one may be shared by threads and inherited by forks: SQLite's connections may not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Generator
+from typing import TYPE_CHECKING, NamedTuple
+
+from treadle.errors import OptionError
+
+if TYPE_CHECKING:
+    import sqlite3
+
+
+def path_of_file(path: object, what: str) -> str:
+    """The path of an SQLite file, as text.
+
+    Args:
+        path: the path that the caller passed.
+        what: the start of the error text.
+
+    Raises:
+        OptionError: it is no path of a file.
+    """
+    if not isinstance(path, (str, os.PathLike)) or os.fspath(path) in {"", ":memory:"}:
+        raise OptionError(f"{what}: expected the path of a file, got {path!r}")
+    return os.fspath(path)
+
+
+@contextlib.contextmanager
+def opened(path: str, busy_seconds: float, *, create: bool = True) -> Generator[sqlite3.Connection]:
+    """Open a file for one operation, without implicit transactions.
+
+    Args:
+        path: the file.
+        busy_seconds: how long to wait for the operations of others, in seconds.
+        create: create a missing file.
+
+    Raises:
+        OSError, sqlite3.Error: the file cannot be opened.
+    """
+    import sqlite3  # noqa: PLC0415 - it is slow to import
+
+    from treadle.files import PRIVATE  # noqa: PLC0415 - it imports pathlib
+
+    if create:
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE))
+    db = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None)
+    try:
+        yield db
+    finally:
+        db.close()  # which rolls an open transaction back
+
+
+class Contents(NamedTuple):
+    """What an SQLite file says about itself; all numbers of a new file are 0.
+
+    Args:
+        application: its ``application_id``.
+        version: its ``user_version``.
+        tables: the number of its tables and indexes.
+    """
+
+    application: int
+    version: int
+    tables: int
+
+    def __str__(self) -> str:
+        return f"version {self.version} with {self.tables} tables and indexes"
+
+
+def contents_of(db: sqlite3.Connection) -> Contents:
+    """Read what a file says about itself."""
+    (application,) = db.execute("PRAGMA application_id").fetchone()
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    return Contents(application, version, tables)
