@@ -15,7 +15,7 @@ from treadle.cli.interrupts import interrupts_end
 from treadle.cli.line_editor import LineEditor
 from treadle.cli.parts import close_model, open_model
 from treadle.cli.streams import show
-from treadle.errors import PausedStateError, SessionError
+from treadle.errors import PausedStateError
 from treadle.loop import Loop, RunHandle
 from treadle.messages import JSONDict
 from treadle.pauses import check_state
@@ -98,7 +98,7 @@ class Chat:
     def ask(self, text: str) -> Result:
         """Make a turn with a message of the user. Calls that wait for approval are asked about."""
         message = [{"role": "user", "content": text}]
-        result = self._run(lambda **how: self.loop.run_sync(message, self._model, **how))
+        result = self._run(lambda loop: loop.run_sync(message, self._model))
         return self.decide() or result if isinstance(result, Paused) else result
 
     def decide(self) -> Result | None:
@@ -111,14 +111,14 @@ class Chat:
                     return result
                 result = self._resumed(state, decisions)
             except PausedStateError as error:
-                self.view.note(f"[the waiting calls cannot run: {error}; a message goes on without]")
+                self.view.note(
+                    f"[the waiting calls cannot run: {error}; a message goes on without]"
+                )
                 return result
         return result
 
     def _resumed(self, state: JSONDict, decisions: dict[str, Approval]) -> Result:
-        return self._run(
-            lambda **how: self.loop.resume_sync(state, decisions, self._model, **how)
-        )
+        return self._run(lambda loop: loop.resume_sync(state, decisions, self._model))
 
     def _decisions(self, pending: list[JSONDict]) -> dict[str, Approval] | None:
         calls = [PendingCall(**call) for call in pending]
@@ -139,13 +139,14 @@ class Chat:
             decisions[call.id] = approve if is_approved else deny("the user said no")
         return decisions
 
-    def _run(self, run: Callable[..., Result]) -> Result:
+    def _run(self, run: Callable[[Loop], Result]) -> Result:
         self.settle()
         handle = RunHandle()
+        loop = self.loop.with_options(session=self._session, handle=handle, on_event=self.view)
         self.view.begin()
         # A tool may print; stdout is for the answers.
         with contextlib.redirect_stdout(sys.stderr), interrupts_end(handle):
-            result = run(session=self._session, handle=handle, on_event=self.view)
+            result = run(loop)
         self._last = result
         self.view.end(result)
         return result
@@ -160,4 +161,3 @@ def _inputs_of(session: Session) -> Iterator[str]:
 
 def _provider_of(model: str) -> str:
     return model.partition(":")[0]
-

@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import functools
 import sys
-from typing import Any
 
 from treadle.cli.arguments import given_options
 from treadle.cli.chat import Chat
@@ -65,10 +64,10 @@ def _prepared(args: argparse.Namespace, stack: contextlib.ExitStack) -> Chat:
 
 def _session(args: argparse.Namespace) -> Session:
     store = open_sessions(args.sessions)
-    name = args.session
-    if args.continues:
-        name = next((one.id for one in store.sessions(limit=1)), None)
-    return store.session(fresh_name() if name is None else name)
+    latest = store.sessions(limit=1)  # in any case: a store that cannot be read is bad usage
+    if args.continues and latest:
+        return store.session(latest[0].id)
+    return store.session(fresh_name() if args.session is None else args.session)
 
 
 def _terminal(talk: Chat) -> Exit:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,20 +9,14 @@ from typing import NamedTuple
 
 from treadle.cli.chat import Chat
 from treadle.cli.chat_sessions import fresh_name
-from treadle.cli.exits import UsageError
+from treadle.cli.chat_view import used
 from treadle.cli.output import transcript
 from treadle.cli.streams import show
 from treadle.cli.targets import writing
 from treadle.errors import did_you_mean
 from treadle.files import replace_file
 from treadle.messages import Usage
-from treadle.reports.text import (
-    escape_controls,
-    format_bound,
-    format_count,
-    format_dollars,
-    one_line,
-)
+from treadle.reports.text import escape_controls, format_count, one_line
 from treadle.sessions import Session
 
 _SHOWN = 20
@@ -212,10 +205,8 @@ def _usage(chat: Chat, _argument: str) -> None:
         format_count(len(turns), "turn"),
         format_count(sum(turn.iterations for turn in turns.values()), "iteration"),
         format_count(sum(turn.tool_calls_count for turn in turns.values()), "tool call"),
-        f"{format_bound(usage)}{usage.input_tokens:,} + {usage.output_tokens:,} tokens",
+        *used(usage),
     ]
-    if usage.cost is not None:
-        parts.append(format_dollars(usage.cost))
     show(", ".join(parts))
 
 

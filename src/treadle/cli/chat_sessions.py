@@ -53,7 +53,9 @@ def open_sessions(given: str | None) -> Sessions:
         try:
             file.parent.mkdir(_PRIVATE_FOLDER, parents=True, exist_ok=True)
         except OSError as error:
-            raise UsageError(f"--sessions: cannot create {file.parent}: {error.strerror}") from error
+            raise UsageError(
+                f"--sessions: cannot create {file.parent}: {error.strerror}"
+            ) from error
     return SQLiteSessions(file)
 
 

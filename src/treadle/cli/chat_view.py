@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
+from collections.abc import Iterator
 from typing import TextIO
 
 from treadle.cli.exits import OutputError
@@ -21,6 +23,7 @@ from treadle.events import (
     ToolFinished,
     ToolStarted,
 )
+from treadle.messages import Usage
 from treadle.reports.text import (
     escape_controls,
     format_bound,
@@ -145,8 +148,6 @@ class ChatView:
 
 def dimmed(text: str) -> str:
     """A text for stderr: dim on a terminal that has colours, unless the variable NO_COLOR is set."""
-    import sys  # noqa: PLC0415
-
     is_plain = os.environ.get("TERM", "dumb") == "dumb" or os.environ.get("NO_COLOR")
     return text if is_plain or not sys.stderr.isatty() else f"\x1b[2m{text}\x1b[0m"
 
@@ -158,12 +159,19 @@ def _compacted(event: HistoryCompacted) -> str:
 
 
 def _used(result: Result, seconds: float) -> str:
-    usage = result.usage
     parts = [
         format_count(result.iterations, "iteration"),
         format_count(result.tool_calls_count, "tool call"),
-        f"{format_bound(usage)}{usage.input_tokens:,} + {usage.output_tokens:,} tokens",
+        *used(result.usage),
+        format_seconds(seconds),
     ]
+    return f"({', '.join(parts)})"
+
+
+def used(usage: Usage) -> Iterator[str]:
+    """The tokens and their cost, as far as they are known."""
+    if usage.total_tokens:
+        counts = f"{usage.input_tokens:,} + {usage.output_tokens:,} tokens"
+        yield f"{format_bound(usage)}{counts}"
     if usage.cost is not None:
-        parts.append(format_dollars(usage.cost))
-    return f"({', '.join(parts)}, {format_seconds(seconds)})"
+        yield format_dollars(usage.cost)
