@@ -147,6 +147,7 @@ class Budget:
     Attributes:
         has_unlimited_calls: whether there is no limit of tool calls.
         estimates: whether this run or a parent counts estimates.
+        shares_iterations: whether its iterations count against the limits of its parents as well.
         unknown: what is not known of some response, ``usage`` or ``cost``, with the way to get it; noted only
             with a limit of tokens or cost.
     """
@@ -170,6 +171,7 @@ class Budget:
         self.unknown: dict[str, str] = {}
         self.uses: dict[str, int] = {}
         self.started_at = 0.0
+        self.shares_iterations = True
         self.is_finishing = False
 
     def finish(self) -> None:
@@ -186,7 +188,7 @@ class Budget:
     def count_iteration(self) -> None:
         """Count a model call before it is made."""
         self.iterations += 1
-        if self.parent is not None:
+        if self.parent is not None and self.shares_iterations:
             self.parent.count_iteration()
 
     def reserve_calls(self, count: int) -> None:

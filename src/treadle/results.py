@@ -267,6 +267,7 @@ Reason: TypeAlias = (
     | DeadlineExceeded
     | CircuitBroken
     | LoopDetected
+    | CompactionStalled
     | LLMError
     | EmptyResponse
     | OutputMissing

@@ -104,6 +104,7 @@ def start_subagent(
     *,
     parent: RunContext,
     call_id: str,
+    shares_iterations: bool = True,
 ) -> tuple[Steps[Result], Deliver | None]:
     """Make the run of a subagent, which is a call of another run.
 
@@ -114,6 +115,7 @@ def start_subagent(
         state: its state.
         parent: the state and services of the run that makes the call.
         call_id: the id of the call.
+        shares_iterations: whether its iterations count against the limit of the outer run.
 
     Returns:
         The steps, and the listeners of the subagent; None if it has none.
@@ -121,6 +123,7 @@ def start_subagent(
     settings = loop.settings
     observers = _observers_of(settings)
     context = _run_context(loop, given, llm_send_fn, state, None, parent=parent, call_id=call_id)
+    context.budget.shares_iterations = shares_iterations
     context.has_listeners = parent.has_listeners or bool(observers)
     context.shows_text = parent.shows_text or _shows_text(settings)
     steps = Run(_config_of(loop), context, given).steps()

@@ -96,6 +96,28 @@ class Subagent:
         return Resumption(self._loop, state, decisions, None)
 
 
+def run_inside(ctx: Context, loop: Loop[Any], given: Messages, key: str) -> Steps[Result]:
+    """Perform a run of a loop for a stage, inside the run of its context.
+
+    It draws on the limits of that run except the one of iterations, and its events, spans and usage are inside it.
+    It is no call of a tool.
+
+    Args:
+        ctx: the context that the stage received.
+        loop: the loop, with its model.
+        given: the messages.
+        key: what it is for: the start of the keys of its effects, and the id under which its events are emitted.
+
+    Returns:
+        Its result.
+    """
+    state = RunState(loop.settings.name or key, f"{ctx.state.run_id}/{key}")
+    steps, deliver = start_subagent(
+        loop, given, None, state, parent=ctx.run, call_id=key, shares_iterations=False
+    )
+    return (yield from _within_call(steps, key, deliver))
+
+
 def _as_task(arguments: Mapping[str, Any]) -> Messages:
     """One user message: the task, or all arguments as JSON if there are others."""
     task = arguments.get("task") if len(arguments) == 1 else None

@@ -4,7 +4,7 @@ Nothing here calls a backend.
 """
 
 from treadle.messages.decode import NotAResponseError, is_cost, to_chunk, to_response, to_usage
-from treadle.messages.estimate import estimate_usage
+from treadle.messages.estimate import CHARACTERS_PER_TOKEN, estimate_tokens, estimate_usage
 from treadle.messages.history import History
 from treadle.messages.immutable import NOTHING, ReadOnlyDict, read_only
 from treadle.messages.json_text import (
@@ -71,6 +71,7 @@ from treadle.messages.stream import StreamAccumulator
 
 __all__ = [
     "ATOMS",
+    "CHARACTERS_PER_TOKEN",
     "MAX_COUNTED",
     "MAX_LENGTH",
     "MAX_PATH",
@@ -102,6 +103,7 @@ __all__ = [
     "content_parts",
     "copy_json",
     "describe",
+    "estimate_tokens",
     "estimate_usage",
     "format_path",
     "has_parts",

@@ -34,11 +34,10 @@ def estimate_usage(
     Returns:
         The usage, marked as an estimate.
     """
-    sent = sum(map(_of_message, messages)) + sum(map(_of_value, tools)) + sum(map(len, others))
     received = len(response.content or "") + _of_message({**response.extra, "content": None})
     received += sum(len(call.name) + len(call.arguments) for call in response.tool_calls)
     reported = response.usage or Usage()
-    prompt = max(_tokens(sent), reported.input_tokens)
+    prompt = max(estimate_tokens(messages, tools, others), reported.input_tokens)
     answer = max(_tokens(received), reported.output_tokens)
     return Usage(
         prompt,
@@ -50,6 +49,22 @@ def estimate_usage(
         is_estimate=True,
         cache_write_tokens=reported.cache_write_tokens,
     )
+
+
+def estimate_tokens(
+    messages: Iterable[Mapping[str, Any]],
+    tools: Iterable[Mapping[str, Any]] = (),
+    others: Iterable[str] = (),
+) -> int:
+    """Estimate the tokens of a request, as `estimate_usage` does.
+
+    Args:
+        messages: its messages.
+        tools: its tools, in OpenAI's form.
+        others: further texts, such as instructions.
+    """
+    sent = sum(map(_of_message, messages)) + sum(map(_of_value, tools)) + sum(map(len, others))
+    return _tokens(sent)
 
 
 def _tokens(characters: int) -> int:

@@ -2,6 +2,13 @@
 
 from treadle.errors import SessionConflictError, SessionError
 from treadle.sessions.base import BaseSessions
+from treadle.sessions.compaction import (
+    Strategy,
+    StubResults,
+    collapse_repeats,
+    compact_history,
+    drop_superseded,
+)
 from treadle.sessions.redis_sessions import RedisSessions
 from treadle.sessions.session import Session, import_session
 from treadle.sessions.sqlite_sessions import SQLiteSessions
@@ -17,5 +24,10 @@ __all__ = [
     "SessionInfo",
     "SessionStore",
     "StoredTurn",
+    "Strategy",
+    "StubResults",
+    "collapse_repeats",
+    "compact_history",
+    "drop_superseded",
     "import_session",
 ]

@@ -13,14 +13,11 @@ from typing import Any, NamedTuple
 from treadle.errors import SessionError
 from treadle.messages import JSONDict
 from treadle.sessions.attachments import attachments_of, digest_of
+from treadle.sessions.compaction.view import STATE, SYSTEM_ROLES
 from treadle.sessions.store import StoredTurn
 
-COMPACTION = "session.compaction"
-"""The entry of the memo that has the state of compaction: the number of messages that its summary covers, and
-their attachments."""
 KEPT = "session."
 """The start of the names of entries of the memo that a session keeps from run to run."""
-SYSTEM_ROLES = ("system", "developer")
 
 
 class Addition(NamedTuple):
@@ -47,7 +44,7 @@ def pinned_of(view: JSONDict | None) -> list[JSONDict]:
 
 def digests_of(view: JSONDict | None) -> list[str]:
     """The digests of the attachments of the messages that the summary of a view covers."""
-    return [] if view is None else list(view["memo"].get(COMPACTION, {}).get("attachments", ()))
+    return [] if view is None else list(view["memo"].get(STATE, {}).get("attachments", ()))
 
 
 def memo_of(view: JSONDict | None, attachments: Mapping[str, JSONDict]) -> JSONDict:
@@ -63,13 +60,13 @@ def memo_of(view: JSONDict | None, attachments: Mapping[str, JSONDict]) -> JSOND
     if view is None:
         return {}
     memo: JSONDict = dict(view["memo"])
-    if COMPACTION in memo:
+    if STATE in memo:
         digests = digests_of(view)
         if missing := [digest for digest in digests if digest not in attachments]:
             raise SessionError(f"attachments are missing from the store: {', '.join(missing)}")
         parts = [attachments[digest] for digest in digests]
         covered = len(view["pinned"])
-        memo[COMPACTION] = {**memo[COMPACTION], "covered": covered, "attachments": parts}
+        memo[STATE] = {**memo[STATE], "covered": covered, "attachments": parts}
     return memo
 
 
@@ -131,11 +128,11 @@ def _view(
     memo = {name: value for name, value in memo.items() if name.startswith(KEPT)}
     through: int = loaded["through"]
     pinned: Sequence[JSONDict] = loaded["messages"][: loaded["pinned"]]
-    if COMPACTION in memo:
-        state: JSONDict = dict(memo[COMPACTION])
+    if STATE in memo:
+        state: JSONDict = dict(memo[STATE])
         covered: int = state.pop("covered")
         state["attachments"] = [digest_of(part) for part in state.get("attachments", ())]
-        memo[COMPACTION] = state
+        memo[STATE] = state
         through += max(covered - kept, 0)
         pinned = [one for one in history[:covered] if one["role"] in SYSTEM_ROLES]
     if not memo and not through:
@@ -155,4 +152,4 @@ def _new_attachments(
 
 
 def _covered_parts(memo: JSONDict) -> list[JSONDict]:
-    return list(memo.get(COMPACTION, {}).get("attachments", ()))
+    return list(memo.get(STATE, {}).get("attachments", ()))
