@@ -70,6 +70,15 @@ def make_parser() -> argparse.ArgumentParser:
         "from recordings or from a Prometheus.",
         epilog="Exit codes: 0 success, 1 the Prometheus is not available, 2 bad usage, 130 Ctrl-C.",
     )
+    memory_worker = commands.add_parser(
+        "memory-worker",
+        help="extract facts from stored conversations, as they are stored",
+        description="Read what is new in stored conversations, have a model extract facts, and store them. "
+        "Several workers may run at the same time. SIGTERM and Ctrl-C end the worker after the request that it "
+        "is waiting for.",
+        epilog="Exit codes: 0 success, 1 with --once if a session could not be read (stderr says why), "
+        "2 bad usage, 130 Ctrl-C.",
+    )
     models = commands.add_parser(
         "models",
         help="list the providers of models, and what is missing for each",
@@ -79,6 +88,7 @@ def make_parser() -> argparse.ArgumentParser:
     models.add_argument("--json", action="store_true", help="print the list as JSON")
     _add_run(run)
     _add_chat(chat)
+    _add_memory_worker(memory_worker)
     _add_report(report)
     _add_dashboard(dashboard)
     for name, command in commands.choices.items():
@@ -133,22 +143,50 @@ def _add_chat(chat: argparse.ArgumentParser) -> None:
     _add_limits(chat, "limits of each turn")
 
 
+def _add_memory_worker(worker: argparse.ArgumentParser) -> None:
+    add = worker.add_argument
+    add(
+        "--sessions",
+        metavar="FILE|URL",
+        help="where sessions are stored: an SQLite file, or a Redis such as redis://localhost "
+        "(default: that of treadle chat)",
+    )
+    add(
+        "--memories",
+        metavar="FILE|URL",
+        required=True,
+        help="where facts are stored: another SQLite file, or a Redis, also that of the sessions",
+    )
+    _add_model(worker)
+    add(
+        "--scope-separator",
+        metavar="TEXT",
+        help="share facts among the sessions whose names are equal up to this text: with /, those of "
+        "ann/1 and ann/2 (default: share none)",
+    )
+    add("--once", action="store_true", help="read what is new, print what was done, and exit")
+    poll = "seconds between two looks at the sessions (default: %(default)g)"
+    add("--poll", metavar="S", type=float, default=5.0, help=poll)
+    add(
+        "--max-tokens",
+        metavar="N",
+        type=int,
+        default=4_000,
+        help="maximum number of estimated tokens of messages in a request (default: %(default)d)",
+    )
+    add(
+        "--lease-seconds",
+        metavar="S",
+        type=float,
+        default=60.0,
+        help="seconds after which others go on with the session of a killed worker (default: %(default)g)",
+    )
+
+
 def _add_parts(parser: argparse.ArgumentParser) -> None:
     """Add the model and the tools; see `treadle.cli.parts`."""
+    _add_model(parser)
     add = parser.add_argument
-    models = "such as anthropic:claude-sonnet-5-5; treadle models lists the forms (default: local)"
-    add("--model", metavar="MODEL", default="local", help=models)
-    add(
-        "--base-url",
-        metavar="URL",
-        help="the server of the model (default: that of the provider, with the key in its variable)",
-    )
-    add(
-        "--api-key-env",
-        metavar="NAME",
-        help="the environment variable that has the key for the server of --base-url "
-        "(default: no key)",
-    )
     add(
         "--tools",
         metavar="MODULE:NAME[,NAME...]",
@@ -164,6 +202,23 @@ def _add_parts(parser: argparse.ArgumentParser) -> None:
         "(it replaces the default tools)",
     )
     add("--system", metavar="TEXT", default=DEFAULT_SYSTEM, help="the system prompt")
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    models = "such as anthropic:claude-sonnet-5-5; treadle models lists the forms (default: local)"
+    add("--model", metavar="MODEL", default="local", help=models)
+    add(
+        "--base-url",
+        metavar="URL",
+        help="the server of the model (default: that of the provider, with the key in its variable)",
+    )
+    add(
+        "--api-key-env",
+        metavar="NAME",
+        help="the environment variable that has the key for the server of --base-url "
+        "(default: no key)",
+    )
 
 
 def _add_limits(parser: argparse.ArgumentParser, title: str) -> None:

@@ -17,7 +17,8 @@ from treadle.sessions.view import addition_of
 
 VARIABLE = "TREADLE_SESSIONS"
 """The environment variable that has the place of the sessions."""
-_REDIS = ("redis://", "rediss://", "unix://")
+REDIS = ("redis://", "rediss://", "unix://")
+"""The starts of the URLs of a Redis."""
 _PRIVATE_FOLDER = 0o700
 _MAX_COPIED = 190
 """How much of the name of a session the name of its copy has, in characters: `Session` limits it to 200."""
@@ -46,7 +47,7 @@ def open_sessions(given: str | None) -> Sessions:
         TreadleError: the store cannot be used.
     """
     place = given or os.environ.get(VARIABLE) or str(_default_file())
-    if place.startswith(_REDIS):
+    if place.startswith(REDIS):
         return RedisSessions(place)
     file = Path(place).expanduser()
     if not given:

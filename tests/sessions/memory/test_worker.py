@@ -1,7 +1,7 @@
 """The worker: what it reads, when it retracts, and that each message is read once.
 
 Parity with RunaxAI's worker: its cursor in Redis is reset whenever a summary is made, so that everything is read
-again. Here a summary changes only the view of a session, not its messages: the cursor stays, and nothing is lost or
+again. Here a summary changes only the view of a session, not its messages: the cursor stays, no fact is lost or
 doubled.
 """
 

@@ -66,13 +66,15 @@ def _texts_of(index: int, message: Mapping[str, Any], limit: int) -> list[str]:
     if not said:
         return []
     # JSON has no line breaks, so that no message can look like several.
-    head, size = f"[{index}] {message.get('role')}: ", max(1, limit - HEAD)
+    head, size = f"[{index}] {message.get('role')}: ", max(MIN_PART, limit - HEAD)
     parts = [said[at : at + size] for at in range(0, len(said), size)]
     return [head + json.dumps(part, ensure_ascii=False) for part in parts]
 
 
 HEAD = 40
 """The number of characters that the number and the role of a message may take."""
+MIN_PART = 200
+"""The number of characters of a message that are read together in any case: less makes no sense."""
 
 
 def _said(message: Mapping[str, Any]) -> str:
