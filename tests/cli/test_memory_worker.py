@@ -217,6 +217,20 @@ def test_a_second_signal_ends_it_at_once(start, places, endpoint, hang):
     assert texts(memories, "ann") == []
 
 
+def test_a_worker_in_the_background_ignores_interrupts_as_it_was_started_to(start, places):
+    places[0].append("ann", 0, [StoredTurn(0, [{"role": "system", "content": "Hi"}])], {})
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell does for `command &`
+    try:
+        worker = start()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    worker.wait_for("Reading sessions")
+    worker.process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    assert worker.process.poll() is None
+    assert worker.end(signal.SIGTERM) == 0
+
+
 def test_two_workers_on_one_redis_read_what_arrives_and_each_message_once(
     start, endpoint, learned, redis_url
 ):

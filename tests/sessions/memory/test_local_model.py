@@ -1,7 +1,7 @@
 """The local model really extracts facts from the worker's prompt, which a later run then recalls.
 
-With its 135 million parameters it writes facts as text; asked for a list by a tool call, it copies the example of its
-prompt. So it gets short instructions, and a function of three lines makes the list of its text.
+With its 135 million parameters it writes facts as text; asked for a list by a tool call, it copies the example of
+its prompt. So it gets short instructions, and a function of three lines makes the list of its text.
 """
 
 import re

@@ -182,6 +182,22 @@ def test_of_many_threads_one_gets_the_lease_and_one_commits(memories):
     assert memories.cursors(["s"]) == {"s": Cursor("a", 1, winner)}
 
 
+def test_of_many_threads_that_move_a_cursor_at_once_one_does(memories):
+    at = None
+    for turn in range(20):
+        barrier = threading.Barrier(4)
+
+        def move(number, at=at, turn=turn, barrier=barrier):
+            barrier.wait()
+            return memories.commit("s", at, Cursor("a", turn, number))
+
+        with ThreadPoolExecutor(4) as pool:
+            outcomes = list(pool.map(move, range(4)))
+        assert sum(outcomes) == 1
+        at = Cursor("a", turn, outcomes.index(True))
+        assert memories.cursors(["s"]) == {"s": at}
+
+
 def test_sessions_that_share_a_scope_commit_at_once_without_loss(memories):
     def learn(session):
         at = None
@@ -235,12 +251,15 @@ def turn():
     return StoredTurn(0, [{"role": "user", "content": "Hi"}])
 
 
-def test_what_sqlite_forgets_is_overwritten(tmp_path):
+def test_what_sqlite_forgets_or_retracts_is_overwritten(tmp_path):
     memories = SQLiteMemories(tmp_path / "memories.sqlite")
     memories.commit("s", None, A1, facts=[fact("The password is xyzzy.")])
-    memories.forget("ann")
+    memories.commit("s", A1, A2, facts=[fact("The code is plugh.", start=2, stop=4)])
+    memories.forget("ann", [fact("The password is xyzzy.").id])
+    memories.commit("s", A2, A3, retract_from=0)
     left = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     assert b"xyzzy" not in left
+    assert b"plugh" not in left
 
 
 def test_a_redis_that_is_not_there_is_reported_without_its_password():

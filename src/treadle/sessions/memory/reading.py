@@ -44,19 +44,14 @@ def is_read(info: SessionInfo, cursor: Cursor | None) -> bool:
 def unread(sessions: SessionStore, memories: MemoryStore, session_id: str) -> Unread | None:
     """What of a session was not read yet; None if it was read to its end, or does not exist.
 
-    The messages are those of one moment, also if the session is changed, or deleted and made anew, meanwhile.
+    Turns that are added meanwhile are not in it. If the session is deleted meanwhile, the messages may be others:
+    what follows from them must not be stored unless the session has the incarnation of the cursor.
     """
     info = sessions.info(session_id)
-    while info is not None:
-        known = memories.cursors([session_id]).get(session_id)
-        if is_read(info, known):
-            return None
-        found = _unread(sessions, memories, info, known)
-        now = sessions.info(session_id)
-        if now is not None and now.incarnation == info.incarnation:
-            return found
-        info = now
-    return None
+    if info is None:
+        return None
+    known = memories.cursors([session_id]).get(session_id)
+    return None if is_read(info, known) else _unread(sessions, memories, info, known)
 
 
 def _unread(
