@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import field
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from treadle.effects import (
     NOW,
@@ -136,8 +136,7 @@ class MemoryWorker:
                 raise OptionError(
                     f"MemoryWorker: {name}: expected a number above 0, got {number!r}"
                 )
-        is_loop = isinstance(model, Loop)
-        loop = cast("Loop[Any]", model) if is_loop else Loop(llm_send_fn=model, name="memory")
+        loop = _loop_of(model)
         self._loop = loop.with_options(output=list[str], instructions=instructions)
         self._sessions, self._memories = sessions, memories
         self._scope_of = scope_of or str
@@ -370,6 +369,12 @@ class _Counts:
             retractions=tally.retractions + self.retractions,
             **changes,
         )
+
+
+def _loop_of(model: Model | Loop[Any]) -> Loop[Any]:
+    if isinstance(model, Loop):
+        return model  # pyright: ignore[reportUnknownVariableType]
+    return Loop(llm_send_fn=model, name="memory")
 
 
 def _call(fn: Callable[..., Any], *args: Any) -> Call:
