@@ -1,5 +1,6 @@
 """A relay to Redis that breaks connections."""
 
+import contextlib
 import selectors
 import socket
 import threading
@@ -35,6 +36,7 @@ class CuttingRelay:
         self._port = port
         self._server = socket.create_server(("127.0.0.1", 0))
         self._threads = [threading.Thread(target=self._accept)]
+        self._clients = []
         self.plan = []
         self.is_closed = False
 
@@ -49,6 +51,10 @@ class CuttingRelay:
     def __exit__(self, *_):
         self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
+        self._threads[0].join()
+        for client in self._clients:
+            with contextlib.suppress(OSError):  # it has ended
+                client.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
             thread.join()
 
@@ -60,6 +66,7 @@ class CuttingRelay:
                 return
             thread = threading.Thread(target=self._relay, args=(client,))
             self._threads.append(thread)
+            self._clients.append(client)
             thread.start()
 
     def _relay(self, client):
