@@ -263,11 +263,11 @@ def test_a_killed_worker_is_replaced_by_another_one(start, places, endpoint, lea
     sessions, memories = places
     sessions.append("ann", 0, [turn("I am Ann.")], {})
     endpoint.script = [hang, learned("The user is called Ann.")]
-    first = start("--lease-seconds", "1")
+    first = start("--lease-seconds", "2")
     assert endpoint.asked.wait(30)
-    second = start("--lease-seconds", "1")
+    second = start("--lease-seconds", "2")
     second.wait_for("Reading sessions")
-    time.sleep(1.5)
+    time.sleep(3)
     assert len(endpoint.requests) == 1, "the lease was not renewed"
     os.kill(first.process.pid, signal.SIGKILL)
     first.ended()

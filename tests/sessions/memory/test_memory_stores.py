@@ -151,10 +151,10 @@ def test_a_lease_belongs_to_one_until_it_is_released(memories):
 
 
 def test_a_lease_ends_by_itself_unless_it_is_renewed(memories):
-    token = memories.lease("s", 0.3)
-    time.sleep(0.2)
+    token = memories.lease("s", 1.0)
+    time.sleep(0.6)
     assert memories.renew("s", token, 60)
-    time.sleep(0.2)
+    time.sleep(0.6)
     assert memories.lease("s", 60) is None
     assert memories.renew("s", token, 0.05)
     time.sleep(0.1)

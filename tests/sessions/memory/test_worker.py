@@ -505,13 +505,13 @@ def test_a_lease_is_renewed_while_the_model_thinks(sessions, memories):
     seen = []
 
     def slow(messages, **opts):
-        for _ in range(6):
-            time.sleep(0.1)
+        for _ in range(5):
+            time.sleep(0.3)
             seen.append(memories.lease("ann", 60))
         return RuleModel()(messages, **opts)
 
-    MemoryWorker(sessions, memories, slow, lease_seconds=0.3).run_once_sync()
-    assert seen == [None] * 6
+    MemoryWorker(sessions, memories, slow, lease_seconds=0.9).run_once_sync()
+    assert seen == [None] * 5
     assert memories.lease("ann", 60)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from treadle.messages.estimate import CHARACTERS_PER_TOKEN
+from treadle.messages import CHARACTERS_PER_TOKEN
 from treadle.sessions.memory.facts import Fact, by_age
 
 OF_A_LINE = 4

@@ -30,7 +30,7 @@ def recall_memories(
     scope: str | Callable[[Context], str],
     max_facts: int = 20,
     max_tokens: int = 1_000,
-) -> Stage[[], Any]:
+) -> Stage[[], Steps[Context]]:
     """Make a stage that adds the facts of a scope to the instructions of requests. It belongs before `ask_model`.
 
     The facts are read once in a run, and all its requests have the same text, so that caches of providers hold. If

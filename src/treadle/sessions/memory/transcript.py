@@ -7,8 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from treadle.fast_dataclass import light_dataclass
-from treadle.messages import JSONDict, is_list, is_mapping, safe_str, text_of_parts
-from treadle.messages.estimate import CHARACTERS_PER_TOKEN
+from treadle.messages import (
+    CHARACTERS_PER_TOKEN,
+    JSONDict,
+    is_list,
+    is_mapping,
+    safe_str,
+    text_of_parts,
+)
 
 MAX_DATA = 1_000
 """The number of characters of a tool result, or of the arguments of a call, that are read: facts about the user
