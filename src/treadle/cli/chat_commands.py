@@ -172,6 +172,10 @@ def _fork(chat: Chat, argument: str) -> None:
     _go_to(chat, chat.session.fork(argument))
 
 
+def _compact(chat: Chat, _argument: str) -> None:
+    chat.compact()
+
+
 def _export(chat: Chat, argument: str) -> None:
     file = Path(argument).expanduser()
     if file.exists():
@@ -197,14 +201,15 @@ def _tools(chat: Chat, _argument: str) -> None:
 
 def _usage(chat: Chat, _argument: str) -> None:
     # A turn that continues a paused one is of the same run, and has the usage of both.
-    turns = {turn.run_id: turn for turn in chat.session.turns() if turn.status != "edit"}
+    runs = {turn.run_id: turn for turn in chat.session.turns() if turn.run_id}
     usage = Usage()
-    for turn in turns.values():
+    for turn in runs.values():
         usage = usage.plus(Usage.from_json(turn.usage))
+    turns = [turn for turn in runs.values() if turn.status != "edit"]
     parts = [
         format_count(len(turns), "turn"),
-        format_count(sum(turn.iterations for turn in turns.values()), "iteration"),
-        format_count(sum(turn.tool_calls_count for turn in turns.values()), "tool call"),
+        format_count(sum(turn.iterations for turn in turns), "iteration"),
+        format_count(sum(turn.tool_calls_count for turn in turns), "tool call"),
         *used(usage),
     ]
     show(", ".join(parts))
@@ -245,6 +250,7 @@ COMMANDS: Mapping[str, Command] = {
     "undo": Command(_undo, "", "removes your last message and all that followed"),
     "retry": Command(_retry, "", "asks your last message again; or what waits for approval"),
     "fork": Command(_fork, "NAME", "continues in a copy of the session"),
+    "compact": Command(_compact, "", "summarises earlier messages for the model now"),
     "export": Command(_export, "FILE", "writes the session to a new file, as JSON lines"),
     "model": Command(_model, "[NAME]", "shows or changes the model"),
     "tools": Command(_tools, "", "lists the tools"),
