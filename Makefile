@@ -19,7 +19,7 @@ PYTHONS ?= $(or $(wildcard $(HOME)/.pyenv/versions/3.1[23].*/bin/python),python3
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test check lint mypy pyright types static unit test-all-pythons coverage dashboards bench bench-import \
-	bench-telemetry bench-model bench-chaos bench-agentdojo bench-torture bench-tool-search clean
+	bench-telemetry bench-model bench-chaos bench-agentdojo bench-torture bench-tool-search bench-sessions clean
 
 run: $(VENV)/.run  ## the loop on a real local model with real tools, in this folder
 	$(BIN)/treadle run "$(QUESTION)"
@@ -80,6 +80,9 @@ bench-chaos: $(VENV)/.test  ## ten thousand misbehaving models: each run ends, w
 
 bench-tool-search: $(VENV)/.test  ## how often a search of 1,000 tools finds the right one, and what requests take
 	$(BIN)/python benchmarks/tool_search/evaluate.py
+
+bench-sessions: $(VENV)/.test $(VENV)/.system  ## two hundred killed writers of sessions in SQLite and in Redis
+	$(BIN)/python benchmarks/session_kills.py --kills 200
 
 bench-agentdojo:  ## AgentDojo's user tasks, in a separate virtual environment
 	$(PYTHON) benchmarks/agentdojo/run.py

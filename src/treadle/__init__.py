@@ -6,6 +6,8 @@ from treadle.errors import (
     OptionError,
     PausedStateError,
     Retry,
+    SessionConflictError,
+    SessionError,
     ToolDefinitionError,
     TreadleError,
 )
@@ -193,6 +195,8 @@ __all__ = [
     "RunStarted",
     "RunState",
     "SQLiteClaims",
+    "SessionConflictError",
+    "SessionError",
     "StageError",
     "Step",
     "StoppedByStage",

@@ -75,8 +75,9 @@ class Contents(NamedTuple):
 
 
 def contents_of(db: sqlite3.Connection) -> Contents:
-    """Read what a file says about itself."""
-    (application,) = db.execute("PRAGMA application_id").fetchone()
-    (version,) = db.execute("PRAGMA user_version").fetchone()
-    (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    return Contents(application, version, tables)
+    """Read what a file says about itself, at one moment: another program may be creating its tables."""
+    row = db.execute(
+        "SELECT (SELECT application_id FROM pragma_application_id), "
+        "(SELECT user_version FROM pragma_user_version), (SELECT count(*) FROM sqlite_master)"
+    ).fetchone()
+    return Contents(*row)

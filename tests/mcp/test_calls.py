@@ -1,6 +1,7 @@
 """Calls of tools of a server, under every driver: results, progress, time limits and cancellation."""
 
 import functools
+import sys
 import threading
 import time
 
@@ -261,6 +262,40 @@ class TestLost:
         assert f"cannot connect to {command[0]} {script}" in echoed.content
         assert served.notes == ["started", "called die", "failed", "failed", "failed"]
 
+    @pytest.mark.parametrize("backend", ["asyncio", "trio"])
+    def test_a_call_that_waits_for_a_new_connection_fails_when_the_block_ends(
+        self, backend, tmp_path
+    ):
+        script = tmp_path / "server.py"
+        served = Served("old", tmp_path / "notes")
+        script.write_text(
+            f"import runpy; runpy.run_path({served.command[1]!r}, run_name='__main__')"
+        )
+        raised = []
+
+        def use(echo):
+            with pytest.raises(MCPConnectionError, match="was disconnected") as error:
+                anyio.run(lambda: echo(text="x"), backend=backend)
+            raised.append(error.value)
+
+        with MCPServer([served.command[0], str(script), served.command[2]]) as server:
+            tools = {one.name: one for one in server.tools()}
+            script.write_text("open(__import__('sys').argv[1], 'a').write('no answer\\n'); input()")
+            with pytest.raises(MCPConnectionError, match="was lost"):
+                anyio.run(tools["die"])
+            thread = threading.Thread(target=use, args=[tools["echo"]])
+            thread.start()
+            served.wait_for("no answer")
+        thread.join(20)
+        assert len(raised) == 1
+
+    def test_a_call_after_the_end_of_its_block_connects_to_nothing(self, served):
+        with served.connect() as server:
+            link = server._link
+        with pytest.raises(MCPConnectionError, match="was disconnected"):
+            link.home.call_sync(link.connected)
+        assert served.notes == ["started"]
+
 
 class TestConnecting:
     def test_a_command_that_fails_is_an_error_with_the_last_lines_of_stderr(self, sync):
@@ -271,6 +306,13 @@ class TestConnecting:
         assert text.startswith("cannot connect to python3 -c ")
         assert "stderr:\nno config: token=[redacted]" in text
         assert "hush" not in text
+
+    def test_the_rest_of_a_long_line_of_stderr_is_dropped(self):
+        """It has no name by which a credential could be recognized."""
+        code = "import sys; sys.exit('x' * 480 + ' token=abc123' * 9 + '\\nbye')"
+        with pytest.raises(MCPConnectionError) as raised:
+            MCPServer([sys.executable, "-c", code]).__enter__()
+        assert raised.value.stderr == "x" * 480 + " token=[redacted] token=\nbye"
 
     def test_a_command_that_does_not_exist_is_an_error_that_names_it(self):
         with pytest.raises(MCPConnectionError, match="cannot connect to no-such-command --fast: "):
@@ -351,8 +393,25 @@ class TestConnecting:
         with pytest.raises(MCPConnectionError) as raised:
             made.__enter__()
         assert "hush" not in str(raised.value)
-        made = MCPServer("serve --token=hush", env={"KEY": "hush"})
+        made = MCPServer("serve", env={"KEY": "hush"})
         assert "hush" not in repr(made)
+
+    @pytest.mark.parametrize(
+        ("given", "shown"),
+        [
+            ("x --token=hush -v", "x '--token=[redacted]' -v"),
+            ("x --token -hush -v", "x --token '[redacted]' -v"),
+            ("x --env=API_KEY=hush", "x '--env=API_KEY=[redacted]'"),
+            ("x -e API_KEY=hush", "x -e 'API_KEY=[redacted]'"),
+            ("x --githubToken hush", "x --githubToken '[redacted]'"),
+            ("x --passwd hush", "x --passwd '[redacted]'"),
+            ("x --header 'X-Api-Key: hush'", "x --header 'X-Api-Key: [redacted]'"),
+            ("x --token --keys=1,2 y", "x --token '--keys=[redacted]' y"),
+            ("x key --port 5", "x key --port 5"),
+        ],
+    )
+    def test_a_command_is_shown_without_the_values_of_secrets(self, given, shown):
+        assert repr(MCPServer(given)) == f"MCPServer({shown!r}, name='x')"
 
     def test_without_the_sdk_the_error_names_the_extra(self, run_python):
         run_python(

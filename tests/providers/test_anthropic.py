@@ -15,7 +15,7 @@ from tests.providers.back_anthropic import check_body, messages_of
 from tests.providers.histories import histories, texts
 
 from treadle import Err, Loop, OptionError, tool
-from treadle.messages import StreamAccumulator, is_list, placeholder
+from treadle.messages import NotAResponseError, StreamAccumulator, is_list, placeholder
 from treadle.model import is_retryable
 from treadle.providers import backend
 from treadle.providers.anthropic.response import response_of
@@ -298,6 +298,11 @@ class TestOptions:
         sent = made["output_config"]["format"]["schema"]["properties"]["a"]["anyOf"]
         assert sent == [{"type": "integer", "description": "{minimum: 1}"}, {"type": "null"}]
 
+    @pytest.mark.parametrize("option", ["extra_body", "output_config", "tool_choice"])
+    def test_an_option_that_is_no_dict_is_an_error(self, option):
+        with pytest.raises(OptionError, match=f"{option}: expected a dict, got int"):
+            body(**{option: 5})
+
     def test_own_options_pass(self):
         made = body(thinking={"type": "adaptive"}, cache_control={"type": "ephemeral"})
         assert made["thinking"] == {"type": "adaptive"}
@@ -476,6 +481,35 @@ class TestResponses:
     def test_a_plain_response_keeps_nothing_else(self, respond):
         made = respond({"type": "text", "text": "I add."}, USE)
         assert (made.extra, made.tool_calls[0].extra) == ({}, {})
+
+    @pytest.mark.parametrize("block", [{}, {"type": ["text"]}, {"type": "text", "text": None}])
+    def test_what_no_response_can_have_had_is_not_sent(self, block):
+        """A history may come from anywhere."""
+        kept = {"extra_content": {"anthropic": {"blocks": [{**block, "index": 0}]}}}
+        said = {"role": "assistant", "content": "Yes.", **kept}
+        assert body(USER, said, USER)["messages"][1]["content"] == [
+            {"type": "text", "text": "Yes."}
+        ]
+
+    @pytest.mark.parametrize(("index", "place"), [(10**15, 1), (-1, 0)])
+    def test_a_block_with_any_index_is_sent_in_its_order(self, index, place):
+        kept = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
+        blocks = {"extra_content": {"anthropic": {"blocks": [{**kept, "index": index}]}}}
+        said = {"role": "assistant", "content": "Yes.", **blocks}
+        assert body(USER, said, USER)["messages"][1]["content"][place] == kept
+
+    @pytest.mark.parametrize("raw", [[], None, construct_type(type_=Message, value={})])
+    def test_json_that_is_no_message_is_an_error(self, raw):
+        with pytest.raises(NotAResponseError, match="no message of Anthropic's API"):
+            response_of(raw)
+
+    def test_a_message_without_content_is_an_empty_response(self):
+        raw = construct_type(type_=Message, value={"type": "message", "content": None})
+        assert response_of(raw).content is None
+
+    def test_a_block_that_is_no_object_is_an_error(self):
+        with pytest.raises(NotAResponseError, match="has int 5 where an object is expected"):
+            response_of(construct_type(type_=Message, value={"content": [5]}))
 
     def test_a_block_of_a_kind_that_the_sdk_does_not_know_is_kept(self):
         new = {"type": "new_block", "data": [1]}

@@ -9,7 +9,7 @@ import pytest
 
 from treadle import Loop, MissingExtraError, OptionError
 from treadle.model import find_provider, named_model, registry
-from treadle.providers import add_alias, aliases, backend, providers
+from treadle.providers import add_alias, aliases, backend, embedder, providers
 from treadle.providers.endpoint import PLACEHOLDER
 from treadle.providers.openai import GrokModel, OpenAIModel
 
@@ -81,25 +81,34 @@ class TestName:
 
 
 class TestAlias:
-    def test_an_alias_stands_for_a_name_and_takes_precedence(self):
+    def test_an_alias_takes_precedence(self):
         add_alias("fast", "openai:gpt-5-mini")
         add_alias("gpt-5", "grok:grok-4")
         assert backend("fast", base_url=HERE).model == "gpt-5-mini"
         assert isinstance(backend("gpt-5", base_url=HERE), GrokModel)
         assert aliases() == {"fast": "openai:gpt-5-mini", "gpt-5": "grok:grok-4"}
 
-    def test_an_alias_of_an_alias_is_one_of_the_same_name(self):
-        add_alias("fast", "openai:gpt-5-mini")
-        add_alias("quick", "fast")
-        assert aliases()["quick"] == "openai:gpt-5-mini"
-        assert find_provider("quick")[1] == "gpt-5-mini"
-
     def test_an_alias_of_an_unknown_name_or_of_itself_is_an_error(self):
         with pytest.raises(OptionError, match="'opnai:x' is unknown"):
             add_alias("fast", "opnai:x")
-        with pytest.raises(OptionError, match="'fast' stands for itself"):
+        with pytest.raises(OptionError, match="'fast' is an alias of itself"):
             add_alias("fast", "fast")
         assert aliases() == {}
+
+    def test_an_alias_of_an_alias_has_the_same_model(self):
+        add_alias("small", "openai:gpt-5-mini")
+        add_alias("fast", "small")
+        add_alias("small", "fast")  # no cycle
+        assert aliases() == dict.fromkeys(("fast", "small"), "openai:gpt-5-mini")
+        assert find_provider("fast")[1] == find_provider("small")[1] == "gpt-5-mini"
+
+    @pytest.mark.parametrize("given", [5, None, ["a"], b"openai:m"])
+    def test_a_name_is_text(self, given):
+        for act in (backend, embedder, lambda name: add_alias("fast", name)):
+            with pytest.raises(OptionError, match="model: expected a name, got"):
+                act(given)
+        with pytest.raises(OptionError, match="alias: expected text, got"):
+            add_alias(given, "openai:m")
 
 
 class TestKey:

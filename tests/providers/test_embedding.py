@@ -57,10 +57,19 @@ def test_dimensions_are_sent_if_they_are_given(server):
     assert bodies(server)[0]["dimensions"] == 256
 
 
-@pytest.mark.parametrize("option", ["dimensions", "batch_size", "timeout"])
-def test_a_number_that_is_not_above_zero_is_an_error(option, server):
-    with pytest.raises(OptionError, match=f"{option}: expected a number above 0, got 0"):
-        embed(server, ["a"], **{option: 0})
+@pytest.mark.parametrize(
+    ("option", "kind"),
+    [("dimensions", "an integer"), ("batch_size", "an integer"), ("timeout", "a number")],
+)
+@pytest.mark.parametrize("value", [0, "5"])
+def test_a_number_that_is_not_above_zero_is_an_error(option, kind, value, server):
+    with pytest.raises(OptionError, match=f"{option}: expected {kind} above 0, got {value!r}"):
+        embed(server, ["a"], **{option: value})
+
+
+def test_a_part_of_a_text_is_no_size_of_a_batch(server):
+    with pytest.raises(OptionError, match=r"batch_size: expected an integer above 0, got 1\.5"):
+        embed(server, ["a"], batch_size=1.5)
 
 
 @pytest.mark.parametrize(
@@ -77,11 +86,20 @@ def test_anything_but_a_list_of_texts_is_an_error(texts, what, server):
     assert server.requests == []
 
 
-def test_a_server_that_returns_too_few_vectors_is_an_error(server):
+@pytest.mark.parametrize(
+    "data", [[], 5, None, [None], [{"index": 0}], [{"index": 0, "embedding": "a"}]]
+)
+def test_a_server_that_returns_too_few_vectors_is_an_error(data, server):
     server.answer = lambda path, body: (
         "application/json",
-        json.dumps({"object": "list", "model": "m", "data": []}),
+        json.dumps({"object": "list", "model": "m", "data": data}),
     )
+    with pytest.raises(NotAResponseError, match="expected 1 vectors, got 0"):
+        embed(server, ["a"])
+
+
+def test_a_server_that_returns_a_page_is_an_error(server):
+    server.answer = lambda path, body: ("text/html", "<!doctype html>")
     with pytest.raises(NotAResponseError, match="expected 1 vectors, got 0"):
         embed(server, ["a"])
 

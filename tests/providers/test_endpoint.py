@@ -16,7 +16,7 @@ import openai
 import pytest
 from tests.completion import COMPLETION
 
-from treadle import Err, Loop, Ok
+from treadle import Err, Loop, Ok, OptionError
 from treadle.providers import backend, embedder
 from treadle.providers.endpoint import PLACEHOLDER
 from treadle.providers.openai_client import OPENAI
@@ -119,6 +119,28 @@ def test_a_redirect_is_not_followed_and_the_error_names_the_place(status, serve,
     assert (len(first.paths), server.paths) == (1, [])
 
 
+@pytest.mark.parametrize(
+    ("location", "place"),
+    [
+        ("http://u:p@192.0.2.1/x?key=a#access_token=b", "http://[redacted]@192.0.2.1/x"),
+        ("/\x01", "/\x01"),
+        ("http://[", "an invalid URL"),
+    ],
+)
+def test_a_redirect_to_any_place_is_explained(location, place, serve):
+    result = ask(base_url=serve(307, Location=location).url)
+    assert result.reason.error_type == "RedirectError"
+    assert f"{place}, and redirects are not followed" in result.reason.message
+
+
+@pytest.mark.parametrize("key", ["secret\n", "secret\nsecret", " secret", "secr\xe9t"])
+@pytest.mark.parametrize("name", ["openai:m", "anthropic:m"])
+def test_a_key_that_a_header_cannot_have_is_an_error_that_does_not_show_it(name, key):
+    with pytest.raises(OptionError, match="cannot be sent in a header") as caught:
+        backend(name, api_key=key)
+    assert "secr" not in str(caught.value)
+
+
 @pytest.fixture
 def headers_of_environment(monkeypatch):
     """What the SDK reads from the environment, by the names of headers in small letters."""
@@ -182,6 +204,13 @@ def test_a_redirect_of_an_embedder_is_not_followed(serve, server):
     with pytest.raises(RedirectError, match="redirects are not followed"):
         asyncio.run(embedder("openai:m", base_url=first.url)(["a"]))
     assert server.paths == []
+
+
+@pytest.mark.parametrize("body", ["[]", "5", "null"])
+@pytest.mark.parametrize("stream", [True, False])
+def test_json_that_is_no_chat_completion_is_an_error_that_says_so(stream, body, serve):
+    result = ask(base_url=serve(body=body).url, stream=stream)
+    assert result.reason.error_type == "NotAResponseError"
 
 
 def test_json_that_is_no_response_is_an_error_that_says_so(server):

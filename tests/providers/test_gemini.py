@@ -202,6 +202,12 @@ class TestConversations:
         ]
         assert asked["parts"] == [{"text": "And?"}]
 
+    def test_a_result_has_the_name_of_the_call_before_it_if_ids_are_used_again(self):
+        exchanges = [said(call()), result(), said(call(name="sub")), result()]
+        contents = body(USER, *exchanges)["contents"]
+        results = [one["parts"][0]["functionResponse"] for one in contents[2::2]]
+        assert [one["name"] for one in results] == ["add", "sub"]
+
     def test_arguments_that_are_no_json_are_sent_as_an_object(self):
         made = body(USER, said(call(arguments='{"a": 1')), result())
         assert isinstance(made["contents"][1]["parts"][0]["functionCall"].get("args", {}), dict)
@@ -210,6 +216,21 @@ class TestConversations:
         detail = {"type": "reasoning.text", "text": "Hm.", "format": "anthropic-messages"}
         made = body(USER, {"role": "assistant", "content": "Yes.", "reasoning_details": [detail]})
         assert made["contents"][1]["parts"] == [{"text": "Yes."}]
+
+    @pytest.mark.parametrize(("index", "place"), [(10**30, 1), (-1, 0), (0, 0), (None, 0)])
+    def test_a_thought_of_any_index_is_sent(self, index, place):
+        detail = {"type": "reasoning.text", "text": "Hm.", "format": FORMAT, "index": index}
+        made = body(USER, {"role": "assistant", "content": "Yes.", "reasoning_details": [detail]})
+        parts = made["contents"][1]["parts"]
+        assert parts[place] == {"text": "Hm.", "thought": True}
+        assert len(parts) == 2
+
+    @pytest.mark.parametrize("part", [{"new": 1}, {"executableCode": {"new": 1}}, {"text": {1}}])
+    def test_a_kept_part_that_the_sdk_does_not_know_is_left_out_and_logged(self, part, caplog):
+        google = {"parts": [{"index": 0, **part}]}
+        answer = {"role": "assistant", "content": "Yes.", "extra_content": {"google": google}}
+        assert body(USER, answer)["contents"][1]["parts"] == [{"text": "Yes."}]
+        assert "part of a Gemini response" in caplog.text
 
     def test_a_link_and_the_id_of_a_file_are_file_data(self):
         link = {"type": "image_url", "image_url": {"url": "https://example.com/a.webp?x=1"}}
@@ -683,6 +704,22 @@ def test_a_reader_that_leaves_a_stream_closes_it(serve, driver):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         (asyncio if driver == "asyncio" else trio).run(leave() if driver == "asyncio" else leave)
+
+
+def test_a_reader_that_stops_at_the_first_chunk_closes_the_stream():
+    closed = []
+
+    class Raw:
+        async def aclose(self):
+            closed.append(True)
+
+    async def stop():
+        chunks = model()._chunks(Raw())
+        await anext(chunks)
+        await chunks.aclose()
+
+    asyncio.run(stop())
+    assert closed == [True]
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])

@@ -116,6 +116,14 @@ def test_a_choice_that_names_no_tool_is_an_error(choice):
         offer_of({"tools": [ADD], "tool_choice": choice}, is_parallel=False)
 
 
+@pytest.mark.parametrize("form", [{}, {"json_schema": 3}, {"json_schema": {"schema": 3}}])
+def test_a_response_format_without_its_schema_is_an_error(form):
+    with pytest.raises(OptionError, match="response_format: expected json_schema"):
+        offer_of(
+            {"tools": [ADD], "response_format": {"type": "json_schema", **form}}, is_parallel=False
+        )
+
+
 # ---------------------------------------------------------------- reading
 
 
@@ -430,6 +438,12 @@ def test_a_stream_that_breaks_off_runs_no_call(is_async):
     assert (result.output, result.tool_calls_count) == ("It is three.", 0)
 
 
+def test_a_stream_that_breaks_off_emits_no_text_that_was_not_shown():
+    broken = [Chunk("It is", ends_with_reason=True)]
+    chunks = JSONToolModel(ScriptedLLM(broken))([*QUESTION], tools=[ADD])
+    assert [chunk.text for chunk in chunks] == ["", ""]
+
+
 def test_streams_are_closed_when_the_run_is_cancelled():
     closed = []
 
@@ -468,6 +482,7 @@ def test_reasoning_usage_and_names_pass_through():
 def test_it_shows_the_model_that_it_calls_and_closes_it():
     class Backend:
         model, provider, opts = "m", "p", {"temperature": 0.5}
+        endpoint_url = "http://127.0.0.1:1"
         closed = 0
 
         def __call__(self, messages, **opts):
@@ -478,6 +493,7 @@ def test_it_shows_the_model_that_it_calls_and_closes_it():
 
     inner = Backend()
     model = JSONToolModel(inner)
+    assert model.endpoint_url == "http://127.0.0.1:1"
     assert (model.model, model.provider, model.opts) == ("m", "p", {"temperature": 0.5})
     model.close()
     assert inner.closed == 1

@@ -375,6 +375,7 @@ def test_supported_keywords_of_a_schema_are_kept():
         ({"type": "string", "maxLength": 100_000}, {"type": "string"}),
         ({"type": "integer", "exclusiveMinimum": True}, {"type": "integer"}),
         ({"type": "weird"}, {}),
+        ({"type": [{"type": "string"}, "null"]}, {}),  # draft 3
         (True, {}),
         ({"not": {"type": "string"}}, {}),
         ({"const": 3, "type": "integer"}, {"const": 3}),
@@ -405,6 +406,13 @@ def test_unsupported_keywords_are_dropped(node, plain):
     simple = simplify(root)
     assert simple["properties"] == {"x": plain}
     assert simple["required"] == ["x"]
+
+
+@pytest.mark.parametrize(("required", "plain"), [(True, []), ([["a"], "a"], ["a"])])
+def test_a_required_that_is_no_list_of_names_is_dropped(required, plain):
+    inner = {"type": "object", "properties": {"a": {}}, "required": required}
+    simple = simplify({"type": "object", "properties": {"x": inner}})
+    assert simple["properties"]["x"]["required"] == plain
 
 
 def test_a_recursive_schema_is_cut_off():

@@ -178,6 +178,7 @@ def test_options_are_translated(opts, expected):
         ({"n": 2}, "n: Ollama only supports 1"),
         ({"parallel_tool_calls": False}, "parallel_tool_calls: Ollama only supports True"),
         ({"response_format": {"type": "xml"}}, "response_format: expected json_schema"),
+        ({"response_format": {"type": "json_schema"}}, "response_format: expected json_schema"),
     ],
 )
 def test_options_that_ollama_does_not_have_are_errors(opts, words):
@@ -219,6 +220,8 @@ def test_the_address_and_the_key_of_the_environment_belong_together(monkeypatch)
     assert OLLAMA.url_of(None) == "http://localhost:1234"
     assert OLLAMA.key_for("http://localhost:1234", None) == "a key"
     assert OLLAMA.key_for("https://ollama.com", None) == "a key"
+    assert OLLAMA.key_for("https://ollama.com:443/api", None) == "a key"
+    assert OLLAMA.key_for("https://other.example.com\\@ollama.com", None) == "no-key"
     assert OLLAMA.key_for("https://other.example.com", None) == "no-key"
 
 
@@ -406,6 +409,8 @@ def test_overload_is_retried_as_the_server_asks_and_a_bad_request_is_not(server,
         (404, '{"error": {"message": "model not found"}}', {}, "model not found"),
         (500, "[]", {}, "status code: 500"),
         (200, "{}", {}, "no message"),
+        (200, '{"message": {"tool_calls": [{"function": {}}]}}', {}, "a call without a name"),
+        (200, '{"message": {"tool_calls": "add"}}', {}, "a call without a name"),
     ],
 )
 def test_errors_say_what_to_do(server, stream, status, text, headers, words):

@@ -374,6 +374,19 @@ class TestRequest:
         assert first != second
         assert len(first) == len(second) == 64
 
+    @pytest.mark.parametrize(
+        "kept",
+        [
+            {"extra_content": {"openai": {"items": [{"type": "reasoning", "id": ["r"]}]}}},
+            {"extra_content": {"openai": {"items": [{"type": "message", "content": [5]}]}}},
+            {"reasoning_details": [{"format": FORMAT, "id": ["r"], "text": "hm"}]},
+        ],
+    )
+    def test_what_no_response_can_have_had_is_not_sent(self, kept, model):
+        """A history may come from anywhere."""
+        said = {"role": "assistant", "content": "Yes.", **kept}
+        assert items_of(model, said) == items_of(model, {"role": "assistant", "content": "Yes."})
+
     def test_an_empty_assistant_message_is_left_out(self, model):
         assert items_of(model, {"role": "assistant", "content": ""}, *USER) == USER
 
@@ -490,6 +503,11 @@ class TestOptions:
         with pytest.raises(OptionError, match="did you mean 'max_tokens'"):
             backend("openai-responses:gpt-5", base_url=HERE, max_token=1)
 
+    @pytest.mark.parametrize("option", ["reasoning", "text"])
+    def test_an_option_that_is_no_dict_is_an_error(self, option, model):
+        with pytest.raises(OptionError, match=f"{option}: expected a dict, got int"):
+            body_of(model, [], **{option: 5})
+
     def test_a_response_format_that_is_no_dict_is_an_error(self, model):
         with pytest.raises(OptionError, match="response_format: expected a dict, got str"):
             model._body(USER, {"response_format": "json"})
@@ -586,6 +604,19 @@ class TestStream:
         first, *rest = [piece for chunk in chunks for piece in chunk.tool_calls]
         assert (first.id, first.name, first.arguments) == ("c", "n", "")
         assert [piece.arguments for piece in rest] == ['{"a"', ": 1}"]
+
+    def test_arguments_of_a_call_that_was_not_announced_are_not_those_of_another(self):
+        calls = [
+            {"type": "function_call", "id": f"f{n}", "call_id": n, "name": n, "arguments": f'"{n}"'}
+            for n in "ab"
+        ]
+        events = events_of(calls, api_response(calls))
+        announced = [one for one in events if one.type == "response.output_item.added"]
+        events.remove(announced[1])
+        assert [(one.name, one.arguments) for one in streamed(events).tool_calls] == [
+            ("a", '"a"'),
+            ("b", '"b"'),
+        ]
 
     def test_a_stream_that_breaks_off_is_no_response(self):
         """A call may be incomplete, so nothing of it runs."""

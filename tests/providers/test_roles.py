@@ -54,7 +54,13 @@ def test_a_provider_without_embeddings_is_an_error_that_names_the_others():
 
 
 @pytest.mark.parametrize(
-    ("given", "text"), [({"chat": 5}, "a callable"), ({"chat": "no:x"}, "'no:x'")]
+    ("given", "text"),
+    [
+        ({"chat": 5}, "a callable"),
+        ({"chat": "no:x"}, "'no:x'"),
+        ({"chat": chat, "embedding": 5}, "embedding: expected a callable .*, got int"),
+        ({"chat": chat, "embedding": "no:x"}, "'no:x'"),
+    ],
 )
 def test_a_value_that_is_no_model_is_an_error(given, text):
     with pytest.raises(OptionError, match=text):

@@ -132,3 +132,14 @@ def test_a_plain_function_may_have_a_parameter_named_self():
     def meet(self): ...
 
     assert list(tool(meet).input_schema["properties"]) == ["self"]
+
+
+@pytest.mark.parametrize("fn", [Greeter(), functools.partial(Greeter.static)])
+def test_a_tool_of_a_callable_without_a_name_can_be_wrapped_as_a_function(fn):
+    made = tool(fn, name="greet")
+
+    @functools.wraps(made)
+    def wrapped(name):
+        return made(name)
+
+    assert wrapped("Ann") == fn("Ann")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from treadle.effects import Signal, run_on_loop
 from treadle.effects.background import LOOK_UP_SECONDS
+from treadle.mcp.errors import MCPConnectionError
 
 R = TypeVar("R")
 
@@ -24,18 +26,21 @@ class Home:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._ended = asyncio.Event()
+        self._mutex = threading.Lock()
+        self._is_closed = False
         # A daemon: a program that never closes its connections must be able to exit.
-        self._thread = threading.Thread(target=self._run, name="treadle-mcp", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._run, name="treadle-mcp", daemon=True).start()
 
     def _run(self) -> None:
-        with asyncio.Runner(
-            loop_factory=lambda: self._loop
-        ) as runner:  # it cancels what still runs
-            runner.run(self._live())
+        """Run the loop until it is closed; calls that still run then are cancelled."""
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._ended.wait())
 
-    async def _live(self) -> None:
-        await self._ended.wait()
+    def _start(self, fn: Callable[..., Coroutine[Any, Any, R]], args: Sequence[Any]) -> Future[R]:
+        with self._mutex:
+            if self._is_closed:
+                raise MCPConnectionError(_DISCONNECTED)
+            return run_on_loop(self._loop, fn(*args))
 
     async def call(self, fn: Callable[..., Coroutine[Any, Any, R]], *args: Any) -> R:
         """Await a coroutine function here, from a task of any event loop; cancelling the task cancels it.
@@ -43,30 +48,46 @@ class Home:
         Args:
             fn: the function.
             *args: its arguments.
+
+        Raises:
+            MCPConnectionError: the loop was closed before the function returned.
+            Exception: what the function raised.
         """
         from treadle.effects.signal_bridge import wait_for  # noqa: PLC0415 - it imports anyio
 
         done = Signal()
-        future = run_on_loop(self._loop, fn(*args))
+        future = self._start(fn, args)
         future.add_done_callback(lambda _: done.set())
         try:
             await wait_for(done)
         finally:
             future.cancel()
-        made: R = future.result()
-        return made
+        return _value_of(future)
 
     def call_sync(self, fn: Callable[..., Coroutine[Any, Any, R]], *args: Any) -> R:
-        """Await a coroutine function here, from a thread that may block; an interrupt cancels it."""
-        future = run_on_loop(self._loop, fn(*args))
+        """As `call`, from a thread that may block; an interrupt cancels the function."""
+        future = self._start(fn, args)
         try:
             while not future.done():
                 concurrent.futures.wait([future], LOOK_UP_SECONDS)
         finally:
             future.cancel()
-        made: R = future.result()
-        return made
+        return _value_of(future)
 
     def close(self) -> None:
-        """End the loop; the thread ends soon."""
-        self._loop.call_soon_threadsafe(self._ended.set)
+        """End the loop; the thread ends soon. Calling it again does nothing."""
+        with self._mutex:  # no call starts after the loop has ended: it would wait forever
+            if not self._is_closed:
+                self._is_closed = True
+                self._loop.call_soon_threadsafe(self._ended.set)
+
+
+_DISCONNECTED = "the MCP server was disconnected"
+
+
+def _value_of(future: Future[R]) -> R:
+    """The result of a call that its caller has not cancelled."""
+    try:
+        return future.result()
+    except asyncio.CancelledError:  # one of asyncio, which must not reach a caller on trio
+        raise MCPConnectionError(_DISCONNECTED) from None

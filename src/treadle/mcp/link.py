@@ -43,6 +43,7 @@ class Link:
         self._home: Home | None = None
         self._mutex = asyncio.Lock()
         self._is_stale = False
+        self._is_disconnected = False
         self._refetching: asyncio.Task[None] | None = None
         self.definitions: Mapping[str, Definition] = {}
         self.server_name: str | None = None
@@ -60,12 +61,8 @@ class Link:
             self._home = Home()
         return self._home
 
-    async def connect(self) -> Connection:
-        """Connect, and list the tools; on the home, as everything that follows.
-
-        Raises:
-            MCPConnectionError: it failed.
-        """
+    async def _connect(self) -> Connection:
+        """Connect, and list the tools."""
         if self._connection is not None:
             await self._connection.close()
         made = Connection(self._target, self._note_change, self._seconds)
@@ -76,15 +73,19 @@ class Link:
         return made
 
     async def connected(self) -> Connection:
-        """The connection, with the latest list of tools; if the server was lost, a new one.
+        """The connection, with the latest list of tools; if there is none, or the server was lost, a new one.
+
+        This and all other coroutine functions run on the home.
 
         Raises:
-            MCPConnectionError: it cannot be connected to.
+            MCPConnectionError: it cannot be connected to, or was disconnected.
         """
         async with self._mutex:
+            if self._is_disconnected:
+                raise MCPConnectionError(f"{self._target} was disconnected")
             connection = self._connection
-            if connection is None:  # in a forked child
-                return await self.connect()
+            if connection is None:
+                return await self._connect()
             if not connection.is_alive:
                 return await self._reconnect()
             if self._is_stale:
@@ -101,11 +102,11 @@ class Link:
         delay = RECONNECT_DELAY
         for _ in range(RECONNECTS - 1):
             try:
-                return await self.connect()
+                return await self._connect()
             except MCPConnectionError:
                 await asyncio.sleep(delay)
                 delay *= 2
-        return await self.connect()
+        return await self._connect()
 
     async def _list(self, connection: Connection) -> None:
         self._is_stale = False
@@ -133,7 +134,8 @@ class Link:
         return await self.home.call(fn, *args)
 
     async def disconnect(self) -> None:
-        """Close the connection."""
+        """Close the connection for good."""
+        self._is_disconnected = True
         connection, self._connection = self._connection, None
         if self._refetching is not None:
             self._refetching.cancel()
@@ -141,7 +143,5 @@ class Link:
             await connection.close()
 
     def end(self) -> None:
-        """End the home."""
-        home, self._home = self._home, None
-        if home is not None:
-            home.close()
+        """End the home; later calls are refused."""
+        self.home.close()

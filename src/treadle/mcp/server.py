@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, Unpack
 
-from treadle.errors import OptionError, check_names
+from treadle.errors import OptionError, ToolDefinitionError, check_names
 from treadle.mcp.approvals import pins_of, why_refused, write_pins
 from treadle.mcp.definitions import Definition, believed
 from treadle.mcp.errors import MCPConnectionError, ToolNotApprovedError
@@ -113,7 +113,7 @@ class MCPServer:
     def __enter__(self) -> Self:
         link = self._begin()
         try:
-            link.home.call_sync(link.connect)
+            link.home.call_sync(link.connected)
             self._check_included()
         except BaseException:
             self.__exit__()
@@ -131,7 +131,7 @@ class MCPServer:
     async def __aenter__(self) -> Self:
         link = self._begin()
         try:
-            await link.call(link.connect)
+            await link.call(link.connected)
             self._check_included()
         except BaseException:
             self._link = None
@@ -183,6 +183,7 @@ class MCPServer:
 
         This waits for a list that the server reported as changed. Tools whose definition was not approved are left
         out, and those of a server that is not trusted whose definition has changed since the last call of `tools`.
+        Invalid definitions are left out as well, and logged.
         """
         await self._connected_link().settle()
         refused = self.refused()
@@ -190,7 +191,10 @@ class MCPServer:
         for one in self._offered():
             seen = self._seen.setdefault(one.name, one.digest)
             if one.name not in refused and (self.is_trusted or seen == one.digest):
-                found.append(self._tool_of(one))
+                try:
+                    found.append(self._tool_of(one))
+                except ToolDefinitionError as error:
+                    warn("MCP server %r: %s", self.name, error)
         return found
 
     def refused(self) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MAX_ERROR_LINES = 20
 """The last lines on stderr of a server that are kept for errors."""
 MAX_ERROR_LINE = 500
-"""Characters of one such line."""
+"""Characters of one such line; the rest is dropped."""
 HTTP_SECONDS = 30.0
 """How long connecting, and sending a request, may take; the default of the SDK."""
 
@@ -82,7 +82,7 @@ class Target:
 
     @property
     def name(self) -> str:
-        """A name for the server, if it does not say one itself: the last word of a path, the host of a URL."""
+        """The name of a server that reports none: the last part of the command's path, or the host of the URL."""
         if self.url is not None:
             return valid_name(urllib.parse.urlsplit(self.url).hostname or "server")
         if self.command is None:
@@ -159,23 +159,19 @@ def _without_secrets(command: Sequence[str]) -> list[str]:
     shown: list[str] = []
     is_value = False
     for word in command:
-        name, equals, _ = word.partition("=")
-        is_secret = _is_secret(name)
-        if is_value and not word.startswith("-"):
+        if is_value and not word.startswith("--"):
             shown.append(REDACTED)
         else:
-            shown.append(f"{name}={REDACTED}" if is_secret and equals else word)
-        is_value = is_secret and not equals and word.startswith("-")
+            shown.append(_ASSIGNED.sub(rf"\1{REDACTED}", word))
+        is_value = word.startswith("-") and _ENDS_WITH_NAME.search(word) is not None
     return shown
 
 
-_SECRETS = frozenset({"auth", "token", "secret", "password", "credential"})
-
-
-def _is_secret(name: str) -> bool:
-    """Whether an option or a variable holds a secret, by the last word of its name."""
-    last = name.lower().replace("-", "_").rpartition("_")[2].removesuffix("s")
-    return last in _SECRETS or last.endswith("key")
+_NAME = r"(?:auth|authorization|cookie|token|secret|pass|passwd|password|credential|key)s?"
+"""The end of the name of a secret."""
+_ASSIGNED = re.compile(rf"({_NAME}[=:] ?).+", re.IGNORECASE | re.DOTALL)
+"""The name and the value of an option, a variable or a header in one word."""
+_ENDS_WITH_NAME = re.compile(rf"{_NAME}$", re.IGNORECASE)
 
 
 def _is_server(given: Any) -> bool:
@@ -213,10 +209,12 @@ class Stderr:
             yield file
 
     def _read(self, fd: int) -> None:
+        is_rest = False  # of a line that is too long; alone it could be a part of a credential
         with os.fdopen(fd, encoding="utf-8", errors="replace") as file:
-            while line := file.readline(MAX_ERROR_LINE):
-                if line.strip():
-                    self._lines.append(line.rstrip())
+            while piece := file.readline(MAX_ERROR_LINE):
+                if piece.strip() and not is_rest:
+                    self._lines.append(piece.rstrip())
+                is_rest = not piece.endswith("\n")
 
     def text(self) -> str:
         """The last lines so far, without recognizable credentials; waits shortly for those of an ended process."""

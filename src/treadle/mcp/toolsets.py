@@ -1,11 +1,11 @@
-"""The tools of several servers together: clashing names, and changes of the lists during a run."""
+"""The tools of several servers: clashing names, and changes of the lists during a run."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from treadle.context import Context
 from treadle.errors import ToolDefinitionError
@@ -31,22 +31,27 @@ def mcp_tools(*servers: MCPServer, tools: Iterable[ToolLike] = ()) -> list[Tool]
         ToolDefinitionError: the names of two servers clash as well; give one of them another ``name``.
         Exception: see `MCPServer.tools`.
     """
+    others = list(toolset(tools).values())
     found = [tool for server in servers for tool in server.tools()]
-    return _unique(list(toolset(tools).values()), found)
-
-
-def _unique(others: list[Tool], found: list[Tool]) -> list[Tool]:
-    """The tools, those that are found on servers with the names of these where names clash."""
-    counts = Counter(tool.name for tool in (*others, *found))
-    made = [tool if counts[tool.name] == 1 else _with_server(tool) for tool in found]
-    names = Counter(tool.name for tool in (*others, *made))
-    double = sorted(name for name, count in names.items() if count > 1)
-    if double:
+    made = [*others, *_renamed(others, found)]
+    clashing = _clashing(made)
+    if clashing:
         raise ToolDefinitionError(
-            f"mcp_tools: there are two tools named {', '.join(map(repr, double))}; give one of the servers "
-            f"another name= or prefix="
+            f"mcp_tools: there are two tools named {', '.join(map(repr, sorted(clashing)))}; give one of the "
+            f"servers another name= or prefix="
         )
-    return [*others, *made]
+    return made
+
+
+def _renamed(others: Sequence[Tool], found: Sequence[Tool]) -> list[Tool]:
+    """The tools that were found, with the names of their servers where names clash."""
+    clashing = _clashing([*others, *found])
+    return [_with_server(tool) if tool.name in clashing else tool for tool in found]
+
+
+def _clashing(tools: Iterable[Tool]) -> set[str]:
+    counts = Counter(tool.name for tool in tools)
+    return {name for name, count in counts.items() if count > 1}
 
 
 def _with_server(tool: Tool) -> Tool:
@@ -58,37 +63,48 @@ def refresh_tools(*servers: MCPServer) -> Stage[..., Any]:
     """Make a stage that brings the changed lists of servers into a run; put it before `ask_model`.
 
     New tools are offered from then on, and removed ones no longer. A tool whose definition changed is offered with
-    the new one, and keeps its options, if its server is trusted; else it is no longer offered.
+    the new one, and keeps its options, if its server is trusted; else it is no longer offered. A tool that is
+    invalid, or whose name clashes even with that of its server, is left out; a warning is logged.
 
     Args:
         *servers: the servers. All their tools are offered, except those of ``exclude``.
     """
 
     async def refresh(ctx: Context) -> Context:
-        present = {_key_of(one): one for one in ctx.tools.values() if _server_of(one) in servers}
         latest = [tool for server in servers for tool in await server.latest_tools()]
         now = {_key_of(tool): tool for tool in latest}
-        if _digests(present) == _digests(now):
+        present = [one for one in ctx.tools.values() if _server_of(one) in servers]
+        if now.keys() == {_key_of(one) for one in present} and all(
+            _digest_of(one) == _digest_of(now[_key_of(one)]) for one in present
+        ):
             return ctx
-        others = [one for one in ctx.tools.values() if _server_of(one) not in servers]
-        return _refreshed(ctx, others, present, now)
+        return _refreshed(ctx, present, now)
 
     return stage(refresh, "refresh_tools")
 
 
-_Remote: TypeAlias = Mapping[tuple[int, str], Tool]
-"""Tools of servers by server, and by name at the server."""
+def _refreshed(ctx: Context, present: list[Tool], now: Mapping[tuple[int, str], Tool]) -> Context:
+    """Replace the tools of servers.
 
-
-def _refreshed(ctx: Context, others: list[Tool], present: _Remote, now: _Remote) -> Context:
-    """Replace the tools of servers that are present in a run by those that they have now."""
-    for key in present.keys() - now.keys():
-        text = "the tool %r is no longer offered: its server has removed or changed it"
-        warn(text, present[key].name)
-    kept = [_updated(tool, now[key]) for key, tool in present.items() if key in now]
-    new = [tool for key, tool in now.items() if key not in present]
-    made = _unique([*others, *kept], new)
-    return ctx.with_tools(remove=present.values(), add=made[len(others) :])
+    Args:
+        ctx: the context.
+        present: those that it has.
+        now: those that the servers have, by server and by name at the server.
+    """
+    text = "the tool %r is not offered: "
+    for tool in present:
+        if _key_of(tool) not in now:
+            warn(text + "its server has removed or changed it", tool.name)
+    rest = ctx.with_tools(remove=present)
+    kept = [_updated(tool, now[_key_of(tool)]) for tool in present if _key_of(tool) in now]
+    keys = {_key_of(tool) for tool in present}
+    stay = [*rest.tools.values(), *kept]
+    added = _renamed(stay, [tool for key, tool in now.items() if key not in keys])
+    clashing = _clashing([*stay, *added])
+    for tool in added:
+        if tool.name in clashing:
+            warn(text + "there is another tool with this name", tool.name)
+    return rest.with_tools(add=[*kept, *(one for one in added if one.name not in clashing)])
 
 
 def _updated(old: Tool, new: Tool) -> Tool:
@@ -113,10 +129,6 @@ def _server_of(tool: Tool) -> MCPServer | None:
 def _key_of(tool: Tool) -> tuple[int, str]:
     remote: Any = tool.fn
     return id(remote.server), remote.definition.name
-
-
-def _digests(tools: _Remote) -> dict[tuple[int, str], str]:
-    return {key: _digest_of(tool) for key, tool in tools.items()}
 
 
 def _digest_of(tool: Tool) -> str:

@@ -129,13 +129,15 @@ def add_alias(alias: str, name: str) -> None:
 
     Args:
         alias: the new name. It takes precedence over every other form.
-        name: the name that it stands for.
+        name: the name of the model; of another alias, the model that it has now is taken.
 
     Raises:
-        OptionError: the name is unknown, or is this alias itself.
+        OptionError: one of them is no text, or the name is unknown or is this alias itself.
     """
+    if not isinstance(alias, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise OptionError(f"alias: expected text, got {type(alias).__name__}")
     if alias == name:
-        raise OptionError(f"alias: {alias!r} stands for itself")
+        raise OptionError(f"alias: {alias!r} is an alias of itself")
     find_provider(name)
     _aliases[alias] = _aliases.get(name, name)
 
@@ -151,8 +153,10 @@ def find_provider(name: str) -> tuple[Provider, str]:
         The provider, and the name of the model at the provider; empty for its default model.
 
     Raises:
-        OptionError: no provider is known for the name, or there is no model after the colon.
+        OptionError: the name is no text, no provider is known for it, or there is no model after the colon.
     """
+    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise OptionError(f"model: expected a name, got {type(name).__name__}")
     name = _aliases.get(name, name)
     known = providers()
     by_name = {other: one for one in known.values() for other in (one.name, *one.aliases)}

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from treadle.messages import is_list, is_mapping, placeholder
+from treadle.messages import JSONDict, is_list, is_mapping, placeholder
 
 log = logging.getLogger("treadle.providers")
 
@@ -19,6 +19,22 @@ have other names."""
 
 BEGINNING = "(The conversation begins.)"
 """The message of the user before a history that starts otherwise, for providers that want the user first."""
+
+
+def in_places(placed: Mapping[int, JSONDict], others: list[JSONDict]) -> list[JSONDict]:
+    """What an assistant message has, in the order of the response that an adapter made it of.
+
+    Args:
+        placed: what the message has kept, by its place in the response.
+        others: the rest, in order; it fills the places between.
+    """
+    made: list[JSONDict] = []
+    taken = 0
+    for place in sorted(placed):
+        end = taken + max(0, place - len(made))
+        made += [*others[taken:end], placed[place]]
+        taken = end
+    return [*made, *others[taken:]]
 
 
 def is_error_result(message: Mapping[str, Any]) -> bool:

@@ -51,7 +51,8 @@ class SDKEmbedder(SDKConnection):
         batch_size: int | None = None,
         timeout: float | None = None,
     ) -> None:
-        _check_positive(dimensions=dimensions, batch_size=batch_size, timeout=timeout)
+        _check_positive(int, dimensions=dimensions, batch_size=batch_size)
+        _check_positive((int, float), timeout=timeout)
         super().__init__(name, base_url, api_key)
         self.dimensions = dimensions
         self._batch_size = min(batch_size or self.max_texts, self.max_texts)
@@ -104,10 +105,11 @@ class SDKEmbedder(SDKConnection):
         yield batch
 
 
-def _check_positive(**numbers: float | None) -> None:
+def _check_positive(kind: type | tuple[type, ...], **numbers: float | None) -> None:
     for name, number in numbers.items():
-        if number is not None and not number > 0:
-            raise OptionError(f"{name}: expected a number above 0, got {number!r}")
+        if number is not None and not (isinstance(number, kind) and number > 0):
+            what = "an integer" if kind is int else "a number"
+            raise OptionError(f"{name}: expected {what} above 0, got {number!r}")
 
 
 def _check_texts(texts: Sequence[str]) -> None:

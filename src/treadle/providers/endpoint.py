@@ -59,7 +59,8 @@ class Endpoint:
             The key; `PLACEHOLDER` if there is none for this server.
 
         Raises:
-            OptionError: there is none for the provider's own endpoint, which requires one.
+            OptionError: there is none for the provider's own endpoint, which requires one; or it has characters
+                that a header cannot have.
         """
         key = given or (self._key_of_environment() if self.is_of_environment(url) else None)
         if not key:
@@ -69,6 +70,7 @@ class Endpoint:
                     "for another server"
                 )
             return PLACEHOLDER
+        _check_key(key, url)
         if key != PLACEHOLDER and not _is_confidential(url):
             text = "the API key and the messages are sent to {} without encryption; use https"
             warnings.warn(text.format(server_of(url)), UserWarning, stacklevel=5)
@@ -99,6 +101,15 @@ class Endpoint:
         default = self.url_of(None)
         origins = {_origin_of(self.url), _origin_of(default)} - {None}
         return url == default or _origin_of(url) in origins
+
+
+def _check_key(key: str, url: str) -> None:
+    """Check that a key can be sent; the errors of HTTP clients are obscure, or show it."""
+    if not (key.isascii() and key.isprintable() and key == key.strip()):
+        raise OptionError(
+            f"model: the API key for {server_of(url)} cannot be sent in a header: expected printable ASCII "
+            "characters, without white space at its start and its end"
+        )
 
 
 def _origin_of(url: str) -> _Origin | None:

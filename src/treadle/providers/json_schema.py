@@ -96,7 +96,10 @@ class _Simplifier:
             plain["type"] = "object"
             plain["properties"] = {name: self.node(each, path) for name, each in properties.items()}
             # A required name without a schema would make llama.cpp guess one.
-            plain["required"] = [name for name in node.get("required") or () if name in properties]
+            required = node.get("required")  # in draft 3 a boolean
+            plain["required"] = [
+                name for name in properties if is_list(required) and name in required
+            ]
             plain["additionalProperties"] = False
         elif plain.get("type") == "object" and is_mapping(extra):
             plain["additionalProperties"] = self.node(extra, path)
@@ -110,7 +113,7 @@ def _scalars(node: Mapping[str, Any]) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     kind = node.get("type")
     kinds = kind if is_list(kind) else [kind]
-    if kinds and all(each in _TYPES for each in kinds):
+    if kinds and all(isinstance(each, str) and each in _TYPES for each in kinds):
         kept["type"] = kind
     for keyword in sorted(_BOUNDS & node.keys()):
         if isinstance(node[keyword], int) and 0 <= node[keyword] <= MAX_BOUND:

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from treadle.errors import OptionError, did_you_mean
-from treadle.messages import Chunk, JSONDict, is_mapping
+from treadle.messages import Chunk, JSONDict
 from treadle.model.sdk_answer import check_async_answer
 from treadle.providers.openai_client import OPENAI, XAI, OpenAIEmbedder, new_client, parameters_of
 from treadle.providers.openai_messages import known_messages, portable_messages
@@ -59,7 +59,7 @@ class OpenAIModel(SDKModel):
         return raw
 
     def _chunks(self, raw: Any) -> Any:
-        return raw if is_mapping(raw) else _checked(raw)
+        return _checked(raw) if isinstance(raw, self._sdk.AsyncStream) else raw
 
     def _new_client(self) -> Any:
         return new_client(self._sdk, self.endpoint, self._base_url, self._api_key)

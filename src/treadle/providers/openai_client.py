@@ -8,6 +8,7 @@ import inspect
 import os
 from typing import Any
 
+from treadle.messages import is_list
 from treadle.providers.embedding import SDKEmbedder
 from treadle.providers.endpoint import Endpoint
 
@@ -78,5 +79,7 @@ class OpenAIEmbedder(SDKEmbedder):
         made = await client.embeddings.create(
             model=self.name, input=texts, encoding_format="float", **given
         )
-        found = made.data or ()  # of a server that is no server of embeddings
-        return [one.embedding for one in sorted(found, key=lambda one: one.index)]
+        data: Any = getattr(made, "data", None)  # the server may be none of embeddings
+        items = data if is_list(data) else []
+        found = [one for one in items if is_list(getattr(one, "embedding", None))]
+        return [one.embedding for one in sorted(found, key=lambda one: one.index or 0)]

@@ -25,7 +25,7 @@ class Roles:
         summary: summarizes long conversations; None means that of the chat.
         memory: extracts facts from conversations; None means that of summaries.
         embedding: embeds texts: a callable that takes texts and returns vectors, or the name of such a
-            model; None if nothing is embedded.
+            model; None if no text is embedded.
 
     Raises:
         OptionError: a value is neither a callable nor the name of a model.
@@ -41,6 +41,13 @@ class Roles:
             given = getattr(self, role)
             if given is not None or role == "chat":
                 check_model(given)
+        if isinstance(self.embedding, str):
+            check_model(self.embedding)
+        elif not (self.embedding is None or callable(self.embedding)):
+            raise OptionError(
+                "embedding: expected a callable that takes texts, or the name of a model, got "
+                f"{type(self.embedding).__name__}"
+            )
 
     def model(self, role: Role) -> LLMSendFn:
         """The model of a role. It may be passed as ``llm_send_fn``, or called with messages.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import urllib.parse
 from collections.abc import AsyncGenerator, Generator
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
@@ -123,14 +124,23 @@ class SDKConnection:
         return None
 
     def _redirected(self, response: Any) -> str:
-        place = str(response.url.join(response.headers.get("location", "")).copy_with(query=None))
+        place = _place_of(str(response.url), response.headers.get("location", ""))
         return (
-            f"{server_of(self._base_url)} redirects to {redacted(place)}, and redirects are not followed, since "
+            f"{server_of(self._base_url)} redirects to {place}, and redirects are not followed, since "
             "they would carry the conversation and its headers to another place; if that is right, set base_url="
         )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
+
+
+def _place_of(url: str, location: str) -> str:
+    """Where a redirect leads, without what may be secret."""
+    try:
+        place = urllib.parse.urlsplit(urllib.parse.urljoin(url, location))
+    except ValueError:
+        return "an invalid URL"
+    return redacted(place._replace(query="", fragment="").geturl())
 
 
 class _Client(NamedTuple):

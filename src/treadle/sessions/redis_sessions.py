@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 TIMEOUT = 10.0
 """How long a client made from a URL waits for an answer, in seconds; a URL may have its own ``socket_timeout``."""
+RETRIES = 6
+"""How often a client made from a URL connects again, within 2.3 seconds: Redis may be restarting."""
 TOKEN = 16
 """The length of the random text before each stored turn."""
 
@@ -234,12 +236,18 @@ class RedisSessions(BaseSessions):
 
 
 def _client_of(client_class: Any, given: object) -> Any:
+    from redis.backoff import ExponentialBackoff  # noqa: PLC0415 - an extra
+    from redis.retry import Retry  # noqa: PLC0415
+
     if isinstance(given, client_class):
         return given
     if isinstance(given, str):
         try:
             return client_class.from_url(
-                given, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT
+                given,
+                socket_timeout=TIMEOUT,
+                socket_connect_timeout=TIMEOUT,
+                retry=Retry(ExponentialBackoff(cap=1.0, base=0.02), RETRIES),
             )
         except ValueError:  # its text may have a part of the password
             raise OptionError(

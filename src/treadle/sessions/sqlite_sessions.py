@@ -9,7 +9,7 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from treadle.errors import SessionConflictError, SessionError
+from treadle.errors import OptionError, SessionConflictError, SessionError
 from treadle.messages import JSONDict
 from treadle.sessions.base import BaseSessions, to_append
 from treadle.sessions.store import SessionInfo, StoredTurn
@@ -18,7 +18,7 @@ from treadle.sqlite_files import contents_of, opened, path_of_file
 if TYPE_CHECKING:
     import sqlite3
 
-BUSY_SECONDS = 30.0
+TIMEOUT = 30.0
 """How long an operation waits for those of others, in seconds. Each takes milliseconds."""
 
 MAX_NUMBER = 2**63 - 1
@@ -68,13 +68,17 @@ class SQLiteSessions(BaseSessions):
 
     Args:
         path: the file; it is created when the first turn is stored.
+        timeout: how long an operation waits for those of others, in seconds.
 
     Raises:
-        OptionError: the path is no path of a file.
+        OptionError: the path is no path of a file, or the time is negative.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, timeout: float = TIMEOUT) -> None:
         self.path = path_of_file(path, "SQLiteSessions")
+        if timeout < 0:
+            raise OptionError(f"SQLiteSessions: timeout: expected 0 or more, got {timeout!r}")
+        self._timeout = timeout
 
     def __repr__(self) -> str:
         return f"SQLiteSessions({self.path!r})"
@@ -171,15 +175,16 @@ class SQLiteSessions(BaseSessions):
         """The rows of one query; none if there is no file."""
         if not self._has_file():
             return []
-        with self._reporting(doing), opened(self.path, BUSY_SECONDS, create=False) as db:
+        with self._reporting(doing), opened(self.path, self._timeout, create=False) as db:
             return db.execute(query, values).fetchall() if self._is_ready(db) else []
 
     @contextlib.contextmanager
     def _writing(self, doing: str) -> Generator[sqlite3.Connection]:
         """A transaction, in a file that has the tables."""
-        with self._reporting(doing), opened(self.path, BUSY_SECONDS) as db:
+        with self._reporting(doing), opened(self.path, self._timeout) as db:
             if not self._is_ready(db):
                 self._create_tables(db)
+            _log_ahead(db)
             # In a write-ahead log, NORMAL does not wait until the disk has a commit: after a power failure, the
             # latest turns would be missing, although their runs have ended.
             db.execute("PRAGMA synchronous = FULL")
@@ -193,7 +198,6 @@ class SQLiteSessions(BaseSessions):
             for statement in _TABLES:
                 db.execute(statement)
         db.execute("COMMIT")
-        db.execute("PRAGMA journal_mode = WAL")  # the file keeps it
 
     def _is_ready(self, db: sqlite3.Connection) -> bool:
         """Whether the file has the tables; False for an empty one.
@@ -220,6 +224,14 @@ class SQLiteSessions(BaseSessions):
             yield
         except (sqlite3.Error, OSError) as error:
             raise SessionError(f"{self.path}: could not {doing}: {error}") from error
+
+
+def _log_ahead(db: sqlite3.Connection) -> None:
+    """Have the file use a write-ahead log, which it keeps. It stays as it is while others use it."""
+    import sqlite3  # noqa: PLC0415 - it is slow to import
+
+    with contextlib.suppress(sqlite3.OperationalError):  # locked; a later turn tries it again
+        db.execute("PRAGMA journal_mode = WAL")
 
 
 def _check_version(db: sqlite3.Connection, session_id: str, version: int) -> None:

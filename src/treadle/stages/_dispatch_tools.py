@@ -166,7 +166,9 @@ def _concluded(ctx: Context) -> Context:
                     has_changed, outdated = True, len(learned)
             learned.append((call.fingerprint, result.content, result.is_error))
     if learned:
-        facts = Learned(has_changed, outdated, writes, has_polled)
+        facts = _WROTE if writes else _READ
+        if writes > 1 or has_changed or has_polled:
+            facts = Learned(has_changed, outdated, writes, has_polled)
         ctx.run.result_cache.learn(ctx.iteration, learned, facts)
     if not plan.duplicates:
         return ctx
@@ -179,6 +181,7 @@ def _concluded(ctx: Context) -> Context:
 
 
 _RAN = frozenset({"done", "timeout"})
+_READ, _WROTE = Learned(), Learned(writes=1)
 
 
 def _duplicate(ctx: Context, call: ToolCall, first: ToolResult | None) -> ToolResult:

@@ -243,8 +243,8 @@ class Tool(Generic[ParamsT, ReturnT_co]):
                 f"got {type(self.input_schema).__name__}"
             )
         self._set(input_schema=copy_json(dict(self.input_schema)))
-        if self.fn is not None:  # documentation tools then show the function
-            self._set(**{name: getattr(self.fn, name, None) for name in _SHOWN})
+        if self.fn is not None:  # documentation tools then show it; not every callable has a name
+            self._set(**{name: getattr(self.fn, name) for name in _SHOWN if hasattr(self.fn, name)})
         self._compile()
 
     def _set(self, **values: Any) -> None:

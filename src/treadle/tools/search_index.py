@@ -11,12 +11,12 @@ import heapq
 import math
 import operator
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from treadle.messages import is_list, is_mapping
 from treadle.tools.definition import Tool
-from treadle.tools.search_words import COMMON, SYNONYMS, stem, words_of
+from treadle.tools.search_words import COMMON, PARTICLES, SYNONYMS, stem, words_of
 
 K1, B = 1.2, 0.5
 """How soon repetitions of a word stop to count, and how much the length of a description matters."""
@@ -25,6 +25,8 @@ NAME, DESCRIPTION, PARAMETERS = 2.0, 1.0, 0.2
 parameters."""
 OF_A_SYNONYM = 0.7
 """The weight of a word that has the meaning of a word of the query."""
+MAX_BETWEEN = 5
+"""How many words can be between a verb and its particle, as in "switch the lamp in the kitchen off"."""
 MAX_DEPTH = 8
 """How many levels of nested parameters are read."""
 MAX_QUERY = 2_000
@@ -122,7 +124,15 @@ def _counts(tool: Tool) -> Counter[str]:
 def _stems_of(query: str) -> Iterable[str]:
     words = list(words_of(query))
     joined = map(operator.add, words, words[1:])  # "back up" is "backup"
-    return dict.fromkeys(map(stem, (*words, *joined)))
+    return dict.fromkeys(map(stem, (*words, *joined, *_phrasal_verbs(words))))
+
+
+def _phrasal_verbs(words: Sequence[str]) -> Iterator[str]:
+    """Each particle after each word that may be its verb: most of them are no words, and match nothing."""
+    for place, word in enumerate(words):
+        if word in PARTICLES:
+            verbs = words[max(0, place - MAX_BETWEEN - 1) : place]
+            yield from (verb + word for verb in verbs)
 
 
 def _texts_in(schema: Any, depth: int = 0) -> Iterator[str]:

@@ -89,14 +89,20 @@ def placed_blocks(message: Mapping[str, Any]) -> dict[int, JSONDict]:
     """
     placed = dict(_reasoning(message))
     found: Any = own_of(message).get("blocks")
-    blocks = [dict(one) for one in found if is_mapping(one)] if is_list(found) else []
-    texts = [str(block.get("text") or "") for block in blocks if block.get("type") == "text"]
+    blocks = [dict(one) for one in found if _is_block(one)] if is_list(found) else []
+    texts = [block["text"] for block in blocks if block["type"] == "text"]
     are_current = "".join(texts) == (message.get("content") or "")
     for block in blocks:
         index = block.pop("index", None)
-        if block.get("type") != "text" or are_current:
+        if block["type"] != "text" or are_current:
             placed[_free(placed, index)] = block
     return placed
+
+
+def _is_block(one: Any) -> bool:
+    """Whether an item of a history can be a block: histories may come from anywhere."""
+    kind = one.get("type") if is_mapping(one) else None
+    return isinstance(kind, str) and (kind != "text" or isinstance(one.get("text"), str))
 
 
 def _reasoning(message: Mapping[str, Any]) -> Iterable[tuple[int, JSONDict]]:

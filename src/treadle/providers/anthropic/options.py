@@ -11,6 +11,7 @@ from treadle.errors import OptionError, check_names
 from treadle.messages import JSONDict, is_mapping
 from treadle.providers.anthropic.request import Conversation
 from treadle.providers.anthropic.schema import output_schema
+from treadle.providers.request_options import Option, merged, put, renamed, within
 
 log = logging.getLogger("treadle.providers")
 
@@ -53,7 +54,7 @@ def body_of(
     body: JSONDict = {"model": model, "messages": conversation.messages}
     for name, value in opts.items():
         if value is not None or name == "timeout":  # None is no time limit
-            _OPTIONS.get(name, _put)(body, name, value)
+            _OPTIONS.get(name, put)(body, name, value)
     body.setdefault("max_tokens", MAX_TOKENS + _budget(body.get("thinking")))
     if conversation.system:
         own: Any = body.get("system") or []
@@ -114,26 +115,6 @@ def _finish_format(body: JSONDict, transform: Transform) -> None:
 # Options
 
 
-def _put(body: JSONDict, name: str, value: Any) -> None:
-    body[name] = value
-
-
-def _as(own: str) -> Callable[[JSONDict, str, Any], None]:
-    """An option that has another name here."""
-    return lambda body, _name, value: body.update({own: value})
-
-
-def _within(outer: str, inner: str | None = None) -> Callable[[JSONDict, str, Any], None]:
-    """An option that is a key of another one here."""
-    return lambda body, name, value: body.update(
-        {outer: {**(body.get(outer) or {}), inner or name: value}}
-    )
-
-
-def _merged(body: JSONDict, name: str, value: Any) -> None:
-    body[name] = {**(body.get(name) or {}), **(value or {})}
-
-
 def _stop(body: JSONDict, _name: str, value: Any) -> None:
     body["stop_sequences"] = [value] if isinstance(value, str) else value
 
@@ -144,7 +125,7 @@ def _effort(body: JSONDict, _name: str, value: Any) -> None:
         body["thinking"] = {"type": "disabled"}
     else:
         body.setdefault("thinking", {"type": "adaptive"})
-        _within("output_config", "effort")(body, "", {"minimal": "low"}.get(value, value))
+        within("output_config", "effort")(body, "", {"minimal": "low"}.get(value, value))
 
 
 def _response_format(body: JSONDict, _name: str, value: Any) -> None:
@@ -183,29 +164,28 @@ def _tool_choice(body: JSONDict, name: str, value: Any) -> None:
     if isinstance(value, str):
         if value not in _CHOICES:
             raise OptionError(f"tool_choice: expected one of {', '.join(_CHOICES)}, got {value!r}")
-        body[name] = {"type": _CHOICES[value]}
-        return
+        value = {"type": _CHOICES[value]}
     function: Any = value.get("function") if is_mapping(value) else None
     is_named = is_mapping(function) and function.get("name")
-    body[name] = {"type": "tool", "name": function["name"]} if is_named else dict(value)
+    merged(body, name, {"type": "tool", "name": function["name"]} if is_named else value)
 
 
 _CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 
-_OPTIONS: Mapping[str, Callable[[JSONDict, str, Any], None]] = {
-    "extra_body": _merged,
-    "max_completion_tokens": _as("max_tokens"),
-    "output_config": _merged,
-    "parallel_tool_calls": _put,
+_OPTIONS: Mapping[str, Option] = {
+    "extra_body": merged,
+    "max_completion_tokens": renamed("max_tokens"),
+    "output_config": merged,
+    "parallel_tool_calls": put,
     "reasoning_effort": _effort,
     "response_format": _response_format,
     "stop": _stop,
     # The SDK has no parameters for these: its newest models refuse them, earlier ones take them.
-    "temperature": _within("extra_body"),
+    "temperature": within("extra_body"),
     "tool_choice": _tool_choice,
     "tools": _tools,
-    "top_k": _within("extra_body"),
-    "top_p": _within("extra_body"),
-    "user": _within("metadata", "user_id"),
+    "top_k": within("extra_body"),
+    "top_p": within("extra_body"),
+    "user": within("metadata", "user_id"),
 }
-"""The options that are not put into the body as they are. Each function takes the body, the name and the value."""
+"""The options that are not put into the body as they are."""

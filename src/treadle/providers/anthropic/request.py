@@ -19,6 +19,7 @@ from treadle.providers.anthropic.kept import REASONING, own_of, placed_blocks
 from treadle.providers.conventions import (
     BEGINNING,
     data_of,
+    in_places,
     is_error_result,
     marked_system,
     text_for,
@@ -111,13 +112,8 @@ def _answer(message: Mapping[str, Any]) -> list[JSONDict]:
     placed = placed_blocks(message)
     has_texts = any(block["type"] == "text" for block in placed.values())
     content = [] if has_texts else _texts(message.get("content") or message.get("refusal"))
-    others = iter([*content, *map(_tool_use, _calls(message))])
-    made: list[JSONDict] = []
-    for index in range(max(placed, default=-1) + 1):
-        block = placed.get(index) or next(others, None)
-        if block is not None:
-            made.append(block)
-    return _without_blanks([*made, *others])
+    others = [*content, *map(_tool_use, _calls(message))]
+    return _without_blanks(in_places(placed, others))
 
 
 def _tool_use(call: Mapping[str, Any]) -> JSONDict:

@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from treadle.messages import JSONDict, Response, ToolCall, Usage
+from treadle.messages import JSONDict, NotAResponseError, Response, ToolCall, Usage, is_list
 from treadle.providers.anthropic.kept import REASONING, detail_of, kept_blocks, kept_of_call
+from treadle.providers.sdk_object import as_dict
 
 REASONS = {
     "end_turn": "stop",
@@ -22,8 +23,19 @@ that run at Anthropic are not done, and the next request lets the model continue
 
 
 def response_of(raw: Any) -> Response:
-    """Translate a message of the SDK."""
-    blocks = dict(enumerate(map(as_dict, raw.content or ())))
+    """Translate a message of the SDK.
+
+    Raises:
+        NotAResponseError: the server sent JSON that is no message.
+    """
+    content: Any = getattr(raw, "content", None)
+    if content is None and getattr(raw, "type", None) == "message":
+        content = []
+    if not is_list(content):
+        raise NotAResponseError(
+            "llm_send_fn: the server sent JSON that is no message of Anthropic's API; check the base URL"
+        )
+    blocks = dict(enumerate(map(as_dict, content)))
     extra = kept_blocks(blocks)
     details = [
         detail_of(block, index) for index, block in blocks.items() if block.get("type") in REASONING
@@ -43,13 +55,6 @@ def response_of(raw: Any) -> Response:
         extra=extra,
         refusal=refusal,
     )
-
-
-def as_dict(block: Any) -> JSONDict:
-    """An object of the SDK as the server sent it."""
-    # Servers that implement the API may leave out fields, or have other values.
-    made: JSONDict = block.to_dict(warnings=False)
-    return made
 
 
 def _texts(blocks: Mapping[int, JSONDict]) -> list[str]:

@@ -8,12 +8,8 @@ from typing import Any, ClassVar
 
 from treadle.messages import CallChunk, Chunk, JSONDict, parse_object, valid_arguments
 from treadle.providers.anthropic.kept import REASONING, detail_of, kept_blocks, kept_of_call
-from treadle.providers.anthropic.response import (
-    as_dict,
-    finish_reason_of,
-    refusal_of,
-    usage_of,
-)
+from treadle.providers.anthropic.response import finish_reason_of, refusal_of, usage_of
+from treadle.providers.sdk_object import as_dict
 
 
 class StreamReader:

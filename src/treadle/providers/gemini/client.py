@@ -103,8 +103,7 @@ class Stream:
         try:
             made._first = await anext(pieces, None)
         except BaseException:
-            with anyio.CancelScope(shield=True):
-                await made.aclose()
+            await made.aclose()
             raise
         finally:
             _opened.reset(token)
@@ -120,14 +119,14 @@ class Stream:
         return first
 
     async def aclose(self) -> None:
-        """Close the connection of a stream that was not read to its end."""
-        for response in self._opened:
-            await response.aclose()
-        with contextlib.suppress(
-            Exception
-        ):  # the closed response raises, which ends all generators
-            async for _ in self._pieces:
-                pass
+        """Close the connection of a stream that was not read to its end, also in a task that is cancelled."""
+        with anyio.CancelScope(shield=True):
+            for response in self._opened:
+                await response.aclose()
+            # The closed response raises, which ends all generators.
+            with contextlib.suppress(Exception):
+                async for _ in self._pieces:
+                    pass
 
 
 _KEY_REFUSED = frozenset({401, 403})
@@ -161,9 +160,8 @@ class GeminiEmbedder(GeminiConnection, SDKEmbedder):
     """A model behind the Gemini API that embeds texts; see `SDKEmbedder`."""
 
     max_texts = 100  # the API's limit of a batch
-    max_bytes = (
-        1_000_000  # no limit of a request is documented; each text may have 2,048 tokens or 8,192
-    )
+    # No limit of a request is documented; each text may have 2,048 tokens or 8,192.
+    max_bytes = 1_000_000
 
     async def _embed(self, client: Any, texts: list[str]) -> list[list[float]]:
         config: JSONDict = {}

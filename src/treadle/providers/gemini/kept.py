@@ -9,12 +9,14 @@ Google, each with its ``index`` in the response. All of it is sent to Gemini, in
 from __future__ import annotations
 
 import base64
+import functools
 import importlib
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from treadle.messages import JSONDict, is_list, is_mapping
+from treadle.providers.conventions import log
 
 FORMAT = "gemini-content"
 """The ``format`` of items of ``reasoning_details`` that came from Gemini."""
@@ -72,7 +74,9 @@ def placed_parts(message: Mapping[str, Any]) -> dict[int, Any]:
     for one in kept if is_list(kept) else ():
         if is_mapping(one):
             given = {key: value for key, value in one.items() if key != "index"}
-            placed[_free(placed, one.get("index"))] = _part_of_sdk(given)
+            part = _part_of_sdk(given)
+            if part is not None:
+                placed[_free(placed, one.get("index"))] = part
     return placed
 
 
@@ -86,8 +90,19 @@ def _thoughts(details: Any) -> Iterable[tuple[Any, JSONDict]]:
 
 
 def _part_of_sdk(given: JSONDict) -> Any:
+    """A part as the SDK takes it; None for one that it cannot read, such as that of a later version."""
     types = importlib.import_module("google.genai.types")
-    return types.Part.model_validate_json(json.dumps(given))  # which decodes the bytes
+    try:
+        return types.Part.model_validate_json(json.dumps(given))  # which decodes the bytes
+    except (TypeError, ValueError):
+        _log_once(repr([*given])[:200])
+        return None
+
+
+@functools.lru_cache(maxsize=256)
+def _log_once(keys: str) -> None:
+    """Log once, and not with each request of a run."""
+    log.warning("a part of a Gemini response is not sent: its SDK cannot read one with %s", keys)
 
 
 def _free(placed: Mapping[int, Any], index: Any) -> int:

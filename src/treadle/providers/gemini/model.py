@@ -45,9 +45,9 @@ class GeminiModel(GeminiConnection, SDKModel):
         return response_of(raw)
 
     async def _chunks(self, raw: Any) -> AsyncGenerator[Chunk]:
-        yield Chunk(ends_with_reason=True)  # a stream without any piece is incomplete
         reader = Reader()
         try:
+            yield Chunk(ends_with_reason=True)  # a stream without any piece is incomplete
             async for piece in raw:
                 yield reader.read(piece)
         except self._sdk.errors.UnknownApiResponseError as error:

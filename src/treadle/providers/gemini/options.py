@@ -95,7 +95,7 @@ def _with_tools(config: JSONDict) -> JSONDict:
 def _with_output(model: str, config: JSONDict) -> JSONDict:
     """The configuration with the schema of the output.
 
-    Models before Gemini 3 refuse one together with functions. They are told what to write.
+    Models before Gemini 3 refuse one together with functions. The system message describes it to them instead.
     """
     if "response_mime_type" not in config or not is_earlier(model) or not _has_functions(config):
         return config

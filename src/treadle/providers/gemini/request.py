@@ -20,6 +20,7 @@ from treadle.messages import (
 from treadle.providers.conventions import (
     BEGINNING,
     data_of,
+    in_places,
     is_error_result,
     marked_system,
     text_for,
@@ -56,7 +57,7 @@ def conversation_of(messages: list[JSONDict], *, earlier: bool) -> Conversation:
     """
     if not all(_fits(message, earlier) for message in messages):
         messages = as_text_results(messages)
-    names = {call["id"]: call["function"]["name"] for one in messages for call in _calls(one)}
+    names: dict[str, str] = {}
     system: list[JSONDict] = []
     contents: list[JSONDict] = []
     for message in messages:
@@ -64,6 +65,7 @@ def conversation_of(messages: list[JSONDict], *, earlier: bool) -> Conversation:
         if role in {"system", "developer"} and not contents:
             system += _parts(message.get("content"))
         elif role == "assistant":
+            names |= {call["id"]: call["function"]["name"] for call in _calls(message)}
             _add(contents, "model", _answer(message, earlier))
         elif role == "tool":
             _add(contents, "user", [_result(message, names)])
@@ -106,13 +108,7 @@ def _answer(message: Mapping[str, Any], earlier: bool) -> list[JSONDict]:
     calls = [_call(call) for call in _calls(message)]
     if calls and not earlier and not any("thought_signature" in call for call in calls):
         calls[0]["thought_signature"] = NO_SIGNATURE
-    others = iter([*_said(message), *calls])
-    made: list[JSONDict] = []
-    for index in range(max(placed, default=-1) + 1):
-        part = placed.get(index) or next(others, None)
-        if part is not None:
-            made.append(part)
-    return [*made, *others]
+    return in_places(placed, [*_said(message), *calls])
 
 
 def _said(message: Mapping[str, Any]) -> list[JSONDict]:

@@ -22,9 +22,8 @@ def plain_messages(messages: Sequence[JSONDict], offer: Offer | None) -> list[JS
     """
     plain: list[JSONDict] = []
     names: dict[str, str] = {}
-    after_result = (
-        False  # then the last message has results, and another of the user must not follow it
-    )
+    # After results, which are a message of the user, another of the user must not follow.
+    after_result = False
     for message in messages:
         role, content = message.get("role"), message.get("content")
         if role == "tool":

@@ -92,6 +92,12 @@ class JSONToolModel:
         raw = self._client.send(request.messages, request.opts)
         return _read(await raw if is_awaitable(raw) else raw, offer)
 
+    @property
+    def endpoint_url(self) -> str | None:
+        """The base URL of the model that is called, if known: the response cache distinguishes models by it."""
+        url: object = getattr(self._fn, "endpoint_url", None)
+        return url if isinstance(url, str) else None
+
     def cost_of(self, response: Response) -> float | None:
         """The cost of a response in US dollars, if the model that is called knows it; else None."""
         return None if self._client.cost_of is None else self._client.cost_of(response)

@@ -77,7 +77,8 @@ def offer_of(opts: Mapping[str, Any], *, is_parallel: bool) -> Offer | None:
         is_parallel: whether it may call several tools at once, if the options do not say.
 
     Raises:
-        OptionError: ``tool_choice`` is not "auto", "none" or "required", and names none of the tools.
+        OptionError: ``tool_choice`` is not "auto", "none" or "required", and names none of the tools; or
+            see `schema_of`.
     """
     tools: Sequence[JSONDict] = opts.get("tools") or ()
     choice = opts.get("tool_choice") or "auto"
@@ -93,7 +94,7 @@ def offer_of(opts: Mapping[str, Any], *, is_parallel: bool) -> Offer | None:
         functions,
         may_answer=choice == "auto",
         is_parallel=is_parallel,
-        answer=_answer_schema(opts.get("response_format")),
+        answer=schema_of(opts.get("response_format")),
     )
 
 
@@ -106,11 +107,25 @@ def _named(choice: Any, functions: Mapping[str, JSONDict]) -> str:
     return name
 
 
-def _answer_schema(response_format: Any) -> JSONDict | None:
-    kind = response_format.get("type") if is_mapping(response_format) else None
-    if kind == "json_schema":
-        return dict(response_format["json_schema"]["schema"])
-    return {"type": "object"} if kind == "json_object" else None
+def schema_of(response_format: Any) -> JSONDict | None:
+    """The schema of an answer by OpenAI's ``response_format``; None for a text.
+
+    Raises:
+        OptionError: it is none of OpenAI's forms.
+    """
+    given: Mapping[str, Any] = response_format if is_mapping(response_format) else {}
+    kind, form = given.get("type"), given.get("json_schema")
+    schema = form.get("schema") if is_mapping(form) else None
+    if kind == "json_schema" and is_mapping(schema):
+        return dict(schema)
+    if kind == "json_object":
+        return {"type": "object"}
+    if response_format is None or kind == "text":
+        return None
+    raise OptionError(
+        "response_format: expected json_schema with its schema, json_object or text, got "
+        f"{response_format!r}"
+    )
 
 
 def _described(function: Mapping[str, Any]) -> str:

@@ -187,10 +187,12 @@ class _ReplyStream:
         self._length = 0
         self._reader: _StringReader | None = None
         self._finish_reason: str | None = None
+        self._needs_finish_reason = False
 
     def add(self, chunk: Chunk) -> Chunk:
         """The chunk with what it has of the text of an answer, and nothing else of the text."""
         self._finish_reason = chunk.finish_reason or self._finish_reason
+        self._needs_finish_reason = chunk.ends_with_reason or self._needs_finish_reason
         text = self._text(chunk.text) if chunk.text else ""
         return chunk if text == chunk.text else dataclasses.replace(chunk, text=text)
 
@@ -209,8 +211,9 @@ class _ReplyStream:
         return ""
 
     def end(self) -> Chunk:
-        """The rest, after the last chunk."""
-        if self._reader is not None or not self._held:
+        """The rest, after the last chunk; nothing of a stream that broke off, which may be requested again."""
+        is_incomplete = self._needs_finish_reason and self._finish_reason is None
+        if self._reader is not None or not self._held or is_incomplete:
             return Chunk()
         text, calls = read_reply("".join(self._held), self._offer)
         pieces = [

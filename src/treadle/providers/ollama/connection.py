@@ -9,7 +9,7 @@ from treadle.messages import NotAResponseError, is_mapping
 from treadle.providers.endpoint import Endpoint, server_of
 
 DEFAULT_PORT = 11434
-CLOUD = "https://ollama.com"
+_CLOUD = Endpoint("Ollama", "https://ollama.com", None, ())
 """Ollama's own servers, to which the key in the environment is sent too."""
 
 
@@ -23,7 +23,7 @@ class OllamaEndpoint(Endpoint):
 
     def is_of_environment(self, url: str) -> bool:
         """See `Endpoint.is_of_environment`."""
-        return server_of(url) == CLOUD or super().is_of_environment(url)
+        return _CLOUD.is_own(url) or super().is_of_environment(url)
 
 
 OLLAMA = OllamaEndpoint(

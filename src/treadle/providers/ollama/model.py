@@ -18,7 +18,7 @@ from treadle.providers.sdk_model import SDKModel, provider_of
 
 
 class NoToolUseError(TreadleError):
-    """The model has no native tool use. The message names `JSONToolModel`, which calls its tools all the same."""
+    """The model has no native tool use. The message names `JSONToolModel`, which can call its tools."""
 
 
 class OllamaModel(SDKModel):
@@ -130,7 +130,7 @@ class OllamaEmbedder(SDKEmbedder):
     provider = "ollama"
     endpoint = OLLAMA
     package = extra = "ollama"
-    max_texts = 512  # Ollama has no limit of its own; this many keep a request short
+    max_texts = 512  # Ollama has no limit; this many keep a request short
     max_bytes = 1_000_000
 
     def _new_client(self) -> Any:

@@ -13,7 +13,8 @@ from treadle.messages import (
     parse_object,
     valid_arguments,
 )
-from treadle.providers.conventions import text_for
+from treadle.providers.conventions import data_of, text_for
+from treadle.providers.json_tools.offer import schema_of
 
 FORMAT = "ollama-chat"
 """The ``format`` of items of ``reasoning_details`` that came from Ollama."""
@@ -70,10 +71,7 @@ def _content(message: Mapping[str, Any]) -> JSONDict:
 def _image(part: Mapping[str, Any]) -> str | None:
     """The base64 data of an image; None for another part. Ollama takes no links."""
     image = part.get("image_url") if part.get("type") == "image_url" else None
-    url = image.get("url") if is_mapping(image) else None
-    head, comma, data = str(url or "").partition(",")
-    is_data = head.startswith("data:") and head.endswith(";base64") and comma
-    return data if is_data else None
+    return data_of(str(image.get("url")))[1] if is_mapping(image) else None
 
 
 def _text(part: Mapping[str, Any]) -> str:
@@ -113,13 +111,7 @@ _MODEL_OPTIONS = frozenset({
 
 def _format(response_format: Any) -> Any:
     kind = response_format.get("type") if is_mapping(response_format) else None
-    if kind == "json_schema":
-        return response_format["json_schema"]["schema"]
-    if kind in ("json_object", "text"):
-        return "json" if kind == "json_object" else None
-    raise OptionError(
-        f"response_format: expected json_schema, json_object or text, got {response_format!r}"
-    )
+    return "json" if kind == "json_object" else schema_of(response_format)
 
 
 def _think(effort: Any) -> Any:

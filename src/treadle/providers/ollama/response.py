@@ -81,12 +81,17 @@ def _calls(message: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """The id, the name and the arguments of each call. Old servers give no ids."""
     found: list[tuple[str, str, str]] = []
     for call in message.get("tool_calls") or ():
-        function = call["function"]
+        function: Any = call.get("function") if is_mapping(call) else None
+        name: Any = function.get("name") if is_mapping(function) else None
+        if not isinstance(name, str):
+            raise NotAResponseError(
+                f"llm_send_fn: Ollama's response has a call without a name: {describe(call)}"
+            )
         arguments: Any = function.get("arguments") or {}
         text = (
             arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
         )
-        found.append((str(call.get("id") or ""), function["name"], text))
+        found.append((str(call.get("id") or ""), name, text))
     return found
 
 

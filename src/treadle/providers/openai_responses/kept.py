@@ -65,7 +65,12 @@ def items_of(message: Mapping[str, Any]) -> list[JSONDict]:
     content: Any = message.get("extra_content")
     own: Any = content.get("openai") if is_mapping(content) else None
     items: Any = own.get("items") if is_mapping(own) else None
-    return [dict(item) for item in items if is_mapping(item)] if is_list(items) else []
+    return [dict(item) for item in items if _can_be_ours(item)] if is_list(items) else []
+
+
+def _can_be_ours(item: Any) -> bool:
+    """Whether an item of a history can have come from the API: histories may come from anywhere."""
+    return is_mapping(item) and isinstance(item.get("id"), str | None)
 
 
 # Texts of a message
@@ -76,7 +81,8 @@ def texts_of(item: Mapping[str, Any], kind: str = "output_text") -> str:
     key = "refusal" if kind == "refusal" else "text"
     content: Any = item.get("content")
     parts: list[Any] = content if is_list(content) else []
-    return "".join(str(part.get(key) or "") for part in parts if part.get("type") == kind)
+    own = (part for part in parts if is_mapping(part) and part.get("type") == kind)
+    return "".join(str(part.get(key) or "") for part in own)
 
 
 # Reasoning
@@ -125,12 +131,12 @@ def reasoning_of(message: Mapping[str, Any]) -> dict[Any, JSONDict]:
     for one in own:
         item_id = one.get("id")
         empty: JSONDict = {"type": "reasoning", "id": item_id, "summary": []}
-        _add(found.setdefault(item_id or one.get("index"), empty), one)
+        _add(found.setdefault(item_id or str(one.get("index")), empty), one)
     return found
 
 
 def _is_own(one: Any) -> bool:
-    return is_mapping(one) and one.get("format") == FORMAT
+    return _can_be_ours(one) and one.get("format") == FORMAT
 
 
 def _add(item: JSONDict, one: Mapping[str, Any]) -> None:

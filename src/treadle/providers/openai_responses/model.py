@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
-from treadle.messages import Chunk, JSONDict, NotAResponseError, Response
+from treadle.messages import Chunk, JSONDict, NotAResponseError, Response, is_list
 from treadle.model.sdk_answer import check_async_answer
 from treadle.providers.openai_client import OPENAI, new_client, parameters_of
 from treadle.providers.openai_responses.options import body_of, check_options
@@ -42,7 +42,7 @@ class ResponsesModel(SDKModel):
         return await check_async_answer(await client.responses.create(**body, stream=is_streamed))
 
     def _response(self, raw: Any) -> Response:
-        if getattr(raw, "output", None) is None:
+        if not is_list(getattr(raw, "output", None)):
             raise NotAResponseError(
                 "llm_send_fn: the server sent JSON that is no response of the Responses API; check the base URL, "
                 "and whether the server implements this API (openai:NAME uses chat completions)"

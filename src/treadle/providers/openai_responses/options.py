@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from treadle.errors import OptionError, check_names
 from treadle.messages import JSONDict, is_list, is_mapping
+from treadle.providers.request_options import Option, merged, put, renamed, within
 
 ENCRYPTED = "reasoning.encrypted_content"
 """What a request includes so that the reasoning can be sent back although nothing is stored."""
@@ -24,7 +25,7 @@ def body_of(model: str, opts: Mapping[str, Any]) -> JSONDict:
     """
     body: JSONDict = {"model": model, "store": False}
     for name, value in opts.items():
-        _OPTIONS.get(name, _put)(body, name, value)
+        _OPTIONS.get(name, put)(body, name, value)
     if body["store"] is False and not body["model"].startswith(_WITHOUT_REASONING):
         _include(body, ENCRYPTED)
     return body
@@ -42,25 +43,6 @@ def check_options(opts: Mapping[str, Any], parameters: Collection[str]) -> None:
     """
     known = {*parameters, *_OPTIONS} - {"input"}
     check_names(opts, sorted(known), "model: OpenAI's Responses API has no option")
-
-
-def _put(body: JSONDict, name: str, value: Any) -> None:
-    body[name] = value
-
-
-def _max_tokens(body: JSONDict, _name: str, value: Any) -> None:
-    body["max_output_tokens"] = value
-
-
-def _within(outer: str, inner: str) -> Callable[[JSONDict, str, Any], None]:
-    """An option that is a key of another one here."""
-    return lambda body, _name, value: body.update(
-        {outer: {**(body.get(outer) or {}), inner: value}}
-    )
-
-
-def _merged(body: JSONDict, name: str, value: Any) -> None:
-    body[name] = {**(body.get(name) or {}), **(value or {})}
 
 
 def _include(body: JSONDict, what: str) -> None:
@@ -83,7 +65,7 @@ def _response_format(body: JSONDict, _name: str, value: Any) -> None:
         raise OptionError(f"response_format: expected a dict, got {type(value).__name__}")
     schema: Any = value.get("json_schema")
     form = {**schema, "type": "json_schema"} if is_mapping(schema) else dict(value)
-    _within("text", "format")(body, "", form)
+    within("text", "format")(body, "", form)
 
 
 def _tools(body: JSONDict, _name: str, value: Any) -> None:
@@ -107,17 +89,17 @@ def _tool_choice(body: JSONDict, name: str, value: Any) -> None:
         body[name] = _flat(value, {})
 
 
-_OPTIONS: Mapping[str, Callable[[JSONDict, str, Any], None]] = {
+_OPTIONS: Mapping[str, Option] = {
     "include": _includes,
     "logprobs": _logprobs,
-    "max_completion_tokens": _max_tokens,
-    "max_tokens": _max_tokens,
-    "reasoning": _merged,
-    "reasoning_effort": _within("reasoning", "effort"),
+    "max_completion_tokens": renamed("max_output_tokens"),
+    "max_tokens": renamed("max_output_tokens"),
+    "reasoning": merged,
+    "reasoning_effort": within("reasoning", "effort"),
     "response_format": _response_format,
-    "text": _merged,
+    "text": merged,
     "tool_choice": _tool_choice,
     "tools": _tools,
-    "verbosity": _within("text", "verbosity"),
+    "verbosity": within("text", "verbosity"),
 }
-"""The options that are not put into the body as they are. Each function takes the body, the name and the value."""
+"""The options that are not put into the body as they are."""

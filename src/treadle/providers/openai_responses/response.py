@@ -12,6 +12,7 @@ from treadle.providers.openai_responses.kept import (
     kept_items,
     texts_of,
 )
+from treadle.providers.sdk_object import as_dict
 
 
 def response_of(raw: Any) -> Response:
@@ -41,13 +42,6 @@ def response_of(raw: Any) -> Response:
         extra=extra,
         refusal=refusal,
     )
-
-
-def as_dict(item: Any) -> JSONDict:
-    """An object of the SDK as the server sent it."""
-    # Servers that implement the API may leave out fields, or have other values.
-    made: JSONDict = item.to_dict(warnings=False)
-    return made
 
 
 def _call(item: Mapping[str, Any]) -> ToolCall:

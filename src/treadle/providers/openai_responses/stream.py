@@ -13,12 +13,8 @@ from treadle.providers.openai_responses.kept import (
     kept_items,
     texts_of,
 )
-from treadle.providers.openai_responses.response import (
-    as_dict,
-    failure_of,
-    finish_reason_of,
-    usage_of,
-)
+from treadle.providers.openai_responses.response import failure_of, finish_reason_of, usage_of
+from treadle.providers.sdk_object import as_dict
 
 
 class StreamReader:
@@ -61,10 +57,11 @@ class StreamReader:
 
     def _arguments(self, event: Any) -> Iterator[Chunk]:
         place = event.output_index
-        yield self._more_arguments(place, self._noted(place, "arguments", event.delta))
+        if place in self._calls:  # else they are in the complete item
+            yield self._more_arguments(place, self._noted(place, "arguments", event.delta))
 
     def _more_arguments(self, place: int, arguments: str) -> Chunk:
-        return _chunk(tool_calls=(CallChunk(self._calls.get(place, 0), arguments=arguments),))
+        return _chunk(tool_calls=(CallChunk(self._calls[place], arguments=arguments),))
 
     def _text(self, event: Any) -> Iterator[Chunk]:
         yield self._said(event.output_index, event.delta)

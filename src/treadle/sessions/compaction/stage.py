@@ -26,6 +26,7 @@ from treadle.sessions.compaction.view import (
     SYSTEM_ROLES,
     CompactionState,
     is_summary,
+    mark_of,
     split_of,
     text_of_summary,
     view_of,
@@ -220,7 +221,9 @@ class _Compaction:
 
     def _shorten(self, split: int) -> Steps[None]:
         """Apply the strategies to the messages before an index."""
-        state = dataclasses.replace(self.state, shortened=split - self.state.covered)
+        mark = mark_of(self.ctx.messages[self.state.covered])
+        shortened = split - self.state.covered
+        state = dataclasses.replace(self.state, shortened=shortened, mark=mark)
         view = self._view(state)
         if estimate_tokens(view) < estimate_tokens(self.view):
             yield from self._adopt(state, view, is_summarized=False)
@@ -240,6 +243,7 @@ class _Compaction:
             changed = CompactionState(
                 split,
                 0,
+                mark_of(history[split]),
                 summary,
                 _merged(state.calls, made),
                 tuple(distinct((*state.attachments, *parts))),

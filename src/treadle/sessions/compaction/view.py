@@ -28,6 +28,7 @@ class CompactionState:
     Args:
         covered: the number of messages that the summary covers; system messages among them stay.
         shortened: the number of messages after the covered ones to which the strategies are applied.
+        mark: the start of the first message that is not covered, by which it is found if a stage removed others.
         summary: the text of the summary.
         calls: the calls among the covered messages, each as its fingerprint and one line of text.
         attachments: the content parts with the attachments of the covered messages, each once.
@@ -35,17 +36,28 @@ class CompactionState:
 
     covered: int = 0
     shortened: int = 0
+    mark: str = ""
     summary: str = ""
     calls: tuple[tuple[str, str], ...] = ()
     attachments: tuple[JSONDict, ...] = ()
 
     @classmethod
     def of(cls, ctx: Context) -> CompactionState:
-        """The state in the memo of a context; nothing is covered if there is none."""
-        kept: Mapping[str, Any] = ctx.memo.get(STATE) or {}
+        """The state in the memo of a context; nothing is covered if there is none.
+
+        If a stage removed messages from the history, their number is smaller. If it removed the first one that is
+        not covered, the state is of no use any more.
+        """
+        kept: Mapping[str, Any] | None = ctx.memo.get(STATE)
+        if kept is None:
+            return cls()
+        covered = _place(ctx.messages, kept["covered"], kept["mark"])
+        if covered is None:
+            return cls()
         return cls(
-            kept.get("covered", 0),
+            covered,
             kept.get("shortened", 0),
+            kept["mark"],
             kept.get("summary", ""),
             tuple((print_, line) for print_, line in kept.get("calls", ())),
             tuple(kept.get("attachments", ())),
@@ -57,6 +69,27 @@ class CompactionState:
         values["calls"] = [list(one) for one in self.calls]
         values["attachments"] = list(self.attachments)
         return ctx.remember(STATE, values)
+
+
+def _place(history: History, covered: int, mark: str) -> int | None:
+    """The index of the message with a mark, which should be ``covered``; None if there is none."""
+    if covered < len(history) and mark_of(history[covered]) == mark:
+        return covered
+    places = range(min(covered, len(history)) - 1, -1, -1)
+    return next((place for place in places if mark_of(history[place]) == mark), None)
+
+
+def mark_of(message: Mapping[str, Any]) -> str:
+    """A short text that hardly another message of a history has."""
+    calls: Any = message.get("tool_calls") or [{}]
+    content: Any = message.get("content") or ""
+    start = content[:MARK] if isinstance(content, str) else [part.get("type") for part in content]
+    ids = f"{message.get('tool_call_id', '')}{calls[0].get('id', '')}"
+    return f"{message['role']} {ids} {len(content)} {start}"
+
+
+MARK = 60
+"""The number of characters of the content of a message in its mark."""
 
 
 def view_of(

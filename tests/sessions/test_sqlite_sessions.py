@@ -1,0 +1,299 @@
+"""The file of `SQLiteSessions`: who may read it, and what happens if it cannot be used."""
+
+import multiprocessing
+import shutil
+import sqlite3
+import stat
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from tests.sessions.conversing import answer, run, turn, user
+
+from treadle import OptionError
+from treadle.model import SQLiteCache
+from treadle.sessions import SessionError, SQLiteSessions
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "sessions.db"
+
+
+@pytest.fixture
+def store(path):
+    """A store with a session of two turns."""
+    store = SQLiteSessions(path)
+    for number in range(2):
+        run(store.session("alice"), user(f"{number}"), answer("x" * 5_000))
+    return store
+
+
+def pragma(path, name):
+    db = sqlite3.connect(path)
+    try:
+        return db.execute(f"PRAGMA {name}").fetchone()[0]
+    finally:
+        db.close()
+
+
+def everything(store):
+    """Each way to use a store."""
+    return (
+        lambda: store.append("bob", 0, [turn(0, user())], {}),
+        lambda: store.info("alice"),
+        lambda: store.turns("alice"),
+        lambda: store.attachments("alice"),
+        store.sessions,
+        lambda: store.delete("alice"),
+        lambda: store.prune(max_sessions=0),
+        lambda: store.session("alice").load(),
+    )
+
+
+class TestFile:
+    def test_only_its_owner_can_read_it_and_its_log(self, path):
+        store = SQLiteSessions(path)
+        run(store.session("alice"), user())
+        reader = sqlite3.connect(path)  # so that the log stays
+        reader.execute("SELECT * FROM turns").fetchall()
+        run(store.session("alice"), answer())
+        modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
+        reader.close()
+        assert modes == dict.fromkeys(("sessions.db", "sessions.db-wal", "sessions.db-shm"), 0o600)
+
+    def test_reading_does_not_create_it(self, path):
+        store = SQLiteSessions(path)
+        assert (store.info("a"), store.turns("a"), store.attachments("a")) == (None, [], {})
+        assert (store.sessions(), store.delete("a"), store.prune(max_sessions=0)) == ([], False, [])
+        assert not path.exists()
+
+    def test_readers_do_not_wait_for_a_writer(self, store, path):
+        writer = sqlite3.connect(path, isolation_level=None)
+        writer.execute("BEGIN IMMEDIATE")
+        writer.execute("DELETE FROM turns")
+        impatient = SQLiteSessions(path, timeout=0)
+        assert len(impatient.session("alice").messages()) == 4
+        writer.close()
+        assert pragma(path, "journal_mode") == "wal"
+
+    def test_what_is_deleted_is_overwritten(self, path):
+        store = SQLiteSessions(path)
+        run(store.session("alice"), user("My secret " * 1_000))
+        run(store.session("bob"), user())
+        assert b"My secret" in path.read_bytes()
+        store.delete("alice")
+        assert b"My secret" not in path.read_bytes()
+
+    def test_an_object_shows_its_path(self):
+        assert repr(SQLiteSessions("a.db")) == "SQLiteSessions('a.db')"
+
+    @pytest.mark.parametrize(
+        ("args", "options"),
+        [(("",), {}), ((":memory:",), {}), ((5,), {}), (("a",), {"timeout": -1})],
+    )
+    def test_wrong_options_are_refused(self, args, options):
+        with pytest.raises(OptionError, match="SQLiteSessions: "):
+            SQLiteSessions(*args, **options)
+
+    def test_processes_that_create_it_at_the_same_time_share_it(self, path):
+        forking = multiprocessing.get_context("fork")
+        for number in range(10):
+            shared = path.with_name(f"{number}.db")
+            start = forking.Barrier(4)
+
+            def work(name, shared=shared, start=start):
+                store = SQLiteSessions(shared)
+                start.wait()
+                store.info(name)
+                run(store.session(name), user(name))
+
+            children = [forking.Process(target=work, args=(name,)) for name in "abcd"]
+            for child in children:
+                child.start()
+            for child in children:
+                child.join()
+            assert [child.exitcode for child in children] == [0, 0, 0, 0]
+            assert {info.id for info in SQLiteSessions(shared).sessions()} == {*"abcd"}
+
+
+class TestUnusable:
+    """Each error is a `SessionError` that names the file and what was tried; nothing is changed."""
+
+    def test_a_file_that_is_no_database_is_left_alone(self, path):
+        path.write_bytes(b"This is no database. " * 100)
+        for act in everything(SQLiteSessions(path)):
+            with pytest.raises(
+                SessionError, match=r"sessions.db: could not .*: file is not a database"
+            ):
+                act()
+        assert path.read_bytes() == b"This is no database. " * 100
+
+    def test_a_damaged_file_is_an_error(self, store, path):
+        content = bytearray(path.read_bytes())
+        content[8192:] = b"\xff" * (len(content) - 8192)
+        path.write_bytes(content)
+        with pytest.raises(
+            SessionError, match=r"could not read turns of session 'alice': .*malformed"
+        ):
+            store.turns("alice")
+        with pytest.raises(SessionError, match="could not store a turn of session 'alice'"):
+            store.append("alice", 2, [turn(4, user())], {})
+
+    def test_a_file_of_a_newer_version_is_left_alone(self, store, path):
+        db = sqlite3.connect(path)
+        db.execute("PRAGMA user_version = 2")
+        db.close()
+        before = path.read_bytes()
+        for act in everything(store):
+            with pytest.raises(
+                SessionError,
+                match=r"sessions.db: expected sessions of version 1, found .* version 2",
+            ):
+                act()
+        assert path.read_bytes() == before
+
+    def test_a_file_of_another_program_is_left_alone(self, path):
+        db = sqlite3.connect(path)
+        db.execute("CREATE TABLE turns (session, number, turn)")
+        db.close()
+        before = path.read_bytes()
+        for act in everything(SQLiteSessions(path)):
+            with pytest.raises(SessionError, match="found another program's file of version 0"):
+                act()
+        assert path.read_bytes() == before
+
+    def test_the_file_of_a_cache_is_another_one(self, path):
+        SQLiteCache(path).put("a", "1")
+        with pytest.raises(SessionError, match="found another program's file of version 1"):
+            SQLiteSessions(path).sessions()
+        assert SQLiteCache(path).get("a") == "1"
+
+    def test_a_file_that_stays_locked_is_an_error(self, store, path):
+        writer = sqlite3.connect(path, isolation_level=None)
+        writer.execute("BEGIN IMMEDIATE")
+        impatient = SQLiteSessions(path, timeout=0.05)
+        for act in (
+            lambda: run(impatient.session("alice"), user()),
+            lambda: impatient.delete("alice"),
+            lambda: run(impatient.session("bob"), user()),
+        ):
+            with pytest.raises(
+                SessionError, match=r"sessions.db: could not .*: database is locked"
+            ):
+                act()
+        writer.execute("COMMIT")
+        writer.close()
+        run(impatient.session("alice"), user())
+        assert impatient.info("alice").version == 3
+
+    def test_a_path_that_cannot_be_created_is_an_error(self, tmp_path):
+        store = SQLiteSessions(tmp_path / "missing" / "sessions.db")
+        with pytest.raises(SessionError, match=r"could not store a turn .*: .*No such file"):
+            run(store.session("alice"), user())
+
+    def test_a_folder_is_an_error(self, tmp_path):
+        for act in everything(SQLiteSessions(tmp_path)):
+            with pytest.raises(SessionError, match=r"could not .*: unable to open database file"):
+                act()
+
+    def test_a_stored_turn_that_cannot_be_read_is_an_error(self, store, path):
+        db = sqlite3.connect(path)
+        with db:
+            db.execute("UPDATE turns SET turn = '{\"start\": 0}'")
+        db.close()
+        with pytest.raises(SessionError, match="a stored turn cannot be read"):
+            store.turns("alice")
+
+
+FULL = """
+import sys
+from tests.sessions.conversing import run, user, answer
+from treadle.sessions import SessionError, SQLiteSessions
+
+store = SQLiteSessions(sys.argv[1])
+session = store.session("alice")
+stored = []
+try:
+    for number in range(1_000):
+        run(session, user(f"{number}"), answer("x" * 20_000))
+        stored.append(number)
+except SessionError as error:
+    print(error)
+found = [int(message["content"]) for message in session.messages()[::2]]
+assert found == stored and len(stored) > 3, (found, stored)
+assert session.info().version == len(stored)
+filler = open(sys.argv[2], "rb+")
+filler.truncate(0)
+run(session, user("more"), answer())
+assert session.info().version == len(stored) + 1
+print("room again")
+"""
+
+READ_ONLY = """
+import sys
+from tests.sessions.conversing import run, user, turn
+from treadle.sessions import SessionError, SQLiteSessions
+
+store = SQLiteSessions(sys.argv[1])
+for act in (
+    lambda: store.append("alice", 1, [turn(1, user())], {}),
+    lambda: store.delete("alice"),
+    lambda: store.append("bob", 0, [turn(0, user())], {}),
+):
+    try:
+        act()
+    except SessionError as error:
+        print(error)
+"""
+
+
+@pytest.fixture
+def on_small_disk(tmp_path):
+    """Run shell commands where `disk` in the working folder is a file system of 2 MB."""
+    assert shutil.which("unshare"), (
+        "there is no unshare on this machine: apt-get install util-linux"
+    )
+    (tmp_path / "disk").mkdir()
+
+    def run_commands(commands):
+        script = f"set -e; mount -t tmpfs -o size=2m tmpfs disk\n{textwrap.dedent(commands)}"
+        done = subprocess.run(
+            ["unshare", "--map-root-user", "--mount", "sh", "-c", script],
+            cwd=tmp_path,
+            env={"PYTHONPATH": ":".join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    return run_commands
+
+
+def python(code, *arguments):
+    """The command that runs a program; it has no single quotes."""
+    return f"{sys.executable} -c '{code}' {' '.join(arguments)}"
+
+
+def test_a_full_disk_loses_nothing_and_the_session_can_be_used_again(on_small_disk):
+    commands = (
+        f"head -c 1000000 /dev/zero > disk/filler\n{python(FULL, 'disk/a.db', 'disk/filler')}"
+    )
+    error, room = on_small_disk(commands)
+    assert error.startswith("disk/a.db: could not store a turn of session 'alice': ")
+    assert error.endswith(("database or disk is full", "disk I/O error"))
+    assert room == "room again"
+
+
+def test_a_read_only_disk_is_an_error(on_small_disk):
+    create = (
+        "from tests.sessions.conversing import run, user;"
+        'from treadle.sessions import SQLiteSessions; run(SQLiteSessions("disk/a.db").session("alice"), user())'
+    )
+    commands = f"{python(create)}\nmount -o remount,ro disk\n{python(READ_ONLY, 'disk/a.db')}"
+    lines = on_small_disk(commands)
+    assert len(lines) == 3
+    assert all(line.startswith("disk/a.db: could not ") for line in lines)
