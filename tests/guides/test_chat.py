@@ -102,9 +102,9 @@ def test_the_model_sees_a_summary_of_older_turns_and_all_are_kept(chat, saved):
     with chat() as terminal:
         for text in texts:
             say(terminal, text)
-        shown = terminal.wait_for(f"{texts[-1]}.")
-        assert texts[1] in shown
-        assert texts[0] not in shown.rpartition("You said")[2]
+        _, _, answer = terminal.wait_for(f"{texts[-1]}.").rpartition("You said ")
+        assert answer.startswith("[Previous conversation summary]\n(notes)")
+        assert texts[0] not in answer
         terminal.wait_for("> ")
     assert [message["content"] for message in saved() if message["role"] == "user"] == texts
 
