@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from tests.guides.terminal import Terminal
@@ -52,7 +53,7 @@ tried = []
 def answered(messages, name):
     asked = [message["content"] for message in messages if message["role"] == "user"][-1]
     last = messages[-1]
-    if asked.startswith("<notes>"):
+    if str(asked).startswith("<notes>"):
         return "notes of " + str(asked.count("user: "))
     if asked == "Fail":
         raise ValueError("it does not work")
@@ -69,18 +70,32 @@ def answered(messages, name):
         return iter(["\\x1b]0;owned\\x07one\\ttwo\\r", "\\nthree\\r", "four\\u202e"])
     if last["role"] == "tool":
         return f"It is {last['content']}" if asked != "Add, story" else gated()
-    if asked.startswith("Add"):
+    if str(asked).startswith("Add"):
         return calls(call("add", a=1, b=2))
     if asked == "Mail":
         return calls(call("mail", to="Ada\\x1b[2J"))
     said = [message["content"] for message in messages if message["role"] == "user"]
-    notes = [one["content"] for one in messages if "notes of" in one["content"]]
+    if isinstance(asked, list):
+        return f"{name} heard parts."
+    notes = [one["content"] for one in messages if "notes of" in str(one["content"])]
     return iter([f"{name} heard ", "notes and " if notes else "", " + ".join(said), "."])
 
 def open_model(name, *, base_url=None, api_key=None, **opts):
-    return lambda messages: answered(messages, name)
+    if name == "slow":
+        print("loading", flush=True)
+        time.sleep(600)
+    if name == "where":
+        return lambda messages: f"at {base_url}."
+
+    def model(messages):
+        return answered(messages, name)
+
+    if name == "small":
+        model.n_ctx = 1_800
+    return model
 
 PROVIDER = Provider("demo", "Demo", open_model, prefixes=("demo-",), needs_key=False)
+TWIN = Provider("twin", "Twin", open_model, prefixes=("twin-",), needs_key=False)
 """
 
 TOOLS = """
@@ -111,7 +126,8 @@ class Place:
         info = folder / "demo-1.0.dist-info"
         info.mkdir()
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text("[treadle.providers]\ndemo = demo:PROVIDER\n")
+        points = "[treadle.providers]\ndemo = demo:PROVIDER\ntwin = demo:TWIN\n"
+        (info / "entry_points.txt").write_text(points)
         (folder / "demo.py").write_text(PROVIDER)
         (folder / "my_tools.py").write_text(TOOLS)
         path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
@@ -481,6 +497,13 @@ class TestCommands:
         tested = " ".join(name for name in dir(TestCommands) if name.startswith("test_"))
         assert [name for name in COMMANDS if f"_{name}_" not in tested] == []
 
+    def test_the_guide_describes_every_command(self):
+        guide = Path(__file__).parents[2] / "docs" / "guide-cli.md"
+        rows = guide.read_text(encoding="utf-8").splitlines()
+        for name, command in COMMANDS.items():
+            usage = f"/{name} {command.argument}".strip()
+            assert f"| `{usage}` | {command.help} |" in rows
+
     def test_help_lists_all_commands(self, place):
         with place.start() as terminal:
             say(terminal, "/help")
@@ -560,6 +583,23 @@ class TestCommands:
             leave(terminal)
         assert place.texts()[2:] == ["user: Story", "assistant: Once upon a time"]
 
+    def test_undo_and_retry_take_a_message_with_attachments(self, place):
+        parts = [{"type": "text", "text": "Look"}]
+        session = place.store.session("s")
+        Loop.run_sync("one", lambda _: "Hello.", session=session)
+        Loop.run_sync([{"role": "user", "content": parts}], lambda _: "Hm.", session=session)
+        with place.start() as terminal:
+            say(terminal, "/retry")
+            terminal.wait_for("(1 iteration")
+            assert session.messages()[2:] == [
+                {"role": "user", "content": parts},
+                {"role": "assistant", "content": "echo heard parts."},
+            ]
+            say(terminal, "/undo")
+            terminal.wait_for("[removed: a message with attachments]")
+            leave(terminal)
+        assert place.texts() == ["user: one", "assistant: Hello."]
+
     def test_retry_asks_about_a_call_that_waits(self, place):
         with place.start() as terminal:
             say(terminal, "Mail")
@@ -628,6 +668,25 @@ class TestCommands:
             terminal.wait_for("[")
             say(terminal, "two")
             terminal.wait_for("other heard one + two.")
+            leave(terminal)
+
+    def test_another_model_of_the_same_provider_keeps_the_server(self, place):
+        with place.start("--model", "demo:where", "--base-url", "http://127.0.0.1:1") as terminal:
+            say(terminal, "one")
+            terminal.wait_for("at http://127.0.0.1:1.")
+            say(terminal, "/model demo:where", "two")
+            terminal.wait_for("at http://127.0.0.1:1.")
+            say(terminal, "/model twin:where", "three")
+            terminal.wait_for("at None.")
+            leave(terminal)
+
+    def test_ctrl_c_during_a_command_goes_back_to_the_prompt(self, place):
+        with place.start() as terminal:
+            say(terminal, "/model demo:slow")
+            terminal.wait_for("loading")
+            terminal.press(CTRL_C)
+            say(terminal, "one")
+            terminal.wait_for("echo heard one.")
             leave(terminal)
 
     def test_tools_lists_them(self, place):
@@ -758,6 +817,10 @@ class TestCompaction:
         done = place.pipe("last\n")  # another process continues with the summary
         assert done.stdout.startswith("echo heard notes and 4 xxx")
         assert "summarised" not in done.stderr
+
+    def test_a_model_with_a_small_context_is_sent_less(self, place):
+        done = place.pipe(self.LONG, "--model", "demo:small")
+        assert "[earlier messages were summarised for the model: about " in done.stderr
 
     def test_an_option_turns_it_off(self, place):
         assert place.pipe(self.LONG, "--no-compaction").stdout.splitlines()[-1].count(" + ") == 5

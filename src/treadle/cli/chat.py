@@ -14,7 +14,7 @@ from treadle.cli.chat_view import ChatView
 from treadle.cli.interrupts import interrupts_end
 from treadle.cli.line_editor import LineEditor
 from treadle.cli.parts import close_model, open_model
-from treadle.cli.streams import show
+from treadle.cli.streams import note
 from treadle.context import Context
 from treadle.errors import PausedStateError
 from treadle.events import CompactionFailed, Event, HistoryCompacted
@@ -89,8 +89,7 @@ class Chat:
             given |= {"base_url": None, "api_key_env": None}
         args = argparse.Namespace(**given)
         model = open_model(args)
-        if model is not self._model:
-            close_model(self._model, self._last)
+        close_model(self._model, self._last)
         self._args, self._model, self._last = args, model, None
         self.loop = self._compacting()
 
@@ -118,14 +117,19 @@ class Chat:
         """Close the model."""
         close_model(self._model, self._last)
 
-    def ask(self, text: str) -> Result:
-        """Make a turn with a message of the user. Calls that wait for approval are asked about."""
-        message = [{"role": "user", "content": text}]
+    def ask(self, content: Any) -> Result:
+        """Make a turn with a message of the user. Calls that wait for approval are asked about.
+
+        Args:
+            content: the text of the message; or its content parts.
+        """
+        message = [{"role": "user", "content": content}]
         result = self._run(lambda loop: loop.run_sync(message, self._model))
         return self.decide() or result if isinstance(result, Paused) else result
 
     def decide(self) -> Result | None:
         """Continue the turn that waits for approval, if the user decides; return its result, or None."""
+        self.settle()
         result: Result | None = None
         while (state := self.session.pause()) is not None:
             try:
@@ -169,7 +173,7 @@ class Chat:
             return None
         decisions: dict[str, Approval] = {}
         for call in calls:
-            show(escape_controls(f"{call.question}: {json.dumps(call.arguments)}"))
+            note(escape_controls(f"{call.question}: {json.dumps(call.arguments)}"))
             is_approved = self.editor.confirm("Run it?")
             if is_approved is None:
                 self.view.note("[not decided: /retry asks again, a message goes on without]")
