@@ -746,6 +746,7 @@ class TestConflict:
             leave(terminal)
         first = ["user: one", "assistant: echo heard one."]
         assert place.texts("s") == [*first, "user: two", "assistant: Hello."]
+        assert [turn.start for turn in place.store.session("s-3").turns()] == [0, 2, 4]
         assert place.texts("s-3")[:4] == [*first, "user: Story", "assistant: Once upon a time"]
 
     @pytest.mark.parametrize("is_made_again", [False, True])
@@ -823,7 +824,8 @@ class TestCompaction:
         assert "[earlier messages were summarised for the model: about " in done.stderr
 
     def test_an_option_turns_it_off(self, place):
-        assert place.pipe(self.LONG, "--no-compaction").stdout.splitlines()[-1].count(" + ") == 5
+        done = place.pipe(self.LONG, "--no-compaction", "--model", "demo:small")
+        assert done.stdout.splitlines()[-1].count(" + ") == 5
 
     def test_a_limit_that_is_none_is_bad_usage(self, place):
         done = place.pipe("one\n", "--max-context-tokens", "0")
