@@ -9,6 +9,7 @@ from tests.whole.recorder import Recorder, replay
 
 from treadle import (
     Err,
+    HistoryCompacted,
     InvalidInput,
     Loop,
     MaxIterationsReached,
@@ -271,6 +272,23 @@ class TestCompaction:
         assert seen_by(model)[0][1].startswith("[Previous conversation summary]\nNotes.")
         assert len(session.messages()) == 14
         assert session.messages()[0]["content"].startswith("Question 0")
+
+
+    def test_a_turn_begins_with_the_tokens_that_the_provider_counted_in_the_last(
+        self, way, session
+    ):
+        """The texts are short: only the counts of the provider are above the threshold."""
+        stages = [compact_history(lambda _: "Notes.", max_tokens=1_000), *default_stages()]
+        loop, seen = Loop(stages=stages), []
+        for number, tokens in enumerate([300, 600, 990, 1_020, 100]):
+            usage = {"prompt_tokens": tokens, "completion_tokens": 5, "total_tokens": tokens + 5}
+            message = {"role": "assistant", "content": f"Answer {number} of some length."}
+            model = ScriptedLLM({"choices": [{"message": message}], "usage": usage})
+            text = f"Question {number}, which is not short either."
+            way.run(loop, model, text, session=session, on_event=seen.append)
+        compacted = [one for one in seen if isinstance(one, HistoryCompacted)]
+        assert [1_000 < one.tokens_before < 1_050 for one in compacted] == [True, True]
+        assert len(session.load()["messages"]) < 10
 
 
 def test_a_replay_needs_no_store(session):

@@ -1,5 +1,6 @@
 """A relay to Redis that breaks connections."""
 
+import contextlib
 import selectors
 import socket
 import threading
@@ -35,6 +36,7 @@ class CuttingRelay:
         self._port = port
         self._server = socket.create_server(("127.0.0.1", 0))
         self._threads = [threading.Thread(target=self._accept)]
+        self._clients = []
         self.plan = []
         self.is_closed = False
 
@@ -49,6 +51,9 @@ class CuttingRelay:
     def __exit__(self, *_):
         self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
+        for client in self._clients:  # a client may keep its connections open
+            with contextlib.suppress(OSError):
+                client.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
             thread.join()
 
@@ -58,6 +63,7 @@ class CuttingRelay:
                 client, _ = self._server.accept()
             except OSError:
                 return
+            self._clients.append(client)
             thread = threading.Thread(target=self._relay, args=(client,))
             self._threads.append(thread)
             thread.start()

@@ -10,7 +10,7 @@ from treadle import labels
 from treadle.effects import NOW, Call, Steps, call_mode
 from treadle.errors import PausedStateError, SessionError
 from treadle.loop.pause import Resumption
-from treadle.messages import JSONDict, safe_str, validate_messages
+from treadle.messages import JSONDict, estimate_tokens, safe_str, validate_messages
 from treadle.results import Err, InvalidInput, Ok, Paused, Result
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ class RunSession(Protocol):
         Args:
             loaded: what `load` returned when it began.
             turn: the whole ``messages`` and ``memo`` of the run, ``status``, ``stop_reason``, ``run_id``,
-                ``iterations``, ``tool_calls_count``, ``usage``, ``error``, ``pause`` and ``at``.
+                ``iterations``, ``tool_calls_count``, ``usage``, ``error``, ``pause``, ``at``; and ``tokens``,
+                those that the messages, as the model saw them, have at the end, or None.
 
         Raises:
             SessionError: it is not stored; a `SessionConflictError` if the session was changed meanwhile.
@@ -100,7 +101,8 @@ def _save(session: RunSession, run: Run, loaded: JSONDict, result: Result) -> St
     """Store the turn of a result; the error of a turn that is not stored has the result."""
     if isinstance(result, Err) and isinstance(result.reason, InvalidInput):
         return  # nothing was added
-    turn = {**_turn_of(result), "memo": dict(run.context.memo), "at": (yield NOW)}
+    memo, at = dict(run.context.memo), (yield NOW)
+    turn = {**_turn_of(result), "memo": memo, "tokens": _tokens_of(run, result), "at": at}
     try:
         yield _calling(session, session.save, (loaded, turn), labels.SAVE_SESSION)
     except SessionError as error:
@@ -127,6 +129,21 @@ def _turn_of(result: Result) -> JSONDict:
         "error": safe_str(result.reason) if isinstance(result, Err) else None,
         "pause": result.state if isinstance(result, Paused) else None,
     }
+
+
+def _tokens_of(run: Run, result: Result) -> int | None:
+    """The tokens that the provider counted in the last request and its response, and an estimate of the results.
+
+    Returns:
+        The number; None if the provider did not count them.
+    """
+    last, messages = run.run.injected, result.messages
+    usage = None if last is None else last.usage
+    roles = [message["role"] for message in reversed(messages)]
+    if usage is None or not usage.is_measured or "assistant" not in roles:
+        return None
+    since = messages[len(messages) - roles.index("assistant") :]
+    return usage.input_tokens + usage.output_tokens + estimate_tokens(since)
 
 
 def _calling(session: RunSession, fn: Any, args: tuple[Any, ...], label: str) -> Call:

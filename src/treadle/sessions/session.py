@@ -161,12 +161,12 @@ class Session:
         turns = self._latest(info, _is_view_covered())
         view = turns[0].view
         through, pinned, digests = through_of(view), pinned_of(view), digests_of(view)
-        pause = _pause_of(turns)
+        pause, messages = _pause_of(turns), pinned + _messages(turns, through)
         attachments = self.store.attachments(self.id, digests) if digests else {}
         return {
             "version": info.version,
-            "messages": pinned + _messages(turns, through),
-            "memo": memo_of(view, attachments),
+            "messages": messages,
+            "memo": memo_of(view, attachments, len(messages)),
             "through": through,
             "pinned": len(pinned),
             "pause_id": None if pause is None else pause.get("pause_id"),
@@ -248,18 +248,14 @@ class Session:
         return StoredTurn(messages, [], "edit", created_at=time.time(), view=view)
 
     def _view_of_start(self, info: SessionInfo, messages: int) -> JSONDict | None:
-        """The latest view whose summary covers none but the first messages, as they are now."""
-        unchanged = messages
+        """The latest view whose summary covers none but the first messages.
 
-        def is_valid(turn: StoredTurn) -> bool:
-            nonlocal unchanged
-            if through_of(turn.view) <= unchanged:
-                return True
-            unchanged = min(unchanged, turn.start)
-            return False
-
-        turn = self._latest(info, is_valid)[-1]
-        return turn.view if through_of(turn.view) <= unchanged else None
+        These messages are still as they were: no turn starts before what the view of the turn before it covers.
+        """
+        turn = self._latest(info, lambda turn: through_of(turn.view) <= messages)[-1]
+        if turn.view is None or through_of(turn.view) > messages:
+            return None
+        return {**turn.view, "tokens": None}
 
     def _nearest(self, index: int) -> int:
         """The index nearest to one inside an exchange at which no exchange is split."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from treadle.errors import SessionError
 from treadle.messages import JSONDict
 from treadle.sessions.attachments import attachments_of, digest_of
-from treadle.sessions.compaction.view import STATE, SYSTEM_ROLES
+from treadle.sessions.compaction.view import RUN, STATE, SYSTEM_ROLES
 from treadle.sessions.store import StoredTurn
 
 KEPT = "session."
@@ -47,12 +47,13 @@ def digests_of(view: JSONDict | None) -> list[str]:
     return [] if view is None else list(view["memo"].get(STATE, {}).get("attachments", ()))
 
 
-def memo_of(view: JSONDict | None, attachments: Mapping[str, JSONDict]) -> JSONDict:
+def memo_of(view: JSONDict | None, attachments: Mapping[str, JSONDict], count: int) -> JSONDict:
     """The memo with which a run starts.
 
     Args:
         view: the view of the latest turn.
         attachments: the attachments of the view, by digest.
+        count: the number of messages that the view shows.
 
     Raises:
         SessionError: an attachment is missing.
@@ -67,6 +68,8 @@ def memo_of(view: JSONDict | None, attachments: Mapping[str, JSONDict]) -> JSOND
         parts = [attachments[digest] for digest in digests]
         covered = len(view["pinned"])
         memo[STATE] = {**memo[STATE], "covered": covered, "attachments": parts}
+    if view.get("tokens") is not None:
+        memo[RUN] = {"tokens": view["tokens"], "upto": count}
     return memo
 
 
@@ -81,12 +84,13 @@ def addition_of(loaded: JSONDict, ended: JSONDict) -> Addition | None:
     history: list[JSONDict] = ended["messages"]
     same = _common(seen, history)
     kept = min(same, loaded["pinned"])
-    view = _view(loaded, history, ended["memo"], kept)
+    tokens: int | None = ended.get("tokens")
+    view = _view(loaded, history, ended["memo"], kept, tokens)
     is_known = (
         same == len(seen) == len(history)
         and ended["status"] != "paused"
         and loaded["pause_id"] is None
-        and view == _view(loaded, seen, loaded["memo"], kept)
+        and view == _view(loaded, seen, loaded["memo"], kept, tokens)
     )
     if is_known:
         return None
@@ -114,7 +118,11 @@ def _common(first: Sequence[JSONDict], second: Sequence[JSONDict]) -> int:
 
 
 def _view(
-    loaded: JSONDict, history: Sequence[JSONDict], memo: JSONDict, kept: int
+    loaded: JSONDict,
+    history: Sequence[JSONDict],
+    memo: JSONDict,
+    kept: int,
+    tokens: int | None,
 ) -> JSONDict | None:
     """The view after a run.
 
@@ -124,6 +132,7 @@ def _view(
         memo: its memo.
         kept: the number of pinned messages at the start of the history that are as they were. A changed one, and
             all after it, are stored as messages of the run, since the earlier ones are stored and stay.
+        tokens: the tokens that the messages have, as the model saw them; None if that is not known.
     """
     memo = {name: value for name, value in memo.items() if name.startswith(KEPT)}
     through: int = loaded["through"]
@@ -135,9 +144,9 @@ def _view(
         memo[STATE] = state
         through += max(covered - kept, 0)
         pinned = [one for one in history[:covered] if one["role"] in SYSTEM_ROLES]
-    if not memo and not through:
+    if not memo and not through and tokens is None:
         return None
-    return {"through": through, "pinned": list(pinned), "memo": memo}
+    return {"through": through, "pinned": list(pinned), "memo": memo, "tokens": tokens}
 
 
 def _new_attachments(

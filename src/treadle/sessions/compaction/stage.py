@@ -23,6 +23,7 @@ from treadle.sessions.compaction.read_result import READ_RESULT_TOOL
 from treadle.sessions.compaction.strategies import READ_RESULT, Strategy, StubResults
 from treadle.sessions.compaction.summary import summarized, summarizer
 from treadle.sessions.compaction.view import (
+    RUN,
     SYSTEM_ROLES,
     CompactionState,
     is_summary,
@@ -45,8 +46,6 @@ MAX_STALLED = 3
 """How many compactions in a row, before each of which nothing new was learned, end a run."""
 SHARE_OF_CALLS = 0.25
 """The share of the tokens that the list of calls in the summary may take."""
-RUN = "compaction"
-"""The name under which the memo has the facts of this run."""
 
 
 @light_dataclass(frozen=True)

@@ -17,6 +17,8 @@ HEADING = "[Previous conversation summary]"
 CALLS_HEADING = "Tool calls so far, each with the start of its result:"
 STATE = "session.compaction"
 """The name under which the state is kept in the memo, and stored with a session."""
+RUN = "compaction"
+"""The name under which the memo has the facts of one run."""
 SYSTEM_ROLES = ("system", "developer")
 """The roles of the messages that always stay."""
 
