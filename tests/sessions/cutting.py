@@ -51,8 +51,9 @@ class CuttingRelay:
     def __exit__(self, *_):
         self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
-        for client in self._clients:  # a client may keep its connections open
-            with contextlib.suppress(OSError):
+        self._threads[0].join()
+        for client in self._clients:
+            with contextlib.suppress(OSError):  # it has ended
                 client.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
             thread.join()
@@ -63,9 +64,9 @@ class CuttingRelay:
                 client, _ = self._server.accept()
             except OSError:
                 return
-            self._clients.append(client)
             thread = threading.Thread(target=self._relay, args=(client,))
             self._threads.append(thread)
+            self._clients.append(client)
             thread.start()
 
     def _relay(self, client):

@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import textwrap
+import threading
 
 import pytest
 from tests.sessions.conversing import answer, run, turn, user
@@ -76,6 +77,18 @@ class TestFile:
         impatient = SQLiteSessions(path, timeout=0)
         assert len(impatient.session("alice").messages()) == 4
         writer.close()
+        assert pragma(path, "journal_mode") == "wal"
+
+    def test_a_file_without_the_log_waits_for_another_writer_and_gets_the_log(self, store, path):
+        assert pragma(path, "journal_mode = DELETE") == "delete"  # as if its creator was killed
+        writer = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        writer.execute("BEGIN IMMEDIATE")
+        end = threading.Timer(0.3, writer.close)
+        end.start()
+        run(store.session("alice"), user())
+        end.join()
+        run(store.session("alice"), user())
+        assert store.info("alice").version == 4
         assert pragma(path, "journal_mode") == "wal"
 
     def test_what_is_deleted_is_overwritten(self, path):
