@@ -143,7 +143,7 @@ class CompactionStalled(RunError):
 
     Args:
         compactions: how often the history was compacted in the run.
-        without_evidence: how many of the latest compactions followed no new result of a tool.
+        without_evidence: how many times in a row it became too long again without a new result of a tool.
     """
 
     compactions: int
@@ -152,9 +152,9 @@ class CompactionStalled(RunError):
 
     def __str__(self) -> str:
         return (
-            f"the history was compacted {self.compactions} times, and no tool returned anything new before the "
-            f"last {self.without_evidence}; a larger max_tokens, shorter results or a better summary keep what "
-            "the model needs"
+            f"the history was compacted {self.compactions} times, and became too long again "
+            f"{self.without_evidence} times in a row without a tool returning anything new; a larger max_tokens, "
+            "shorter results or a better summary keep what the model needs"
         )
 
 

@@ -265,14 +265,29 @@ class TestCompaction:
             model = ScriptedLLM(f"Answer {number} " + "a" * 500)
             way.run(loop, model, f"Question {number} " + "q" * 500, session=session)
         loaded = session.load()
-        assert len(loaded["messages"]) < 12
-        assert loaded["messages"] == session.messages()[-len(loaded["messages"]) :]
+        summary, *others = loaded["messages"]
+        assert summary["content"].startswith("[Previous conversation summary]\nNotes.")
+        assert len(others) < 11
+        assert others == session.messages()[-len(others) :]
         model = ScriptedLLM("Last.")
         way.run(loop, model, "Last?", session=session)
-        assert seen_by(model)[0][1].startswith("[Previous conversation summary]\nNotes.")
+        assert seen_by(model)[0][1] == summary["content"]
         assert len(session.messages()) == 14
         assert session.messages()[0]["content"].startswith("Question 0")
 
+
+    def test_a_loop_without_the_stage_sees_the_summary_too(self, way, session):
+        stages = [compact_history(lambda _: "Notes.", max_tokens=500), *default_stages()]
+        for number in range(6):
+            model = ScriptedLLM(f"Answer {number} " + "a" * 500)
+            text = f"Question {number} " + "q" * 500
+            way.run(Loop(stages=stages), model, text, session=session)
+        before, model = session.load(), ScriptedLLM("Last.")
+        way.run(Loop(), model, "Last?", session=session)
+        assert seen_by(model)[:-1] == [(one["role"], one["content"]) for one in before["messages"]]
+        after = session.load()
+        assert after["messages"][:-2] == before["messages"]
+        assert len(session.messages()) == 14
 
     def test_a_turn_begins_with_the_tokens_that_the_provider_counted_in_the_last(
         self, way, session
@@ -282,12 +297,12 @@ class TestCompaction:
         loop, seen = Loop(stages=stages), []
         for number, tokens in enumerate([300, 600, 990, 1_020, 100]):
             usage = {"prompt_tokens": tokens, "completion_tokens": 5, "total_tokens": tokens + 5}
-            message = {"role": "assistant", "content": f"Answer {number} of some length."}
+            message = {"role": "assistant", "content": f"Answer {number} " + "a" * 200}
             model = ScriptedLLM({"choices": [{"message": message}], "usage": usage})
-            text = f"Question {number}, which is not short either."
+            text = f"Question {number} " + "q" * 200
             way.run(loop, model, text, session=session, on_event=seen.append)
         compacted = [one for one in seen if isinstance(one, HistoryCompacted)]
-        assert [1_000 < one.tokens_before < 1_050 for one in compacted] == [True, True]
+        assert [1_000 < one.tokens_before < 1_100 for one in compacted] == [True, True]
         assert len(session.load()["messages"]) < 10
 
 

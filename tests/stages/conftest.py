@@ -77,6 +77,7 @@ def plan(context):
     """Plan calls, see `planning`, with nothing new learned since the results of earlier ones.
 
     ``known`` were made and repeated with the same result, ``once`` were made once, ``failed`` failed twice.
+    The results of ``hidden`` are no longer visible.
     """
 
     def plan(
@@ -85,6 +86,7 @@ def plan(context):
         known="",
         once="",
         failed="",
+        hidden="",
         in_step=False,
         dedupe="evidence",
         broken=None,
@@ -96,6 +98,7 @@ def plan(context):
         answered_once = [(word, f"result of {word}", False) for word in once.split()]
         ctx.run.result_cache.learn(1, learned + answered_once)
         ctx.run.result_cache.learn(2, learned)
+        ctx.run.result_cache.hide(dict.fromkeys(hidden.split(), True))
         return planned(ctx, made(words), in_step=in_step, dedupe=dedupe, broken=broken)
 
     return plan

@@ -10,6 +10,7 @@ from treadle.stages._plan_calls import Planner
 from treadle.tools import NotRunReason, Plan, Tool
 
 DUPLICATE, KNOWN = NotRunReason.DUPLICATE_IN_BATCH, NotRunReason.NO_NEW_EVIDENCE
+RECALLED = NotRunReason.RECALLED
 CAP, DEFERRED = NotRunReason.PARALLEL_CAP, NotRunReason.DEFERRED
 OVER, USED_UP, BROKEN = NotRunReason.OVER_BUDGET, NotRunReason.MAX_USES, NotRunReason.BREAKER_OPEN
 

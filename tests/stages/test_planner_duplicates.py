@@ -2,7 +2,7 @@
 
 import pytest
 
-from .planning import BROKEN, CAP, DEFERRED, DUPLICATE, KNOWN
+from .planning import BROKEN, CAP, DEFERRED, DUPLICATE, KNOWN, RECALLED
 
 
 class TestDuplicates:
@@ -55,6 +55,51 @@ class TestDuplicates:
 
     def test_names_that_only_a_resolver_knows_have_duplicates_too(self, plan):
         assert plan("x1 x1 y1", tools=[], known="y1").not_run == {"x1'": DUPLICATE, "y1": KNOWN}
+
+
+class TestRecalledCalls:
+    """A call whose result is no longer visible is answered with it."""
+
+    @pytest.mark.parametrize("dedupe", ["evidence", "strict"])
+    def test_it_is_answered_with_the_whole_result(self, plan, dedupe):
+        made_plan = plan("p1 q1 p2", once="p1", known="q1", hidden="p1 q1", dedupe=dedupe)
+        assert made_plan.not_run == {"p1": RECALLED, "q1": RECALLED}
+        assert str(made_plan) == "p2"
+        assert made_plan.results["p1"].content.startswith("result of p1\n\n[note: ")
+        assert (made_plan.results["p1"].is_error, made_plan.results["p1"].status) == (
+            False,
+            "recalled",
+        )
+
+    @pytest.mark.parametrize(
+        ("dedupe", "promised"), [("evidence", {"p1"}), ("strict", set())], ids=str
+    )
+    def test_the_answer_says_that_it_runs_when_called_again_if_so(self, plan, dedupe, promised):
+        """``q1`` was repeated with the same result, and nothing is new since."""
+        made_plan = plan("p1 q1", once="p1", known="q1", hidden="p1 q1", dedupe=dedupe)
+        found = {
+            word
+            for word, result in made_plan.results.items()
+            if result.content.endswith("call it once more to run it.]")
+        }
+        assert found == promised
+
+    def test_never_with_off_or_by_a_volatile_tool(self, plan):
+        words = "again1 clock1"
+        assert str(plan(words, known=words, hidden=words)) == words
+        assert str(plan("p1", known="p1", hidden="p1", dedupe="off")) == "p1"
+
+    def test_a_result_that_is_not_whole_and_an_error_are_not_recalled(self, plan):
+        assert str(plan("p1", failed="p1", hidden="p1")) == "p1"
+
+    def test_it_needs_no_budget(self, plan):
+        limits = {"max_tool_calls": 0}
+        assert plan("p1", once="p1", hidden="p1", limits=limits).not_run == {"p1": RECALLED}
+
+    @pytest.mark.parametrize("in_step", [False, True])
+    def test_not_behind_a_call_that_runs_alone(self, plan, in_step):
+        made_plan = plan("w1 p1", once="p1", hidden="p1", in_step=in_step)
+        assert made_plan.not_run == ({} if in_step else {"p1": DEFERRED})
 
 
 class TestAnsweredReadsAfterAWrite:

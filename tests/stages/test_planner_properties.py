@@ -11,7 +11,19 @@ from treadle.limits import Budget, Limits
 from treadle.messages import History, ToolResult
 from treadle.tools import NotRunReason, PlanReason, toolset
 
-from .planning import BROKEN, CAP, DEFERRED, DUPLICATE, KNOWN, OVER, TOOLS, USED_UP, made, planned
+from .planning import (
+    BROKEN,
+    CAP,
+    DEFERRED,
+    DUPLICATE,
+    KNOWN,
+    OVER,
+    RECALLED,
+    TOOLS,
+    USED_UP,
+    made,
+    planned,
+)
 
 TOOL = toolset(TOOLS)
 WORDS = [f"{name}{number}" for name in [*TOOL, "unknown", "p", "w"] for number in (1, 2)]
@@ -24,6 +36,7 @@ class Case:
     Args:
         words: the calls.
         known: bits, by the place of the call.
+        hidden: likewise, of known calls whose results are not visible.
         broken: likewise.
         modes: whether it is in step, known calls were repeated, and the run is a subagent.
         dedupe: of the loop.
@@ -31,12 +44,14 @@ class Case:
         used: the uses of ``once`` and ``twice`` so far.
     """
 
-    def __init__(self, words, known, broken, modes, dedupe, limits, used):
+    def __init__(self, words, known, hidden, broken, modes, dedupe, limits, used):  # noqa: PLR0913
         self.in_step, self.is_repeated, has_parent = modes
         self.dedupe = dedupe
         self.at_once, most, most_of_parent = limits
         self.calls = made(" ".join(words))
         self.known = {word for place, word in enumerate(words) if known >> place & 1}
+        self.hidden = {words[place] for place in range(len(words)) if hidden >> place & 1}
+        self.hidden &= self.known
         self.broken = {call.id: "E" for place, call in enumerate(self.calls) if broken >> place & 1}
         self.uses = {"once": used[0], "twice": used[1]}
         bounds = Limits(max_parallel_calls=self.at_once, max_tool_calls=most)
@@ -47,6 +62,7 @@ class Case:
         ctx = Context(History(), TOOL, run=RunContext(budget=budget))
         for iteration in range(1 + self.is_repeated):
             ctx.run.result_cache.learn(iteration, [(word, "known", False) for word in self.known])
+        ctx.run.result_cache.hide(dict.fromkeys(self.hidden, True))
         self.made = planned(
             ctx, self.calls, in_step=self.in_step, dedupe=self.dedupe, broken=self.broken
         )
@@ -59,6 +75,7 @@ def cases(words=WORDS, broken=(0, 0, 0, 1, 2, 6)):
         Case,
         words=st.lists(st.sampled_from(words), min_size=1, max_size=9),
         known=st.integers(0, 511),
+        hidden=st.sampled_from([0, 0, 0b101, 0b11110]),
         broken=st.sampled_from(broken),
         modes=st.tuples(st.booleans(), st.booleans(), st.booleans()),
         dedupe=st.sampled_from(["evidence", "strict", "off"]),
@@ -80,7 +97,12 @@ def may_be_skipped(case, call):
     """Whether a call would return what is known, as far as its mode and its results go."""
     mode = mode_of(case, call.name)
     is_due = mode == "strict" or (mode == "evidence" and case.is_repeated)
-    return call.fingerprint in case.known and is_due
+    return call.fingerprint in case.known - case.hidden and is_due
+
+
+def may_be_recalled(case, call):
+    """Whether a call is answered with a result that is not visible, as far as its mode goes."""
+    return call.fingerprint in case.hidden and mode_of(case, call.name) != "off"
 
 
 def runs_alone(call):
@@ -167,11 +189,12 @@ def test_in_step_only_calls_that_require_fresh_input_are_deferred(case):
 
 @settings(max_examples=250)
 @given(READS_AND_WRITES)
-def test_only_known_calls_with_no_active_write_before_them_are_suppressed(case):
+def test_only_known_calls_with_no_active_write_before_them_are_suppressed_or_recalled(case):
     for place, call in enumerate(case.calls):
-        if case.not_run.get(call.id) is KNOWN:
-            assert may_be_skipped(case, call)
-            settled = {KNOWN, DUPLICATE, BROKEN, OVER, USED_UP}
+        reason = case.not_run.get(call.id)
+        if reason in {KNOWN, RECALLED}:
+            assert (may_be_skipped if reason is KNOWN else may_be_recalled)(case, call)
+            settled = {KNOWN, RECALLED, DUPLICATE, BROKEN, OVER, USED_UP}
             for before in case.calls[:place]:
                 assert not runs_alone(before) or case.not_run.get(before.id) in settled
 
@@ -180,6 +203,7 @@ def test_only_known_calls_with_no_active_write_before_them_are_suppressed(case):
 def test_no_call_that_may_be_skipped_runs_in_the_first_batch(case):
     for call in case.batches[0] if case.batches else ():
         assert not may_be_skipped(case, call)
+        assert not may_be_recalled(case, call)
 
 
 @given(CASES)
@@ -218,7 +242,7 @@ def test_every_answer_is_for_its_call_and_only_a_repeated_result_is_not_an_error
     for call_id, result in case.made.results.items():
         assert isinstance(result, ToolResult)
         assert result.tool_call_id == call_id
-        assert result.is_error is (case.not_run[call_id] is not NotRunReason.NO_NEW_EVIDENCE)
+        assert result.is_error is (case.not_run[call_id] not in {KNOWN, RECALLED})
 
 
 def test_the_examples_reach_every_reason():

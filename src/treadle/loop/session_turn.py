@@ -10,7 +10,13 @@ from treadle import labels
 from treadle.effects import NOW, Call, Steps, call_mode
 from treadle.errors import PausedStateError, SessionError
 from treadle.loop.pause import Resumption
-from treadle.messages import JSONDict, estimate_tokens, safe_str, validate_messages
+from treadle.messages import (
+    SYSTEM_ROLES,
+    JSONDict,
+    estimate_tokens,
+    safe_str,
+    validate_messages,
+)
 from treadle.results import Err, InvalidInput, Ok, Paused, Result
 
 if TYPE_CHECKING:
@@ -93,7 +99,7 @@ def _joined(before: list[JSONDict], given: Any) -> Any:
         messages, _ = validate_messages(given)
     except ValueError:  # the run ends with `InvalidInput`, and names the problem
         return given
-    known = [message for message in before if message["role"] == "system"]
+    known = [message for message in before if message["role"] in SYSTEM_ROLES]
     return [*before, *(message for message in messages if message not in known)]
 
 

@@ -26,6 +26,7 @@ from treadle.messages.measurement import ModelCallStatus, Timing
 from treadle.messages.message import (
     ATOMS,
     ROLES,
+    SYSTEM_ROLES,
     JSONDict,
     Message,
     Messages,
@@ -79,6 +80,7 @@ __all__ = [
     "NOTHING",
     "NO_RESULT",
     "ROLES",
+    "SYSTEM_ROLES",
     "CallChunk",
     "Chunk",
     "History",

@@ -64,6 +64,8 @@ JSONDict: TypeAlias = dict[str, Any]
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 """OpenAI's chat roles, except the deprecated ``function``."""
+SYSTEM_ROLES = frozenset({"system", "developer"})
+"""The roles of instructions: some models of OpenAI call them ``developer``."""
 
 
 def copy_json(value: Any) -> Any:

@@ -10,7 +10,7 @@ from treadle.errors import SessionConflictError, SessionError
 from treadle.messages import JSONDict
 from treadle.sessions.jsonl import from_lines, to_lines
 from treadle.sessions.store import SessionInfo, SessionStore, StoredTurn
-from treadle.sessions.view import addition_of, digests_of, memo_of, pinned_of, through_of
+from treadle.sessions.view import addition_of, digests_of, memo_of, shown, through_of
 
 MAX_ID = 200
 """The maximum length of the id of a session."""
@@ -144,9 +144,10 @@ class Session:
         """Read what a run needs: not the whole past, only the messages that its view shows.
 
         Returns:
-            JSON data: ``version``, the number of turns; ``messages``, those that the run sees; ``pinned``, how
-            many of them are system messages from before ``through``, the index in the session of the first other
-            one; ``memo``, what stages have kept; ``pause_id``, that of the pause with which the latest turn ended.
+            JSON data: ``version``, the number of turns; ``messages``, those that the run sees; ``through``, the
+            index in the session of the first of them, after ``pinned`` messages that come from before: system
+            messages, and the summary of the others; ``memo``, what stages have kept; ``pause_id``, that of the
+            pause with which the latest turn ended.
         """
         info = self.info()
         if info is None:
@@ -160,15 +161,13 @@ class Session:
             }
         turns = self._latest(info, _is_view_covered())
         view = turns[0].view
-        through, pinned, digests = through_of(view), pinned_of(view), digests_of(view)
-        pause, messages = _pause_of(turns), pinned + _messages(turns, through)
-        attachments = self.store.attachments(self.id, digests) if digests else {}
+        through, digests, pause = through_of(view), digests_of(view), _pause_of(turns)
+        memo = memo_of(view, self.store.attachments(self.id, digests) if digests else {})
         return {
             "version": info.version,
-            "messages": messages,
-            "memo": memo_of(view, attachments, len(messages)),
+            **shown(view, _messages(turns, through), memo),
+            "memo": memo,
             "through": through,
-            "pinned": len(pinned),
             "pause_id": None if pause is None else pause.get("pause_id"),
         }
 

@@ -1,7 +1,8 @@
 """What a run sees of a session, and the turn that it adds.
 
-A run sees the *pinned* system messages, and all messages from the index *through* on. What is left out is what
-`compact_history` has summarized; its state, which has the summary, comes back in the memo of the run.
+A run sees the *pinned* messages, and all messages of the session from the index *through* on. What is left out is
+what `compact_history` has summarized: the pinned messages are the system messages among them, and one with the
+summary. The state of compaction comes back in the memo of the run.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from treadle.errors import SessionError
-from treadle.messages import JSONDict
+from treadle.messages import SYSTEM_ROLES, JSONDict
 from treadle.sessions.attachments import attachments_of, digest_of
-from treadle.sessions.compaction.view import RUN, STATE, SYSTEM_ROLES
+from treadle.sessions.compaction.view import RUN, STATE, CompactionState, summary_message
 from treadle.sessions.store import StoredTurn
 
 KEPT = "session."
@@ -37,9 +38,24 @@ def through_of(view: JSONDict | None) -> int:
     return 0 if view is None else int(view["through"])
 
 
-def pinned_of(view: JSONDict | None) -> list[JSONDict]:
-    """The system messages before those that a view shows."""
-    return [] if view is None else list(view["pinned"])
+def shown(view: JSONDict | None, messages: list[JSONDict], memo: JSONDict) -> JSONDict:
+    """What a run sees: all ``messages``, and how many of them are ``pinned``.
+
+    Args:
+        view: the view of the latest turn.
+        messages: the messages of the session from ``through`` on.
+        memo: the memo with which the run starts; it gets the number of covered messages, and the tokens.
+    """
+    pinned: list[JSONDict] = [] if view is None else list(view["pinned"])
+    if STATE in memo:
+        state = CompactionState.from_json({**memo[STATE], "covered": 0})
+        if through_of(view):
+            pinned.append(summary_message(state, messages[: state.kept]))
+        memo[STATE] = {**memo[STATE], "covered": len(pinned)}
+    seen = pinned + messages
+    if view is not None and view.get("tokens") is not None:
+        memo[RUN] = {"tokens": view["tokens"], "upto": len(seen)}
+    return {"messages": seen, "pinned": len(pinned)}
 
 
 def digests_of(view: JSONDict | None) -> list[str]:
@@ -47,13 +63,12 @@ def digests_of(view: JSONDict | None) -> list[str]:
     return [] if view is None else list(view["memo"].get(STATE, {}).get("attachments", ()))
 
 
-def memo_of(view: JSONDict | None, attachments: Mapping[str, JSONDict], count: int) -> JSONDict:
+def memo_of(view: JSONDict | None, attachments: Mapping[str, JSONDict]) -> JSONDict:
     """The memo with which a run starts.
 
     Args:
         view: the view of the latest turn.
         attachments: the attachments of the view, by digest.
-        count: the number of messages that the view shows.
 
     Raises:
         SessionError: an attachment is missing.
@@ -66,10 +81,7 @@ def memo_of(view: JSONDict | None, attachments: Mapping[str, JSONDict], count: i
         if missing := [digest for digest in digests if digest not in attachments]:
             raise SessionError(f"attachments are missing from the store: {', '.join(missing)}")
         parts = [attachments[digest] for digest in digests]
-        covered = len(view["pinned"])
-        memo[STATE] = {**memo[STATE], "covered": covered, "attachments": parts}
-    if view.get("tokens") is not None:
-        memo[RUN] = {"tokens": view["tokens"], "upto": count}
+        memo[STATE] = {**memo[STATE], "attachments": parts}
     return memo
 
 
@@ -136,7 +148,8 @@ def _view(
     """
     memo = {name: value for name, value in memo.items() if name.startswith(KEPT)}
     through: int = loaded["through"]
-    pinned: Sequence[JSONDict] = loaded["messages"][: loaded["pinned"]]
+    known: list[JSONDict] = loaded["messages"][: loaded["pinned"]]
+    pinned = [one for one in known if one["role"] in SYSTEM_ROLES]
     if STATE in memo:
         state: JSONDict = dict(memo[STATE])
         covered: int = state.pop("covered")
@@ -146,7 +159,7 @@ def _view(
         pinned = [one for one in history[:covered] if one["role"] in SYSTEM_ROLES]
     if not memo and not through and tokens is None:
         return None
-    return {"through": through, "pinned": list(pinned), "memo": memo, "tokens": tokens}
+    return {"through": through, "pinned": pinned, "memo": memo, "tokens": tokens}
 
 
 def _new_attachments(

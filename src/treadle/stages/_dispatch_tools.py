@@ -170,6 +170,8 @@ def _concluded(ctx: Context) -> Context:
         if writes > 1 or has_changed or has_polled:
             facts = Learned(has_changed, outdated, writes, has_polled)
         ctx.run.result_cache.learn(ctx.iteration, learned, facts)
+    if len(learned) < len(plan.calls) and any(_was_cut_short(ctx, call) for call in plan.calls):
+        ctx.run.result_cache.note_write()
     if not plan.duplicates:
         return ctx
     answers = {
@@ -182,6 +184,13 @@ def _concluded(ctx: Context) -> Context:
 
 _RAN = frozenset({"done", "timeout"})
 _READ, _WROTE = Learned(), Learned(writes=1)
+
+
+def _was_cut_short(ctx: Context, call: ToolCall) -> bool:
+    """Whether a call that is not read-only was cancelled, and may have changed something."""
+    result, tool = ctx.tool_results.get(call.id), ctx.tools.get(call.name)
+    is_read_only = tool is not None and tool.read_only
+    return result is not None and result.status == "cancelled" and not is_read_only
 
 
 def _duplicate(ctx: Context, call: ToolCall, first: ToolResult | None) -> ToolResult:

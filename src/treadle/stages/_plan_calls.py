@@ -65,7 +65,8 @@ class Planner:
             if call.id in refused:
                 self._refuse(call, NotRunReason.BREAKER_OPEN, _breaker_open(call, refused[call.id]))
             elif recalled is not None and self._sees_what_is_known(tool):
-                self._refuse(call, NotRunReason.RECALLED, _recalled(recalled))
+                may_run = self._unchanged(call, mode) is None
+                self._refuse(call, NotRunReason.RECALLED, _recalled(recalled, may_run=may_run))
             elif known is not None and self._sees_what_is_known(tool):
                 self._refuse(call, NotRunReason.NO_NEW_EVIDENCE, _skipped(known))
             elif self._split is not None and not self._in_step:
@@ -88,8 +89,11 @@ class Planner:
 
     def _known(self, call: ToolCall, mode: Dedupe) -> CachedResult | None:
         """The result with which a repeated call is answered; None if it may run."""
-        if mode == "off" or call.fingerprint in self._results.hidden:
-            return None
+        is_hidden = mode == "off" or call.fingerprint in self._results.hidden
+        return None if is_hidden else self._unchanged(call, mode)
+
+    def _unchanged(self, call: ToolCall, mode: Dedupe) -> CachedResult | None:
+        """The result of a call that would return the same again."""
         fresh = self._results.fresh(call.fingerprint)
         if fresh is None or (mode == "evidence" and not fresh.is_repeated):
             return None
@@ -211,11 +215,12 @@ def _skipped(answer: CachedResult) -> str:
     )
 
 
-def _recalled(answer: CachedResult) -> str:
+def _recalled(answer: CachedResult, *, may_run: bool) -> str:
+    how = "; call it once more to run it" if may_run else ""
     return (
         f"{answer.content}\n\n"
         f"[note: this is what the same call returned in iteration {answer.iteration}, which is no longer in the "
-        f"conversation. The tool did not run again; call it once more to run it.]"
+        f"conversation. The tool did not run again{how}.]"
     )
 
 

@@ -202,6 +202,10 @@ class ResultCache:
             known_at = version - 1 if place < outdated else version
             known[fingerprint] = (known_at, iteration, content, is_error, is_repeated, stamp)
 
+    def note_write(self) -> None:
+        """Note that a call may have changed something, although it has no result."""
+        self._writes += 1
+
     def _is_other(self, fingerprint: str, last: str, content: str) -> bool:
         """Whether a call that returned something else last has never returned this result before."""
         seen = self._before.setdefault(fingerprint, set())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from treadle.context import Context
@@ -13,18 +13,29 @@ from treadle.errors import OptionError
 from treadle.events import CompactionFailed, Event, HistoryCompacted
 from treadle.fast_dataclass import light_dataclass
 from treadle.loop import Loop
-from treadle.messages import CHARACTERS_PER_TOKEN, JSONDict, estimate_tokens
+from treadle.messages import (
+    CHARACTERS_PER_TOKEN,
+    SYSTEM_ROLES,
+    JSONDict,
+    estimate_tokens,
+)
 from treadle.model import Model
 from treadle.pipeline import Stage
 from treadle.results import CompactionStalled
 from treadle.sessions.attachments import attachments_of, distinct
-from treadle.sessions.compaction.progress import Made, calls_in, hide_results
+from treadle.sessions.compaction.progress import calls_in, fitted, hide_results, merged
 from treadle.sessions.compaction.read_result import READ_RESULT_TOOL
-from treadle.sessions.compaction.strategies import READ_RESULT, Strategy, StubResults
+from treadle.sessions.compaction.strategies import (
+    READ_RESULT,
+    Strategy,
+    StubResults,
+    check_strategies,
+    is_whole,
+)
 from treadle.sessions.compaction.summary import summarized, summarizer
 from treadle.sessions.compaction.view import (
     RUN,
-    SYSTEM_ROLES,
+    STATE,
     CompactionState,
     is_summary,
     mark_of,
@@ -46,6 +57,8 @@ MAX_STALLED = 3
 """How many compactions in a row, before each of which nothing new was learned, end a run."""
 SHARE_OF_CALLS = 0.25
 """The share of the tokens that the list of calls in the summary may take."""
+LEAST_SHARE = 0.1
+"""The share of the tokens that the messages to summarise have to take, so that a summary is worth its cost."""
 
 
 @light_dataclass(frozen=True)
@@ -61,11 +74,6 @@ class _Options:
     def has_stubs(self) -> bool:
         """Whether the model needs the tool that reads results back."""
         return any(isinstance(strategy, StubResults) for strategy in self.strategies)
-
-    @property
-    def max_calls(self) -> int:
-        """The length of the list of calls, in characters."""
-        return int(self.max_tokens * SHARE_OF_CALLS) * CHARACTERS_PER_TOKEN
 
 
 def compact_history(
@@ -92,9 +100,8 @@ def compact_history(
 
     Args:
         summarize: writes the summaries: a model, such as a cheap one, as a callable or a name; or a `Loop`, with
-            its
-            own limits and instructions. Its usage and cost count as those of the run. None only applies the
-            strategies.
+            its own limits and instructions. Its usage and cost count as those of the run. None only applies
+            the strategies.
         max_tokens: the history is compacted above this number of tokens.
         max_tokens_with_documents: the same, if the view has attachments: images, files or sounds.
         max_messages: the view is compacted above this number of messages as well; None sets no limit.
@@ -109,18 +116,26 @@ def compact_history(
         ("max_tokens", max_tokens, 1),
         ("max_tokens_with_documents", max_tokens_with_documents, 1),
         ("keep_recent", keep_recent, 1),
-        ("max_messages", max_messages, keep_recent + 2),
+        ("max_messages", max_messages, (keep_recent or 0) + 2),
     ):
-        is_whole = isinstance(value, int) and not isinstance(value, bool)
-        if value is not None and not (is_whole and value >= least):
+        if not is_whole(value, least) and (value is not None or name != "max_messages"):
             raise OptionError(
                 f"compact_history: {name}: expected a whole number of at least {least}, got {value!r}"
             )
+    if not isinstance(strategies, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise OptionError(
+            f"compact_history: strategies: expected a list of them, got {type(strategies).__name__}"
+        )
+    strategies = tuple(strategies)
     for place, strategy in enumerate(strategies):
         if not callable(strategy):  # pyright: ignore[reportUnnecessaryComparison]
             raise OptionError(
                 f"compact_history: strategies[{place}]: expected a callable, got {type(strategy).__name__}"
             )
+    if summarize is None and not strategies:
+        raise OptionError(
+            "compact_history: there is nothing to do: pass a model that writes summaries, or strategies"
+        )
     writer = None if summarize is None else summarizer(summarize, max_tokens)
     options = _Options(
         writer,
@@ -128,7 +143,7 @@ def compact_history(
         max_tokens_with_documents,
         max_messages,
         keep_recent,
-        tuple(strategies),
+        strategies,
     )
     return Stage(
         "compact_history", functools.partial(_compacting, options), {}, requires=("messages",)
@@ -140,12 +155,26 @@ def _compacting(options: _Options, ctx: Context) -> Steps[Context]:
         raise OptionError(
             "compact_history: an earlier stage changed the messages of the request; put compact_history before it"
         )
-    if options.has_stubs and READ_RESULT not in ctx.tools:
-        ctx = ctx.with_tools(add=[READ_RESULT_TOOL])
+    if options.has_stubs:
+        ctx = _with_read_result(ctx)
     compaction = _Compaction(ctx, options)
     if compaction.is_over:
         yield from compaction.compact()
     return compaction.applied()
+
+
+def _with_read_result(ctx: Context) -> Context:
+    """The context with the tool that reads results back, which every request offers."""
+    tool = ctx.tools.get(READ_RESULT)
+    if tool is None:
+        ctx.run.found[READ_RESULT] = None  # with tool search, only what was found is offered
+        return ctx.with_tools(add=[READ_RESULT_TOOL])
+    if tool is not READ_RESULT_TOOL:
+        raise OptionError(
+            f"compact_history: {READ_RESULT!r} is the name of the tool that `StubResults` needs; "
+            "give yours another"
+        )
+    return ctx
 
 
 class _Compaction:
@@ -165,9 +194,9 @@ class _Compaction:
     def __init__(self, ctx: Context, options: _Options) -> None:
         self.ctx = ctx
         self._options = options
+        self._facts: dict[str, Any] = dict(ctx.memo.get(RUN) or {})
         self.state = CompactionState.of(ctx)
         self.view = self._view(self.state)
-        self._facts: dict[str, Any] = dict(ctx.memo.get(RUN) or {})
         self.tokens = _counted(ctx, self.view, self._facts)
         self._has_documents = self._facts.get("documents") or bool(self.state.attachments)
         if not self._has_documents:
@@ -175,8 +204,7 @@ class _Compaction:
             self._has_documents = any(map(attachments_of, new))
 
     def _view(self, state: CompactionState) -> list[JSONDict]:
-        options = self._options
-        return view_of(self.ctx.messages, state, options.strategies, options.max_calls)
+        return view_of(self.ctx.messages, state, self._options.strategies)
 
     @property
     def _limit(self) -> int:
@@ -186,9 +214,12 @@ class _Compaction:
     @property
     def is_over(self) -> bool:
         """Whether the request is too long."""
+        return self._has_too_many_messages or self.tokens > self._limit
+
+    @property
+    def _has_too_many_messages(self) -> bool:
         most = self._options.max_messages
-        is_long = most is not None and len(self.view) > most
-        return is_long or self.tokens > self._limit
+        return most is not None and len(self.view) > most
 
     def compact(self) -> Steps[None]:
         """Make the request shorter, if it can be."""
@@ -196,35 +227,41 @@ class _Compaction:
         split = split_of(history, self.state.covered, options.keep_recent)
         if split <= self.state.covered:
             return
-        if self._has_stalled():
+        stalled = self._stalled()
+        if stalled >= MAX_STALLED and self.ctx.run.finishing is None:
+            self.ctx = self.ctx.stop(CompactionStalled(self._facts.get("count", 0), stalled))
             return
         if options.strategies and split > self.state.covered + self.state.shortened:
             yield from self._shorten(split)
             if self.tokens <= self._limit * RELIEF and not self.is_over:
                 return
-        if options.writer is not None and self._facts.get("strikes", 0) < MAX_STRIKES:
-            yield from self._summarize(options.writer, split)
+        writer = options.writer if self._facts.get("strikes", 0) < MAX_STRIKES else None
+        if writer is not None and self._is_worth_a_summary(split):
+            yield from self._summarize(writer, split)
 
-    def _has_stalled(self) -> bool:
-        """Count compactions before which nothing new was learned; whether they end the run."""
-        run, facts = self.ctx.run, self._facts
-        if run.finishing is not None:
-            return False
-        evidence = run.result_cache.evidence
-        stalled = facts.get("stalled", 0) + 1 if facts.get("evidence") == evidence else 0
-        facts.update(stalled=stalled, evidence=evidence)
-        if stalled < MAX_STALLED:
-            return False
-        self.ctx = self.ctx.stop(CompactionStalled(facts.get("count", 0), stalled))
-        return True
+    def _stalled(self) -> int:
+        """How many times in a row the history became too long after a compaction, and nothing new was learned."""
+        has_learned = self._facts.get("evidence") != self.ctx.run.result_cache.evidence
+        return 0 if has_learned else self._facts.get("stalled", 0) + 1
+
+    def _is_worth_a_summary(self, split: int) -> bool:
+        """Whether there is enough to summarise: else the recent messages are too long, and it is no failure."""
+        older = self.ctx.messages[self.state.covered : split]
+        least = self._options.max_tokens * LEAST_SHARE
+        if self._has_too_many_messages and len(older) > 1:
+            return True
+        return estimate_tokens(older) >= least
 
     def _shorten(self, split: int) -> Steps[None]:
-        """Apply the strategies to the messages before an index."""
+        """Apply the strategies to the messages before an index, if that helps enough."""
+        check_strategies(self._options.strategies, self.ctx.messages[self.state.covered : split])
         mark = mark_of(self.ctx.messages[self.state.covered])
         shortened = split - self.state.covered
         state = dataclasses.replace(self.state, shortened=shortened, mark=mark)
         view = self._view(state)
-        if estimate_tokens(view) < estimate_tokens(self.view):
+        removed = estimate_tokens(self.view) - estimate_tokens(view)
+        is_enough = removed >= self._options.max_tokens * LEAST_SHARE
+        if removed > 0 and (is_enough or self.tokens - removed <= self._limit):
             yield from self._adopt(state, view, is_summarized=False)
 
     def _summarize(self, writer: Loop[Any], split: int) -> Steps[None]:
@@ -238,14 +275,16 @@ class _Compaction:
         summary, problem = yield from summarized(self.ctx, writer, before, new, max_tokens)
         if not problem:
             parts = [part for message in older for part in attachments_of(message)]
-            made = list(calls_in(self.ctx, older))
+            calls = merged(state.calls, calls_in(self.ctx, older))
+            listed = fitted(calls, int(max_tokens * SHARE_OF_CALLS) * CHARACTERS_PER_TOKEN)
             changed = CompactionState(
-                split,
-                0,
-                mark_of(history[split]),
-                summary,
-                _merged(state.calls, made),
-                tuple(distinct((*state.attachments, *parts))),
+                covered=split,
+                kept=len(history) - split,
+                mark=mark_of(history[split]),
+                summary=summary,
+                calls=listed,
+                unlisted=state.unlisted + len(calls) - len(listed),
+                attachments=tuple(distinct((*state.attachments, *parts))),
             )
             view = self._view(changed)
             if estimate_tokens(view) < estimate_tokens(self.view):
@@ -270,7 +309,11 @@ class _Compaction:
         hide_results(ctx, ctx.messages[self.state.covered :], view)
         self.state, self.view = state, view
         ctx.run.compactions += 1
-        self._facts["count"] = self._facts.get("count", 0) + 1
+        facts = self._facts
+        if facts.get("iteration") != ctx.iteration:  # a request that is compacted twice counts once
+            evidence = ctx.run.result_cache.evidence
+            facts.update(stalled=self._stalled(), evidence=evidence, iteration=ctx.iteration)
+            facts["count"] = facts.get("count", 0) + 1
         if is_summarized:
             self._facts["strikes"] = 0
         yield from self._emit(
@@ -298,9 +341,11 @@ class _Compaction:
             "documents": self._has_documents,
         }
         ctx = ctx.remember(RUN, facts)
-        if self.state.covered == 0 and self.state.shortened == 0:
+        has_view = self.state.covered > 0 or self.state.shortened > 0
+        if has_view or STATE in ctx.memo:
+            ctx = self.state.kept_in(ctx)
+        if not has_view:
             return ctx
-        ctx = self.state.kept_in(ctx)
         return ctx.evolve(request_changes={**ctx.request_changes, "messages": self.view})
 
 
@@ -319,16 +364,8 @@ def _counted(ctx: Context, view: Sequence[JSONDict], facts: Mapping[str, Any]) -
         return estimate_tokens(view, tools, (request.instructions or "",))
     new, response = history[counted:], ctx.run.injected
     usage = None if response is None else response.usage
-    is_answered = bool(new) and new[0]["role"] == "assistant"
-    if usage is None or not usage.is_measured or not is_answered:
+    answers = [place for place, one in enumerate(new) if one["role"] == "assistant"]
+    is_measured = usage is not None and usage.is_measured and usage.input_tokens > 0
+    if usage is None or not is_measured or not answers:
         return facts["tokens"] + estimate_tokens(new)
-    return usage.input_tokens + usage.output_tokens + estimate_tokens(new[1:])
-
-
-def _merged(calls: Sequence[tuple[str, str]], made: Sequence[Made]) -> tuple[tuple[str, str], ...]:
-    """A list of calls with others at its end; of the same calls, the latest stays."""
-    listed = dict(calls)
-    for one in made:
-        listed.pop(one.call.fingerprint, None)
-        listed[one.call.fingerprint] = one.line
-    return tuple(listed.items())
+    return usage.input_tokens + usage.output_tokens + estimate_tokens(new[answers[-1] + 1 :])

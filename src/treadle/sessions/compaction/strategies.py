@@ -8,12 +8,15 @@ from typing import Any, TypeAlias
 
 from treadle.errors import OptionError
 from treadle.messages import (
+    InvalidMessagesError,
     JSONDict,
     MalformedJSONError,
     canonical_json,
+    describe,
     is_list,
     parse_object,
     text_of_parts,
+    validate_messages,
 )
 from treadle.sessions.attachments import attachments_of
 
@@ -24,8 +27,7 @@ Strategy: TypeAlias = Callable[[Sequence[JSONDict]], Sequence[JSONDict]]
 """Takes some whole exchanges of a valid history and returns shorter ones: again a valid part of a history.
 
 It is a pure function, and is applied to the same messages in each iteration. It does not change the messages that
-it
-receives, which are read-only."""
+it receives, which are read-only."""
 
 Exchange: TypeAlias = list[JSONDict]
 """An assistant message with its tool messages, or any other message alone."""
@@ -42,9 +44,10 @@ class StubResults:
     """
 
     def __init__(self, min_characters: int = 1_000) -> None:
-        if min_characters < MIN_CHARACTERS:
+        if not is_whole(min_characters, MIN_CHARACTERS):
             raise OptionError(
-                f"StubResults: min_characters: expected at least {MIN_CHARACTERS}, got {min_characters!r}"
+                f"StubResults: min_characters: expected a whole number of at least {MIN_CHARACTERS}, "
+                f"got {min_characters!r}"
             )
         self.min_characters = min_characters
 
@@ -58,6 +61,11 @@ class StubResults:
 
 MIN_CHARACTERS = 200
 """A stub has about 150 characters."""
+
+
+def is_whole(value: object, least: int) -> bool:
+    """Whether a value is a whole number of at least so much."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def _stubbed(message: JSONDict, least: int) -> JSONDict:
@@ -117,6 +125,30 @@ def collapse_repeats(messages: Sequence[JSONDict]) -> list[JSONDict]:
     return _joined(kept)
 
 
+def check_strategies(strategies: Sequence[Strategy], messages: Sequence[JSONDict]) -> None:
+    """Check that what strategies make of some messages is a valid part of a history.
+
+    Raises:
+        OptionError: it is not.
+    """
+    for place, strategy in enumerate(strategies):
+        messages = strategy(messages)
+        problem = _problem_of(messages)
+        if problem:
+            raise OptionError(f"compact_history: strategies[{place}]: {problem}")
+
+
+def _problem_of(made: Any) -> str:
+    """Why a part of a history that a strategy returned cannot be sent; empty if it can."""
+    if not isinstance(made, (list, tuple)):
+        return f"expected a list of messages, got {describe(made)}"
+    try:
+        repairs = validate_messages(made)[1] if made else ()  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    except InvalidMessagesError as error:
+        return f"it returned invalid messages: {error}"
+    return f"it returned an invalid part of a history: {'; '.join(repairs)}" if repairs else ""
+
+
 def exchanges(messages: Sequence[JSONDict]) -> Iterator[Exchange]:
     """Group the messages of a valid history: each assistant message with its tool messages."""
     group: Exchange = []
@@ -137,12 +169,20 @@ def _calls_of(message: JSONDict) -> list[JSONDict]:
     return message.get("tool_calls") or [] if message["role"] == "assistant" else []
 
 
+def request_of(call: Mapping[str, Any]) -> tuple[str, str]:
+    """The name and the arguments of a call; of a provider's own kind of call, its type and all of it."""
+    function = call.get("function")
+    if function is None:
+        return str(call.get("type")), canonical_json({**call, "id": ""})
+    return function["name"], function.get("arguments", "")
+
+
 def _key(call: JSONDict) -> str:
-    function = call["function"]
-    arguments: Any = function["arguments"]
+    name, written = request_of(call)
+    arguments: Any = written
     with contextlib.suppress(MalformedJSONError):
-        arguments = parse_object(arguments)
-    return canonical_json([function["name"], arguments])
+        arguments = parse_object(written)
+    return canonical_json([name, arguments])
 
 
 def _content(message: JSONDict) -> Any:

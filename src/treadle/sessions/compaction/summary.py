@@ -7,13 +7,13 @@ from typing import Any
 
 from treadle.context import Context
 from treadle.effects import Steps
-from treadle.errors import OptionError
+from treadle.errors import MissingExtraError, OptionError
 from treadle.loop import Loop
 from treadle.loop.subagent import run_inside
 from treadle.messages import CHARACTERS_PER_TOKEN, JSONDict
 from treadle.model import Model
 from treadle.results import Ok
-from treadle.sessions.compaction.strategies import text_of
+from treadle.sessions.compaction.strategies import request_of, text_of
 
 INSTRUCTIONS = (
     "You keep the notes of a conversation between a user and an assistant that calls tools. You are given "
@@ -79,7 +79,10 @@ def summarized(
     summary = before
     for number, piece in enumerate(_pieces(messages, max_tokens * CHARACTERS_PER_TOKEN)):
         key = f"compact_history:{ctx.iteration}:{number + 1}"
-        result = yield from run_inside(ctx, writer, _prompt(summary, piece), key)
+        try:
+            result = yield from run_inside(ctx, writer, _prompt(summary, piece), key)
+        except (OptionError, MissingExtraError) as error:  # its model cannot be opened
+            return "", f"the summary failed: {error}"
         if not isinstance(result, Ok):
             why: Any = getattr(result, "reason", "it paused")
             return "", f"the summary failed: {why}"
@@ -117,10 +120,9 @@ def _line(message: Mapping[str, Any], names: dict[str, str]) -> str:
         return f"result of {names.get(message['tool_call_id'], 'a tool')}: {text}"
     made = [f"{role}: {text}"] if text or not message.get("tool_calls") else []
     for call in message.get("tool_calls") or ():
-        function = call["function"]
-        names[call["id"]] = function["name"]
-        arguments = shortened(function["arguments"], MAX_CHARACTERS)
-        made.append(f"{role} calls {function['name']}({arguments})")
+        name, arguments = request_of(call)
+        names[call["id"]] = name
+        made.append(f"{role} calls {name}({shortened(arguments, MAX_CHARACTERS)})")
     return "\n".join(made)
 
 

@@ -8,19 +8,18 @@ from typing import Any
 
 from treadle.context import Context
 from treadle.fast_dataclass import light_dataclass
-from treadle.messages import History, JSONDict, text_part
+from treadle.messages import SYSTEM_ROLES, History, JSONDict, text_part
 from treadle.sessions.attachments import attachments_of, distinct
+from treadle.sessions.compaction.progress import ListedCall
 from treadle.sessions.compaction.strategies import Strategy
 
 HEADING = "[Previous conversation summary]"
 """The start of the message that stands for older messages. It is RunaxAI's."""
-CALLS_HEADING = "Tool calls so far, each with the start of its result:"
+CALLS_HEADING = "Tool calls so far, the latest with the start of their results:"
 STATE = "session.compaction"
 """The name under which the state is kept in the memo, and stored with a session."""
 RUN = "compaction"
 """The name under which the memo has the facts of one run."""
-SYSTEM_ROLES = ("system", "developer")
-"""The roles of the messages that always stay."""
 
 
 @light_dataclass(frozen=True)
@@ -30,17 +29,23 @@ class CompactionState:
     Args:
         covered: the number of messages that the summary covers; system messages among them stay.
         shortened: the number of messages after the covered ones to which the strategies are applied.
+        kept: the number of messages after the covered ones when the summary was written. The attachments that
+            these have are not repeated next to the summary; what follows does not change the message with it,
+            so that the provider's cache of the prompt stays valid.
         mark: the start of the first message that is not covered, by which it is found if a stage removed others.
         summary: the text of the summary.
-        calls: the calls among the covered messages, each as its fingerprint and one line of text.
+        calls: the latest calls among the covered messages.
+        unlisted: the number of earlier calls.
         attachments: the content parts with the attachments of the covered messages, each once.
     """
 
     covered: int = 0
     shortened: int = 0
+    kept: int = 0
     mark: str = ""
     summary: str = ""
-    calls: tuple[tuple[str, str], ...] = ()
+    calls: tuple[ListedCall, ...] = ()
+    unlisted: int = 0
     attachments: tuple[JSONDict, ...] = ()
 
     @classmethod
@@ -53,17 +58,18 @@ class CompactionState:
         kept: Mapping[str, Any] | None = ctx.memo.get(STATE)
         if kept is None:
             return cls()
-        covered = _place(ctx.messages, kept["covered"], kept["mark"])
-        if covered is None:
-            return cls()
-        return cls(
-            covered,
-            kept.get("shortened", 0),
-            kept["mark"],
-            kept.get("summary", ""),
-            tuple((print_, line) for print_, line in kept.get("calls", ())),
-            tuple(kept.get("attachments", ())),
-        )
+        state = cls.from_json(kept)
+        covered = _place(ctx.messages, state.covered, state.mark)
+        return cls() if covered is None else dataclasses.replace(state, covered=covered)
+
+    @classmethod
+    def from_json(cls, kept: Mapping[str, Any]) -> CompactionState:
+        """The state that `kept_in` has put in a memo; further keys are ignored."""
+        names = (spec.name for spec in dataclasses.fields(cls))
+        values: dict[str, Any] = {name: kept[name] for name in names if name in kept}
+        values["calls"] = tuple(ListedCall(*one) for one in kept.get("calls", ()))
+        values["attachments"] = tuple(kept.get("attachments", ()))
+        return cls(**values)
 
     def kept_in(self, ctx: Context) -> Context:
         """The context with this state in its memo, as JSON data."""
@@ -95,10 +101,7 @@ MARK = 60
 
 
 def view_of(
-    history: History,
-    state: CompactionState,
-    strategies: Sequence[Strategy] = (),
-    max_calls: int = 0,
+    history: History, state: CompactionState, strategies: Sequence[Strategy] = ()
 ) -> list[JSONDict]:
     """What the model sees of a history.
 
@@ -108,14 +111,14 @@ def view_of(
         history: the history; it is valid.
         state: how much of it is covered.
         strategies: applied, in order, to the messages that ``state.shortened`` counts.
-        max_calls: the length of the list of covered calls, in characters.
     """
     seen: list[JSONDict] = []
-    if state.covered:
-        seen += (one for one in history[: state.covered] if one["role"] in SYSTEM_ROLES)
-        seen.append(_block(state, history[state.covered :], max_calls))
-    unchanged = state.covered + state.shortened
-    older: Sequence[JSONDict] = history[state.covered : unchanged]
+    covered = state.covered
+    if covered:
+        seen += (one for one in history[:covered] if one["role"] in SYSTEM_ROLES)
+        seen.append(summary_message(state, history[covered : covered + state.kept]))
+    unchanged = covered + state.shortened
+    older: Sequence[JSONDict] = history[covered:unchanged]
     for strategy in strategies if older else ():
         older = strategy(older)
     seen += older
@@ -123,37 +126,27 @@ def view_of(
     return seen
 
 
-def _block(state: CompactionState, after: Sequence[JSONDict], max_calls: int) -> JSONDict:
-    """The message that stands for the covered ones, with the attachments that no later message has."""
+def summary_message(state: CompactionState, kept: Sequence[JSONDict]) -> JSONDict:
+    """The message that stands for the covered ones, with the attachments that the kept ones do not have."""
     text = f"{HEADING}\n{state.summary}"
-    calls = _listed([line for _, line in state.calls], max_calls)
-    if calls:
-        text = f"{text}\n\n{CALLS_HEADING}\n{calls}"
-    later = [part for message in after for part in attachments_of(message)]
-    parts = list(distinct(state.attachments, without=later)) if state.attachments else []
-    return {"role": "user", "content": [text_part(text), *parts] if parts else text}
-
-
-def _listed(lines: Sequence[str], limit: int) -> str:
-    """The latest of the lines that fit into a number of characters, and how many are left out."""
-    shown: list[str] = []
-    for line in reversed(lines):
-        limit -= len(line) + 1
-        if limit < 0:
-            break
-        shown.append(line)
-    left_out = len(lines) - len(shown)
-    if left_out and shown:
-        shown.append(f"({left_out} earlier calls are not listed)")
-    return "\n".join(reversed(shown))
+    if state.calls:
+        lines = list(map(str, state.calls))
+        if state.unlisted:
+            lines.append(f"({state.unlisted} earlier calls are not listed)")
+        text = "\n".join((text, "", CALLS_HEADING, *lines))
+    if not state.attachments:
+        return {"role": "user", "content": text}
+    later = [part for message in kept for part in attachments_of(message)]
+    parts = distinct(state.attachments, without=later) if later else state.attachments
+    return {"role": "user", "content": [text_part(text), *parts]}
 
 
 def is_summary(message: Mapping[str, Any]) -> bool:
     """Whether a message is a summary that an earlier compaction wrote."""
-    content = message.get("content")
+    content: Any = message.get("content")
     if isinstance(content, list) and content:
         content = content[0].get("text")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    return isinstance(content, str) and content.startswith(HEADING)
+    return message["role"] == "user" and isinstance(content, str) and content.startswith(HEADING)
 
 
 def text_of_summary(message: Mapping[str, Any]) -> str:
@@ -190,7 +183,6 @@ def _may_begin(history: Sequence[Mapping[str, Any]], covered: int, at: int) -> b
     role = history[at]["role"]
     if role != "user":
         return role == "assistant"
-    before = (one["role"] for one in reversed(history[covered:at]))
-    return (
-        next((role for role in before if role not in SYSTEM_ROLES), None) == "user"
-    )  # they were in a row before
+    before = reversed(history[covered:at])
+    others = (one["role"] for one in before if one["role"] not in SYSTEM_ROLES)
+    return next(others, None) == "user"  # they were in a row before
