@@ -4,14 +4,18 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from tests.guides.terminal import Terminal
+from tests.redis_server import redis_server, redis_url
 
 from treadle import Loop
 from treadle.cli.chat_commands import COMMANDS
 from treadle.sessions import SQLiteSessions, StoredTurn, import_session
 from treadle.testing import check_history
+
+__all__ = ["redis_server", "redis_url"]
 
 ENTER, CTRL_C, CTRL_D, TAB, UP = "\r", "\x03", "\x04", "\t", "\x1b[A"
 
@@ -49,6 +53,8 @@ tried = []
 def answered(messages, name):
     asked = [message["content"] for message in messages if message["role"] == "user"][-1]
     last = messages[-1]
+    if str(asked).startswith("<notes>"):
+        return "notes of " + str(asked.count("user: "))
     if asked == "Fail":
         raise ValueError("it does not work")
     if asked == "Story":
@@ -64,17 +70,32 @@ def answered(messages, name):
         return iter(["\\x1b]0;owned\\x07one\\ttwo\\r", "\\nthree\\r", "four\\u202e"])
     if last["role"] == "tool":
         return f"It is {last['content']}" if asked != "Add, story" else gated()
-    if asked.startswith("Add"):
+    if str(asked).startswith("Add"):
         return calls(call("add", a=1, b=2))
     if asked == "Mail":
         return calls(call("mail", to="Ada\\x1b[2J"))
     said = [message["content"] for message in messages if message["role"] == "user"]
-    return iter([f"{name} heard ", " + ".join(said), "."])
+    if isinstance(asked, list):
+        return f"{name} heard parts."
+    notes = [one["content"] for one in messages if "notes of" in str(one["content"])]
+    return iter([f"{name} heard ", "notes and " if notes else "", " + ".join(said), "."])
 
 def open_model(name, *, base_url=None, api_key=None, **opts):
-    return lambda messages: answered(messages, name)
+    if name == "slow":
+        print("loading", flush=True)
+        time.sleep(600)
+    if name == "where":
+        return lambda messages: f"at {base_url}."
+
+    def model(messages):
+        return answered(messages, name)
+
+    if name == "small":
+        model.n_ctx = 1_800
+    return model
 
 PROVIDER = Provider("demo", "Demo", open_model, prefixes=("demo-",), needs_key=False)
+TWIN = Provider("twin", "Twin", open_model, prefixes=("twin-",), needs_key=False)
 """
 
 TOOLS = """
@@ -105,7 +126,8 @@ class Place:
         info = folder / "demo-1.0.dist-info"
         info.mkdir()
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text("[treadle.providers]\ndemo = demo:PROVIDER\n")
+        points = "[treadle.providers]\ndemo = demo:PROVIDER\ntwin = demo:TWIN\n"
+        (info / "entry_points.txt").write_text(points)
         (folder / "demo.py").write_text(PROVIDER)
         (folder / "my_tools.py").write_text(TOOLS)
         path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
@@ -118,10 +140,10 @@ class Place:
             "TREADLE_SESSIONS": str(folder / "sessions.db"),
         }
 
-    def command(self, *args, session="s"):
+    def command(self, *args, session="s", tools="add,mail"):
         named = ["--session", session] if session else []
-        tools = ["--tools", "my_tools:add,mail", "--model", "demo:echo"]
-        return [sys.executable, "-m", "treadle", "chat", *named, *tools, *args]
+        parts = ["--tools", f"my_tools:{tools}", "--model", "demo:echo"]
+        return [sys.executable, "-m", "treadle", "chat", *named, *parts, *args]
 
     def start(self, *args, env=None, **how):
         return Terminal(
@@ -151,7 +173,8 @@ class Place:
     def texts(self, session="s"):
         """The messages of a session as roles and texts; they are valid."""
         messages = self.store.session(session).messages()
-        check_history(messages)
+        if messages:
+            check_history(messages)
         return [f"{message['role']}: {message['content']}" for message in messages]
 
     def names(self):
@@ -166,12 +189,12 @@ def place(tmp_path):
 def say(terminal, *inputs):
     """Type inputs, each at a prompt."""
     for text in inputs:
-        terminal.wait_for("\n> ")
+        terminal.wait_for("> ")
         terminal.press(text + ENTER)
 
 
 def leave(terminal):
-    terminal.wait_for("\n> ")
+    terminal.wait_for("> ")
     terminal.press(CTRL_D)
     assert terminal.wait() == 0
 
@@ -248,10 +271,10 @@ def test_a_second_ctrl_c_at_once_leaves(place):
 
 def test_ctrl_c_at_the_prompt_discards_the_line(place):
     with place.start() as terminal:
-        terminal.wait_for("\n> ")
+        terminal.wait_for("> ")
         terminal.press("nonsense")
         terminal.wait_for("nonsense")
-        terminal.press_until(CTRL_C, "\n> ")
+        terminal.press_until(CTRL_C, "> ")
         terminal.press("one" + ENTER)
         terminal.wait_for("echo heard one.")
         leave(terminal)
@@ -325,7 +348,7 @@ class TestInput:
     def test_tab_completes_commands_and_the_names_of_sessions(self, place):
         place.pipe("one\n", session="alice in wonderland")
         with place.start() as terminal:
-            terminal.wait_for("\n> ")
+            terminal.wait_for("> ")
             terminal.press("/swi" + TAB)
             terminal.wait_for("/switch")
             terminal.press(" ali" + TAB)
@@ -367,6 +390,31 @@ class TestPipe:
         done = place.pipe("one\n")
         assert (done.returncode, done.stdout) == (2, "")
         assert len(done.stderr.splitlines()) == 1
+
+    def test_a_terminal_may_be_asked_while_the_answers_go_to_a_file(self, place):
+        command = " ".join(["exec", *place.command(), ">answers"])
+        with Terminal(["sh", "-c", command], cwd=place.folder, env=place.environment) as terminal:
+            say(terminal, "one")
+            terminal.wait_for("(1 iteration")
+            leave(terminal)
+        assert (place.folder / "answers").read_text() == "echo heard one.\n"
+
+    def test_a_reader_that_goes_ends_it(self, place):
+        with subprocess.Popen(
+            place.command(),
+            cwd=place.folder,
+            env=place.environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            process.stdout.close()
+            process.stdin.write("one\n")
+            process.stdin.close()
+            assert process.wait(60) == 1
+            assert "Traceback" not in process.stderr.read()
+        assert place.texts() == ["user: one", "assistant: echo heard one."]
 
 
 class TestApproval:
@@ -421,9 +469,15 @@ class TestApproval:
 
     def test_a_call_whose_tool_is_gone_is_not_run(self, place):
         place.pipe("Mail\n")
-        with place.start("--tools", "my_tools:add") as terminal:
+        (place.folder / "my_tools.py").write_text(TOOLS.replace("def mail", "def post"))
+        with place.start(tools="add,post") as terminal:
+            terminal.wait_for("[y/n] ")
+            terminal.press("y" + ENTER)
+            terminal.wait_for("[the waiting calls cannot run: ")
             say(terminal, "one")
             terminal.wait_for("echo heard Mail + one.")
+            leave(terminal)
+        assert place.mails == 0
 
     def test_what_was_typed_before_the_question_is_no_answer(self, place):
         with place.start() as terminal:
@@ -443,6 +497,13 @@ class TestCommands:
         tested = " ".join(name for name in dir(TestCommands) if name.startswith("test_"))
         assert [name for name in COMMANDS if f"_{name}_" not in tested] == []
 
+    def test_the_guide_describes_every_command(self):
+        guide = Path(__file__).parents[2] / "docs" / "guide-cli.md"
+        rows = guide.read_text(encoding="utf-8").splitlines()
+        for name, command in COMMANDS.items():
+            usage = f"/{name} {command.argument}".strip()
+            assert f"| `{usage}` | {command.help} |" in rows
+
     def test_help_lists_all_commands(self, place):
         with place.start() as terminal:
             say(terminal, "/help")
@@ -459,8 +520,9 @@ class TestCommands:
         with place.start() as terminal:
             say(terminal, "one", "/new b", "two")
             terminal.wait_for("echo heard two.")
-            say(terminal, "/switch s", "three")
+            say(terminal, "/switch s")
             terminal.wait_for("session s (2 messages)")
+            say(terminal, "three")
             terminal.wait_for("echo heard one + three.")
             say(terminal, "/new b")
             terminal.wait_for("there is a session 'b' already")
@@ -491,8 +553,8 @@ class TestCommands:
     def test_history_shows_the_last_messages(self, place):
         with place.start() as terminal:
             say(terminal, "one", "two", "/history 3")
-            terminal.wait_for("> /history 3\n")
-            assert terminal.wait_for("\n> ") == (
+            terminal.wait_for("/history 3\n")
+            assert terminal.wait_for("> ") == (
                 "assistant: echo heard one.\nuser: two\nassistant: echo heard one + two.\n> "
             )
             terminal.press("/history x" + ENTER)
@@ -521,6 +583,23 @@ class TestCommands:
             leave(terminal)
         assert place.texts()[2:] == ["user: Story", "assistant: Once upon a time"]
 
+    def test_undo_and_retry_take_a_message_with_attachments(self, place):
+        parts = [{"type": "text", "text": "Look"}]
+        session = place.store.session("s")
+        Loop.run_sync("one", lambda _: "Hello.", session=session)
+        Loop.run_sync([{"role": "user", "content": parts}], lambda _: "Hm.", session=session)
+        with place.start() as terminal:
+            say(terminal, "/retry")
+            terminal.wait_for("(1 iteration")
+            assert session.messages()[2:] == [
+                {"role": "user", "content": parts},
+                {"role": "assistant", "content": "echo heard parts."},
+            ]
+            say(terminal, "/undo")
+            terminal.wait_for("[removed: a message with attachments]")
+            leave(terminal)
+        assert place.texts() == ["user: one", "assistant: Hello."]
+
     def test_retry_asks_about_a_call_that_waits(self, place):
         with place.start() as terminal:
             say(terminal, "Mail")
@@ -540,6 +619,29 @@ class TestCommands:
             terminal.wait_for("there is a session 's' already")
             leave(terminal)
         assert (len(place.texts("s")), len(place.texts("b"))) == (2, 4)
+
+    def test_compact_summarises_now(self, place):
+        with place.start() as terminal:
+            say(terminal, "one", "/compact")
+            terminal.wait_for("[nothing to summarise")
+            say(terminal, *["x" * 500] * 3, "/compact")
+            terminal.wait_for("[earlier messages were summarised for the model: about ")
+            say(terminal, "last")
+            assert "one" not in terminal.wait_for(" + last.").partition("echo heard")[2]
+            say(terminal, "/usage")
+            terminal.wait_for("5 turns, 5 iterations")
+            leave(terminal)
+        assert len(place.texts()) == 10
+
+    def test_compact_leaves_a_call_that_waits(self, place):
+        with place.start() as terminal:
+            say(terminal, "Mail")
+            terminal.wait_for("[y/n] ")
+            terminal.press_until(CTRL_C, "[not decided")
+            say(terminal, "/compact")
+            terminal.wait_for("[a call waits for approval; /retry asks about it]")
+            leave(terminal)
+        assert place.store.session("s").pause() is not None
 
     def test_export_writes_a_new_file_only(self, place):
         with place.start() as terminal:
@@ -568,6 +670,25 @@ class TestCommands:
             terminal.wait_for("other heard one + two.")
             leave(terminal)
 
+    def test_another_model_of_the_same_provider_keeps_the_server(self, place):
+        with place.start("--model", "demo:where", "--base-url", "http://127.0.0.1:1") as terminal:
+            say(terminal, "one")
+            terminal.wait_for("at http://127.0.0.1:1.")
+            say(terminal, "/model demo:where", "two")
+            terminal.wait_for("at http://127.0.0.1:1.")
+            say(terminal, "/model twin:where", "three")
+            terminal.wait_for("at None.")
+            leave(terminal)
+
+    def test_ctrl_c_during_a_command_goes_back_to_the_prompt(self, place):
+        with place.start() as terminal:
+            say(terminal, "/model demo:slow")
+            terminal.wait_for("loading")
+            terminal.press_until(CTRL_C, "> ")  # Linux may drop what is shown at that moment
+            terminal.press("one" + ENTER)
+            terminal.wait_for("echo heard one.")
+            leave(terminal)
+
     def test_tools_lists_them(self, place):
         with place.start() as terminal:
             say(terminal, "/tools")
@@ -580,7 +701,7 @@ class TestCommands:
             terminal.wait_for("[y/n] ")
             terminal.press("y" + ENTER)
             say(terminal, "/usage")
-            terminal.wait_for("2 turns, 4 iterations, 2 tool calls, ")
+            terminal.wait_for("2 turns, 4 iterations, 2 tool calls\n")
             leave(terminal)
 
     def test_delete_asks_first_and_starts_a_new_session(self, place):
@@ -625,6 +746,7 @@ class TestConflict:
             leave(terminal)
         first = ["user: one", "assistant: echo heard one."]
         assert place.texts("s") == [*first, "user: two", "assistant: Hello."]
+        assert [turn.start for turn in place.store.session("s-3").turns()] == [0, 2, 4]
         assert place.texts("s-3")[:4] == [*first, "user: Story", "assistant: Once upon a time"]
 
     @pytest.mark.parametrize("is_made_again", [False, True])
@@ -684,6 +806,47 @@ def test_kill_9_leaves_the_last_whole_turn(place):
     assert place.texts() == ["user: one", "assistant: echo heard one."]
 
 
+class TestCompaction:
+    LONG = "\n".join(f"{number} {'x' * 500}" for number in range(6))
+
+    def test_a_long_conversation_is_summarised_for_the_model_only(self, place):
+        done = place.pipe(self.LONG, "--max-context-tokens", "900")
+        assert "[earlier messages were summarised for the model: about " in done.stderr
+        assert "0 xxx" not in done.stdout.splitlines()[-1]
+        assert len(place.texts()) == 12
+
+        done = place.pipe("last\n")  # another process continues with the summary
+        assert done.stdout.startswith("echo heard notes and 4 xxx")
+        assert "summarised" not in done.stderr
+
+    def test_a_model_with_a_small_context_is_sent_less(self, place):
+        done = place.pipe(self.LONG, "--model", "demo:small")
+        assert "[earlier messages were summarised for the model: about " in done.stderr
+
+    def test_an_option_turns_it_off(self, place):
+        done = place.pipe(self.LONG, "--no-compaction", "--model", "demo:small")
+        assert done.stdout.splitlines()[-1].count(" + ") == 5
+
+    def test_a_limit_that_is_none_is_bad_usage(self, place):
+        done = place.pipe("one\n", "--max-context-tokens", "0")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "max_tokens" in done.stderr
+
+
+@pytest.mark.local
+def test_the_local_model_talks(place, one_core):
+    command = [*one_core, sys.executable, "-m", "treadle", "chat", "--session", "s"]
+    asked = "What is 7 * 6?"
+    with Terminal(command, cwd=place.folder, env=place.environment) as terminal:
+        say(terminal, asked)
+        terminal.wait_for('calculate {"expression": "7 * 6"}: done in ')
+        assert "42" in terminal.wait_for("(2 iterations, 1 tool call, ")
+        say(terminal, "Thank you.")
+        terminal.wait_for(" iteration")
+        leave(terminal)
+    assert place.texts()[:3] == [f"user: {asked}", "assistant: None", "tool: 42"]
+
+
 class TestPlace:
     @pytest.mark.parametrize("is_set", [True, False])
     def test_sessions_are_in_a_private_file_of_the_user(self, place, is_set):
@@ -696,6 +859,17 @@ class TestPlace:
         assert [info.id for info in SQLiteSessions(file).sessions()] == ["s"]
         assert file.stat().st_mode & 0o077 == 0
         assert file.parent.stat().st_mode & 0o077 == 0
+
+    def test_sessions_may_be_in_a_redis(self, place, redis_url):
+        for text, answer in (("one", "echo heard one."), ("two", "echo heard one + two.")):
+            done = place.pipe(text, "-c", "--sessions", redis_url, session=None)
+            assert (done.returncode, done.stdout) == (0, f"{answer}\n")
+        assert place.names() == []
+
+    def test_a_redis_that_does_not_answer_is_bad_usage(self, place):
+        done = place.pipe("one\n", "--sessions", "redis://127.0.0.1:1/0")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert len(done.stderr.splitlines()) == 1
 
     def test_an_option_names_another_file(self, place):
         assert place.pipe("one\n", "--sessions", "other.db").returncode == 0

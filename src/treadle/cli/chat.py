@@ -14,16 +14,21 @@ from treadle.cli.chat_view import ChatView
 from treadle.cli.interrupts import interrupts_end
 from treadle.cli.line_editor import LineEditor
 from treadle.cli.parts import close_model, open_model
-from treadle.cli.streams import show
+from treadle.cli.streams import note
+from treadle.context import Context
 from treadle.errors import PausedStateError
+from treadle.events import CompactionFailed, Event, HistoryCompacted
 from treadle.loop import Loop, RunHandle
 from treadle.messages import JSONDict
 from treadle.pauses import check_state
 from treadle.reports.text import escape_controls
 from treadle.results import Paused, PendingCall, Result
-from treadle.sessions import Session
+from treadle.sessions import Session, compact_history
+from treadle.stages import default_stages
 from treadle.tools import Approval, approve, deny
 
+_LEAST_COMPACTED = 6
+"""The length of a conversation from which `Chat.compact` summarises it, in messages: the last 4 stay."""
 _RECENT = 200
 """How many of the latest messages are looked at for earlier inputs of the user."""
 
@@ -47,7 +52,6 @@ class Chat:
         view: ChatView,
         editor: LineEditor,
     ) -> None:
-        self.loop = loop
         self.view = view
         self.editor = editor
         self._args = args
@@ -55,6 +59,8 @@ class Chat:
         self._session = SafeSession(session, view.note)
         editor.remember(_inputs_of(session))
         self._model: Any = open_model(args)  # which is slow, so the store is read first
+        self._loop = loop
+        self.loop = self._compacting()
 
     @property
     def model(self) -> str:
@@ -83,9 +89,25 @@ class Chat:
             given |= {"base_url": None, "api_key_env": None}
         args = argparse.Namespace(**given)
         model = open_model(args)
-        if model is not self._model:
-            close_model(self._model, self._last)
+        close_model(self._model, self._last)
         self._args, self._model, self._last = args, model, None
+        self.loop = self._compacting()
+
+    def compact(self) -> None:
+        """Summarise all but the latest messages now.
+
+        Raises:
+            PausedStateError: a call waits for approval.
+        """
+        if self.session.pause() is not None:
+            raise PausedStateError("a call waits for approval; /retry asks about it")
+        events: list[Event] = []
+        stages = [self._compaction(max_messages=_LEAST_COMPACTED), _end, *default_stages()]
+        loop = self._loop.with_options(stages=stages, session=_Edit(self._session))
+        with contextlib.redirect_stdout(sys.stderr), interrupts_end(handle := RunHandle()):
+            loop.run_sync([], self._model, handle=handle, on_event=[self.view, events.append])
+        if not any(isinstance(event, HistoryCompacted | CompactionFailed) for event in events):
+            self.view.note("[nothing to summarise: the last 4 messages always stay as they are]")
 
     def settle(self) -> None:
         """Store the last turn, if it could not be stored; raises `SessionError` if it still cannot."""
@@ -95,14 +117,19 @@ class Chat:
         """Close the model."""
         close_model(self._model, self._last)
 
-    def ask(self, text: str) -> Result:
-        """Make a turn with a message of the user. Calls that wait for approval are asked about."""
-        message = [{"role": "user", "content": text}]
+    def ask(self, content: Any) -> Result:
+        """Make a turn with a message of the user. Calls that wait for approval are asked about.
+
+        Args:
+            content: the text of the message; or its content parts.
+        """
+        message = [{"role": "user", "content": content}]
         result = self._run(lambda loop: loop.run_sync(message, self._model))
         return self.decide() or result if isinstance(result, Paused) else result
 
     def decide(self) -> Result | None:
         """Continue the turn that waits for approval, if the user decides; return its result, or None."""
+        self.settle()
         result: Result | None = None
         while (state := self.session.pause()) is not None:
             try:
@@ -116,6 +143,21 @@ class Chat:
                 )
                 return result
         return result
+
+    def _compacting(self) -> Loop:
+        """The loop of the turns with the current model, which also writes the summaries."""
+        if self._args.no_compaction:
+            return self._loop
+        return self._loop.with_options(stages=[self._compaction(), *default_stages()])
+
+    def _compaction(self, **options: Any) -> Any:
+        most = self._args.max_context_tokens
+        context = getattr(self._model, "n_ctx", None)  # of a local model
+        if most is None and context is not None:
+            most = context // 2  # the rest is for the answer, and for results of tools
+        if most is not None:
+            options |= {"max_tokens": most, "max_tokens_with_documents": most}
+        return compact_history(self._model, **options)
 
     def _resumed(self, state: JSONDict, decisions: dict[str, Approval]) -> Result:
         return self._run(lambda loop: loop.resume_sync(state, decisions, self._model))
@@ -131,8 +173,8 @@ class Chat:
             return None
         decisions: dict[str, Approval] = {}
         for call in calls:
-            show(escape_controls(f"{call.question} {json.dumps(call.arguments)}"))
-            is_approved = self.editor.confirm("")
+            note(escape_controls(f"{call.question}: {json.dumps(call.arguments)}"))
+            is_approved = self.editor.confirm("Run it?")
             if is_approved is None:
                 self.view.note("[not decided: /retry asks again, a message goes on without]")
                 return None
@@ -150,6 +192,22 @@ class Chat:
         self._last = result
         self.view.end(result)
         return result
+
+
+class _Edit:
+    """The session of a run without a turn, which only changes what the model is shown."""
+
+    def __init__(self, session: SafeSession) -> None:
+        self._session = session
+        self.load = session.load
+
+    def save(self, loaded: JSONDict, turn: JSONDict) -> None:
+        self._session.save(loaded, {**turn, "status": "edit", "error": None})
+
+
+def _end(ctx: Context) -> Context:
+    """A stage that ends the run before the model is asked."""
+    return ctx.stop("compacted")
 
 
 def _inputs_of(session: Session) -> Iterator[str]:

@@ -13,6 +13,7 @@ from treadle.cli.chat_commands import CommandError, completions, execute, greet
 from treadle.cli.chat_sessions import fresh_name, open_sessions
 from treadle.cli.chat_view import ChatView
 from treadle.cli.exits import Exit, OutputError, UsageError
+from treadle.cli.interrupts import InterruptedTwiceError
 from treadle.cli.line_editor import LineEditor
 from treadle.cli.output import warn
 from treadle.cli.parts import tools_of, usage_errors
@@ -94,9 +95,11 @@ def _handled(talk: Chat, text: str) -> bool:
         if text.startswith("/"):
             return execute(talk, text)
         talk.ask(text.strip())
+    except (InterruptedTwiceError, BrokenPipeError):
+        raise
+    except KeyboardInterrupt:  # during a command, or just after the end of an answer
+        note("")
     except (CommandError, UsageError, TreadleError, OSError, ValueError) as error:
-        if isinstance(error, BrokenPipeError):
-            raise
         talk.view.note(f"[{error}]")
     return True
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from treadle.cli.chat import Chat
 from treadle.cli.chat_sessions import fresh_name
 from treadle.cli.chat_view import used
 from treadle.cli.output import transcript
-from treadle.cli.streams import show
+from treadle.cli.streams import note
 from treadle.cli.targets import writing
 from treadle.errors import did_you_mean
 from treadle.files import replace_file
@@ -94,8 +94,8 @@ def _help(_chat: Chat, _argument: str) -> None:
     usages = {f"/{name} {one.argument}".strip(): one.help for name, one in COMMANDS.items()}
     width = max(map(len, usages))
     for usage, text in usages.items():
-        show(f"{usage.ljust(width)}  {text}")
-    show(
+        _tell(f"{usage.ljust(width)}  {text}")
+    _tell(
         "A line that ends with a backslash continues on the next one. Ctrl-C interrupts an answer."
     )
 
@@ -110,15 +110,15 @@ def _new(chat: Chat, argument: str) -> None:
 def _sessions(chat: Chat, _argument: str) -> None:
     found = chat.session.store.sessions(limit=_SHOWN + 1)
     if not found:
-        show("no session is stored yet")
+        _tell("no session is stored yet")
     width = max((len(one.id) for one in found), default=0)
     for one in found[:_SHOWN]:
         mark = "*" if one.id == chat.session.id else " "
         at = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.updated_at))
         messages = format_count(one.messages, "message")
-        show(escape_controls(f"{mark} {one.id.ljust(width)}  {at}  {messages}"))
+        _tell(f"{mark} {one.id.ljust(width)}  {at}  {messages}")
     if len(found) > _SHOWN:
-        show("  ... and older ones")
+        _tell("  ... and older ones")
 
 
 def _switch(chat: Chat, argument: str) -> None:
@@ -137,12 +137,13 @@ def _history(chat: Chat, argument: str) -> None:
             raise CommandError(f"/history: expected a number of messages, got {argument!r}")
         count = int(argument)
     for line in transcript(chat.session.messages(-count)):
-        show(line)
+        _tell(line)
 
 
 def _undo(chat: Chat, _argument: str) -> None:
-    index, text = _last_question(chat.session)
+    index, content = _last_question(chat.session)
     chat.session.truncate(index)
+    text = content if isinstance(content, str) else "a message with attachments"
     chat.view.note(f"[removed: {one_line(text)}]")
 
 
@@ -150,26 +151,29 @@ def _retry(chat: Chat, _argument: str) -> None:
     if chat.session.pause() is not None:
         chat.decide()
         return
-    index, text = _last_question(chat.session)
+    index, content = _last_question(chat.session)
     chat.session.truncate(index)
-    chat.ask(text)
+    chat.ask(content)
 
 
-def _last_question(session: Session) -> tuple[int, str]:
-    """The index and the text of the last message of the user."""
+def _last_question(session: Session) -> tuple[int, Any]:
+    """The index and the content of the last message of the user."""
     info = session.info()
     for stop in range(0 if info is None else info.messages, 0, -_PAGE):
         start = max(stop - _PAGE, 0)
         messages = session.messages(start, stop)
         for index in reversed(range(len(messages))):
-            content = messages[index].get("content")
-            if messages[index]["role"] == "user" and isinstance(content, str):
-                return start + index, content
+            if messages[index]["role"] == "user":
+                return start + index, messages[index]["content"]
     raise CommandError("there is no message of yours in this session")
 
 
 def _fork(chat: Chat, argument: str) -> None:
     _go_to(chat, chat.session.fork(argument))
+
+
+def _compact(chat: Chat, _argument: str) -> None:
+    chat.compact()
 
 
 def _export(chat: Chat, argument: str) -> None:
@@ -185,29 +189,30 @@ def _export(chat: Chat, argument: str) -> None:
 def _model(chat: Chat, argument: str) -> None:
     if argument:
         chat.change_model(argument)
-    show(escape_controls(chat.model))
+    _tell(chat.model)
 
 
 def _tools(chat: Chat, _argument: str) -> None:
     if not chat.loop.tools:
-        show("there are no tools")
+        _tell("there are no tools")
     for tool in chat.loop.tools.values():
-        show(one_line(f"{tool.name}: {tool.description}", 110))
+        _tell(one_line(f"{tool.name}: {tool.description}", 110))
 
 
 def _usage(chat: Chat, _argument: str) -> None:
     # A turn that continues a paused one is of the same run, and has the usage of both.
-    turns = {turn.run_id: turn for turn in chat.session.turns() if turn.status != "edit"}
+    runs = {turn.run_id: turn for turn in chat.session.turns() if turn.run_id}
     usage = Usage()
-    for turn in turns.values():
+    for turn in runs.values():
         usage = usage.plus(Usage.from_json(turn.usage))
+    turns = [turn for turn in runs.values() if turn.status != "edit"]
     parts = [
         format_count(len(turns), "turn"),
-        format_count(sum(turn.iterations for turn in turns.values()), "iteration"),
-        format_count(sum(turn.tool_calls_count for turn in turns.values()), "tool call"),
+        format_count(sum(turn.iterations for turn in turns), "iteration"),
+        format_count(sum(turn.tool_calls_count for turn in turns), "tool call"),
         *used(usage),
     ]
-    show(", ".join(parts))
+    _tell(", ".join(parts))
 
 
 def _delete(chat: Chat, _argument: str) -> None:
@@ -218,6 +223,11 @@ def _delete(chat: Chat, _argument: str) -> None:
         raise CommandError("not deleted")
     session.delete()
     _go_to(chat, Session(session.store, fresh_name()))
+
+
+def _tell(text: str) -> None:
+    """Print a line on stderr: stdout is for the answers."""
+    note(escape_controls(text))
 
 
 def _go_to(chat: Chat, session: Session) -> None:
@@ -245,6 +255,7 @@ COMMANDS: Mapping[str, Command] = {
     "undo": Command(_undo, "", "removes your last message and all that followed"),
     "retry": Command(_retry, "", "asks your last message again; or what waits for approval"),
     "fork": Command(_fork, "NAME", "continues in a copy of the session"),
+    "compact": Command(_compact, "", "summarises earlier messages for the model now"),
     "export": Command(_export, "FILE", "writes the session to a new file, as JSON lines"),
     "model": Command(_model, "[NAME]", "shows or changes the model"),
     "tools": Command(_tools, "", "lists the tools"),

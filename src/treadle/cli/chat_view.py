@@ -32,7 +32,7 @@ from treadle.reports.text import (
     format_seconds,
     one_line,
 )
-from treadle.results import Ok, Paused, Result
+from treadle.results import Err, Ok, Paused, Result
 
 
 class ChatView:
@@ -90,9 +90,10 @@ class ChatView:
         self._end_line()
         if result.stop_reason == "cancelled":
             self.note("[interrupted; what was done so far is kept]")
-        elif not isinstance(result, Ok | Paused):
+        elif isinstance(result, Err):
             self.note(f"[{why(result)}]")
-        self.note(_used(result, time.monotonic() - self._started))
+        if not isinstance(result, Paused):
+            self.note(_used(result, time.monotonic() - self._started))
         if isinstance(self._failure, BrokenPipeError):
             raise self._failure
         if self._failure is not None:

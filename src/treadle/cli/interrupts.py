@@ -10,13 +10,17 @@ from collections.abc import Generator
 from treadle.loop import RunHandle
 
 
+class InterruptedTwiceError(KeyboardInterrupt):
+    """The second Ctrl-C during a run."""
+
+
 @contextlib.contextmanager
 def interrupts_end(handle: RunHandle) -> Generator[None]:
-    """Cancel the run on the first Ctrl-C, and raise KeyboardInterrupt on the second."""
+    """Cancel the run on the first Ctrl-C, and raise InterruptedTwiceError on the second."""
 
     def interrupted(_number: int, _frame: object) -> None:
         if handle.ended.is_set:
-            raise KeyboardInterrupt
+            raise InterruptedTwiceError
         handle.cancel()
 
     is_main = threading.current_thread() is threading.main_thread()
