@@ -816,7 +816,8 @@ class TestCompaction:
         assert len(place.texts()) == 12
 
         done = place.pipe("last\n")  # another process continues with the summary
-        assert done.stdout.startswith("echo heard notes and 4 xxx")
+        assert done.stdout.startswith("echo heard notes and ")
+        assert "0 xxx" not in done.stdout
         assert "summarised" not in done.stderr
 
     def test_a_model_with_a_small_context_is_sent_less(self, place):

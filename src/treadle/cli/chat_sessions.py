@@ -23,16 +23,6 @@ _PRIVATE_FOLDER = 0o700
 _MAX_COPIED = 190
 """How much of the name of a session the name of its copy has, in characters: `Session` limits it to 200."""
 
-EMPTY: JSONDict = {
-    "version": 0,
-    "messages": [],
-    "memo": {},
-    "through": 0,
-    "pinned": 0,
-    "pause_id": None,
-}
-"""What `Session.load` returns for a session that does not exist."""
-
 Sessions = SQLiteSessions | RedisSessions
 
 
@@ -127,19 +117,19 @@ class SafeSession:
 
     def _copied(self, loaded: JSONDict, turn: JSONDict) -> Session:
         """Store a turn in a new session, after the turns that its run has loaded."""
-        info, store = self.current.info(), self.current.store
+        current, store, info = self.current, self.current.store, self.current.info()
         turns: list[StoredTurn] = []
         attachments: dict[str, JSONDict] = {}
-        if info is not None and info.incarnation == self._incarnation:
-            turns = store.turns(self.current.id, before=loaded["version"])[::-1]
-            attachments = store.attachments(self.current.id)
-        else:  # it was deleted, so the copy starts with what the run has seen
-            loaded = EMPTY
-        addition = addition_of(loaded, turn)
-        if addition is None:  # nothing is to be stored, so there is no conflict
-            return self.current
+        is_there = info is not None and info.incarnation == self._incarnation
+        if is_there:
+            turns = store.turns(current.id, before=loaded["version"])[::-1]
+            attachments = store.attachments(current.id)
         for number in itertools.count(2):
-            copy = Session(store, f"{self.current.id[:_MAX_COPIED]}-{number}")
+            copy = Session(store, f"{current.id[:_MAX_COPIED]}-{number}")
+            # If the session was deleted, the copy starts with all that the run has seen.
+            addition = addition_of(loaded if is_there else copy.load(), turn)
+            if addition is None:  # nothing is to be stored, so there is no conflict
+                return current
             with contextlib.suppress(SessionConflictError):  # there is a session with this name
                 parts = {**attachments, **addition.attachments}
                 store.append(copy.id, 0, [*turns, addition.turn], parts)
