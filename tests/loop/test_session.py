@@ -275,7 +275,6 @@ class TestCompaction:
         assert len(session.messages()) == 14
         assert session.messages()[0]["content"].startswith("Question 0")
 
-
     def test_a_loop_without_the_stage_sees_the_summary_too(self, way, session):
         stages = [compact_history(lambda _: "Notes.", max_tokens=500), *default_stages()]
         for number in range(6):
