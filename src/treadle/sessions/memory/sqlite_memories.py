@@ -12,36 +12,42 @@ from typing import TYPE_CHECKING, Any
 
 from treadle.sessions.memory.facts import Cursor, Fact, Source, by_age
 from treadle.sessions.memory.store import MemoryStoreError
-from treadle.sqlite_files import contents_of, opened, path_of_file
+from treadle.sqlite_files import Schema, UnexpectedContentsError, opened, path_of_file
 
 if TYPE_CHECKING:
     import sqlite3
 
 BUSY_SECONDS = 30.0
 """How long an operation waits for those of other processes, in seconds. Each takes milliseconds."""
-APPLICATION = int.from_bytes(b"trdm")
-"""The ``application_id`` of the file."""
-VERSION = 1
-"""The version of the tables: the ``user_version`` of the file."""
 MAX_PARAMETERS = 500
 """The number of ids in one query; SQLite allows 999 in old versions."""
 
-_TABLES = f"""
-CREATE TABLE facts (scope TEXT, id TEXT, text TEXT NOT NULL, PRIMARY KEY (scope, id));
-CREATE TABLE sources (
-    scope TEXT, id TEXT, session_id TEXT, start INTEGER, stop INTEGER, created_at REAL,
-    PRIMARY KEY (scope, id, session_id, start)
-);
-CREATE INDEX sources_by_session ON sources (session_id, stop);
-CREATE TABLE cursors (
-    session_id TEXT PRIMARY KEY, incarnation TEXT NOT NULL, turns INTEGER NOT NULL, messages INTEGER NOT NULL
-);
-CREATE TABLE leases (
-    session_id TEXT PRIMARY KEY, token TEXT NOT NULL, ends_at REAL NOT NULL
-);
-PRAGMA application_id = {APPLICATION};
-PRAGMA user_version = {VERSION}
-"""
+_SCHEMA = Schema(
+    "memories",
+    int.from_bytes(b"trdm"),
+    1,
+    (
+        "CREATE TABLE facts (scope TEXT, id TEXT, text TEXT NOT NULL, PRIMARY KEY (scope, id))",
+        """
+        CREATE TABLE sources (
+            scope TEXT, id TEXT, session_id TEXT, start INTEGER, stop INTEGER, created_at REAL,
+            PRIMARY KEY (scope, id, session_id, start)
+        )
+        """,
+        "CREATE INDEX sources_by_session ON sources (session_id, stop)",
+        """
+        CREATE TABLE cursors (
+            session_id TEXT PRIMARY KEY, incarnation TEXT NOT NULL,
+            turns INTEGER NOT NULL, messages INTEGER NOT NULL
+        )
+        """,
+        """
+        CREATE TABLE leases (
+            session_id TEXT PRIMARY KEY, token TEXT NOT NULL, ends_at REAL NOT NULL
+        )
+        """,
+    ),
+)
 
 
 class SQLiteMemories:
@@ -170,37 +176,15 @@ class SQLiteMemories:
 
         try:
             with opened(self.path, BUSY_SECONDS) as db:
-                if not self._is_ready(db):
-                    self._create_tables(db)
+                _SCHEMA.create_in(db)
                 db.execute("PRAGMA secure_delete = ON")
                 db.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
                 yield db
                 db.execute("COMMIT")
+        except UnexpectedContentsError as error:
+            raise MemoryStoreError(f"{self.path}: {error}") from error
         except (OSError, sqlite3.Error) as error:
             raise MemoryStoreError(f"{self.path}: the memories cannot be used: {error}") from error
-
-    def _create_tables(self, db: sqlite3.Connection) -> None:
-        db.execute("BEGIN IMMEDIATE")
-        if not self._is_ready(db):  # no other process was faster
-            for statement in _TABLES.split(";"):  # `executescript` would commit in between
-                db.execute(statement)
-        db.execute("COMMIT")
-
-    def _is_ready(self, db: sqlite3.Connection) -> bool:
-        """Whether the file has the tables; False for an empty one.
-
-        Raises:
-            MemoryStoreError: it is of another version, or of another program.
-        """
-        found = contents_of(db)
-        if (found.application, found.version) == (APPLICATION, VERSION):
-            return True
-        if not any(found):
-            return False
-        whose = "memories of" if found.application == APPLICATION else "another program's file of"
-        raise MemoryStoreError(
-            f"{self.path}: expected memories of version {VERSION}, found {whose} {found}"
-        )
 
 
 def _select(db: sqlite3.Connection, query: str, ids: Collection[str]) -> Iterable[Any]:
