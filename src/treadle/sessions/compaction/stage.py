@@ -59,7 +59,8 @@ MAX_STALLED = 3
 SHARE_OF_CALLS = 0.25
 """The share of the tokens that the list of calls in the summary may take."""
 LEAST_SHARE = 0.1
-"""The share of the tokens that the messages to summarise have to take, so that a summary is worth its cost."""
+"""The share of a request that a summary, or strategies, have to shorten, to be worth their cost. It is a share of
+estimates, which may all be too low, as for a language with more tokens than English."""
 
 
 @light_dataclass(frozen=True)
@@ -201,7 +202,8 @@ class _Compaction:
         self.tokens = _counted(ctx, self.view, self._facts)
         self._has_documents = self._facts.get("documents") or bool(self.state.attachments)
         if not self._has_documents:
-            new = ctx.messages[self._facts.get("upto", self.state.covered) :]
+            is_known = "documents" in self._facts  # not in those of a session that was loaded
+            new = ctx.messages[self._facts["upto"] if is_known else self.state.covered :]
             self._has_documents = any(map(attachments_of, new))
 
     def _view(self, state: CompactionState) -> list[JSONDict]:
@@ -260,10 +262,9 @@ class _Compaction:
     def _is_worth_a_summary(self, split: int) -> bool:
         """Whether there is enough to summarise: else the recent messages are too long, and it is no failure."""
         older = self.ctx.messages[self.state.covered : split]
-        least = self._options.max_tokens * LEAST_SHARE
         if self._has_too_many_messages and len(older) > 1:
             return True
-        return estimate_tokens(older) >= least
+        return estimate_tokens(older) >= LEAST_SHARE * estimate_tokens(self.view)
 
     def _shorten(self, split: int) -> Steps[None]:
         """Apply the strategies to the messages before an index, if that helps enough."""
@@ -272,8 +273,9 @@ class _Compaction:
         shortened = split - self.state.covered
         state = dataclasses.replace(self.state, shortened=shortened, mark=mark)
         view = self._view(state)
-        removed = estimate_tokens(self.view) - estimate_tokens(view)
-        is_enough = removed >= self._options.max_tokens * LEAST_SHARE
+        before = estimate_tokens(self.view)
+        removed = before - estimate_tokens(view)
+        is_enough = removed >= LEAST_SHARE * before
         if removed > 0 and (is_enough or self.tokens - removed <= self._limit):
             yield from self._adopt(state, view, is_summarized=False)
 

@@ -106,11 +106,11 @@ def _pieces(messages: Sequence[JSONDict], most: int) -> Iterator[str]:
     names: dict[str, str] = {}
     lines = [_line(message, names) for message in messages]
     whole = sum(map(len, lines))
-    most = whole / max(1, math.ceil(whole / most))
+    size = whole / max(1, math.ceil(whole / most))
     piece: list[str] = []
     length = 0
     for line in lines:
-        if piece and length + len(line) / 2 > most:
+        if piece and length + len(line) / 2 > size:
             yield "\n\n".join(piece)
             piece, length = [], 0
         piece.append(line)
