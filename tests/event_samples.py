@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from treadle import (
     BudgetExhausted,
     CircuitBroken,
+    CompactionStalled,
     Context,
     Decision,
     Err,
@@ -47,6 +48,7 @@ REASONS = st.one_of(
     st.builds(BudgetExhausted, PLAIN[str], PLAIN[float], PLAIN[float]),
     st.builds(CircuitBroken, PLAIN[str], PLAIN[str], PLAIN[int]),
     st.builds(LoopDetected, st.tuples(PLAIN[str]), PLAIN[int], PLAIN[str], PLAIN[int]),
+    st.builds(CompactionStalled, PLAIN[int], PLAIN[int]),
     st.builds(StoppedByStage, PLAIN[str], PLAIN[str]),
 )
 

@@ -11,6 +11,7 @@ from treadle import results as types
 from treadle.results import (
     BudgetExhausted,
     CircuitBroken,
+    CompactionStalled,
     DeadlineExceeded,
     EmptyResponse,
     Err,
@@ -53,6 +54,14 @@ REASONS = {
         (
             "the same calls with the same results in 3 consecutive iterations: a({}), b({}) "
             "(a tool to be polled needs volatile=True)"
+        ),
+    ),
+    "compaction_stalled": (
+        lambda: CompactionStalled(7, 3),
+        (
+            "the history was compacted 7 times, and became too long again 3 times in a row without a tool "
+            "returning anything new; a larger max_tokens, shorter results or a better summary keep what the model "
+            "needs"
         ),
     ),
     "llm_error": (

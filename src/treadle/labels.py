@@ -34,6 +34,8 @@ CACHE = "cache"
 """A response cache; the key is the number of the iteration."""
 RACE = "race"
 """Whether a response is the first of two; the key is the number of the iteration."""
+MEMORY = "memory"
+"""What is remembered from earlier conversations; the key is the name of the stage."""
 RANDOM = "random"
 """A random number or text."""
 STREAMED = "streamed"
@@ -58,6 +60,7 @@ OF_THE_LOOP = frozenset(
         LIMIT,
         CACHE,
         RACE,
+        MEMORY,
         RANDOM,
         STREAMED,
         LAST_SEQ,

@@ -10,7 +10,7 @@ import os
 from collections.abc import Generator
 from typing import TYPE_CHECKING, NamedTuple
 
-from treadle.errors import OptionError
+from treadle.errors import OptionError, TreadleError
 
 if TYPE_CHECKING:
     import sqlite3
@@ -81,3 +81,56 @@ def contents_of(db: sqlite3.Connection) -> Contents:
         "(SELECT user_version FROM pragma_user_version), (SELECT count(*) FROM sqlite_master)"
     ).fetchone()
     return Contents(*row)
+
+
+class UnexpectedContentsError(TreadleError):
+    """A file is of another version, or of another program; the text says what was expected and what was found."""
+
+
+class Schema(NamedTuple):
+    """The tables of a file.
+
+    Args:
+        what: what is in them, for errors.
+        application: the ``application_id`` of the file.
+        version: its ``user_version``.
+        statements: create the tables and indexes.
+    """
+
+    what: str
+    application: int
+    version: int
+    statements: tuple[str, ...]
+
+    def is_in(self, db: sqlite3.Connection) -> bool:
+        """Whether a file has the tables; False for an empty one.
+
+        Raises:
+            UnexpectedContentsError: it has others.
+        """
+        found = contents_of(db)
+        if (found.application, found.version) == (self.application, self.version):
+            return True
+        if not any(found):
+            return False
+        is_ours = found.application == self.application
+        whose = f"{self.what} of" if is_ours else "another program's file of"
+        raise UnexpectedContentsError(
+            f"expected {self.what} of version {self.version}, found {whose} {found}"
+        )
+
+    def create_in(self, db: sqlite3.Connection) -> None:
+        """Create the tables in an empty file, unless another program has been faster.
+
+        Raises:
+            UnexpectedContentsError: it has others.
+        """
+        if self.is_in(db):
+            return
+        db.execute("BEGIN IMMEDIATE")
+        if not self.is_in(db):
+            for statement in self.statements:
+                db.execute(statement)
+            db.execute(f"PRAGMA application_id = {self.application}")
+            db.execute(f"PRAGMA user_version = {self.version}")
+        db.execute("COMMIT")

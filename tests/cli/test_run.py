@@ -11,8 +11,8 @@ from pydantic import BaseModel
 
 from treadle import Ok, Response, RunState, __version__
 from treadle.cli.arguments import LIMIT_FLAGS
+from treadle.cli.interrupts import interrupts_end
 from treadle.cli.output import as_json
-from treadle.cli.run_command import _interrupts_end
 from treadle.limits import LIMIT_NAMES
 from treadle.loop import RunHandle
 from treadle.testing import check_history
@@ -457,7 +457,7 @@ def test_a_second_ctrl_c_does_not_wait():
     handle = RunHandle()
     before = signal.getsignal(signal.SIGINT)
 
-    with pytest.raises(KeyboardInterrupt), _interrupts_end(handle):
+    with pytest.raises(KeyboardInterrupt), interrupts_end(handle):
         signal.raise_signal(signal.SIGINT)
         assert handle.ended.is_set
         signal.raise_signal(signal.SIGINT)
@@ -470,7 +470,7 @@ def test_who_ignores_interrupts_goes_on_ignoring_them():
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         handle = RunHandle()
-        with _interrupts_end(handle):
+        with interrupts_end(handle):
             signal.raise_signal(signal.SIGINT)
         assert not handle.ended.is_set
     finally:

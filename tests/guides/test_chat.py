@@ -1,11 +1,11 @@
 """The chat of docs/guide-chat.md, in a pseudo-terminal, with a script in place of the model."""
 
-import json
 import os
 import sys
 
 import pytest
 
+from treadle.sessions import SQLiteSessions
 from treadle.testing import check_history
 
 from .pasted import text_of
@@ -15,10 +15,10 @@ ENTER, CTRL_C, CTRL_D = "\r", "\x03", "\x04"
 
 DRIVER = """
 import asyncio, sys, time
-from pathlib import Path
 
 import chat
 from treadle import Loop, default_stages
+from treadle.sessions import SQLiteSessions, compact_history
 from treadle.testing import call, calls
 
 async def endless():
@@ -46,9 +46,9 @@ def model(messages):
     seen = [message["content"] for message in messages if message["role"] == "user"]
     return f"You said {', '.join(seen)}."
 
-chat.TURNS = 3
-stages = [chat.recent_turns, *default_stages()]
-chat.chat(Loop(llm_send_fn=model, tools=[chat.send_mail], stages=stages), Path("chat.json"))
+stages = [compact_history(lambda _: "(notes)", max_tokens=1_000), *default_stages()]
+loop = Loop(llm_send_fn=model, tools=[chat.send_mail], stages=stages)
+chat.chat(loop, SQLiteSessions("chat.db").session("main"))
 """
 
 
@@ -63,10 +63,10 @@ def chat(tmp_path):
 
 @pytest.fixture
 def saved(tmp_path):
-    """The conversation in the file; it is valid."""
+    """The conversation in the store; it is valid."""
 
     def read():
-        messages = json.loads((tmp_path / "chat.json").read_text(encoding="utf-8"))
+        messages = SQLiteSessions(tmp_path / "chat.db").session("main").messages()
         check_history(messages)
         return messages
 
@@ -97,13 +97,16 @@ def test_a_conversation_goes_on_over_turns_and_over_starts_of_the_program(chat, 
     assert [message["content"] for message in saved()] == ["four", "You said four."]
 
 
-def test_only_recent_turns_are_sent_and_all_are_kept(chat, saved):
+def test_the_model_sees_a_summary_of_older_turns_and_all_are_kept(chat, saved):
+    texts = [letter * 1_000 for letter in "abcd"]
     with chat() as terminal:
-        for text in "abcd":
+        for text in texts:
             say(terminal, text)
-        terminal.wait_for("You said b, c, d.")
+        _, _, answer = terminal.wait_for(f"{texts[-1]}.").rpartition("You said ")
+        assert answer.startswith("[Previous conversation summary]\n(notes)")
+        assert texts[0] not in answer
         terminal.wait_for("> ")
-    assert [message["content"] for message in saved() if message["role"] == "user"] == [*"abcd"]
+    assert [message["content"] for message in saved() if message["role"] == "user"] == texts
 
 
 @pytest.mark.parametrize("story", ["Story", "Story now"], ids=["async", "sync"])

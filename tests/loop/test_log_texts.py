@@ -5,8 +5,10 @@ import re
 import traceback
 from pathlib import Path
 
+import anyio
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
+from tests.compacting import compacting, script
 from tests.deciding import on
 
 from treadle import (
@@ -112,6 +114,16 @@ class ClaimStore:
         raise CanaryError
 
 
+class Session:
+    """A session that cannot be stored."""
+
+    def load(self):
+        return {"messages": [], "memo": {}, "pause_id": None}
+
+    def save(self, loaded, turn):
+        raise CanaryError
+
+
 class BrokenTracers(TracerProvider):
     def get_tracer(self, *_args, **_opts):
         return self
@@ -180,6 +192,23 @@ def broken():
     Loop.run_sync(USER, lambda messages: BrokenStream(), max_retries=0)
 
 
+def not_summarized():
+    Loop.run_sync(USER, ScriptedLLM(*script(CANARY)), **compacting(fails))
+
+
+def not_stored():
+    async def main():
+        with anyio.CancelScope() as scope:
+
+            async def model(messages):
+                scope.cancel()
+                await anyio.sleep(60)
+
+            await Loop.run(USER, model, session=Session())
+
+    anyio.run(main)
+
+
 def cleaned_up():
     handle = RunHandle()
     stages = [cleans_up_badly(handle=handle), *default_stages()]
@@ -204,6 +233,8 @@ SCENARIOS = {
     "on_iteration": (answered(on_iteration=fails), {LOOP}),
     "on_complete": (answered(on_complete=fails), {LOOP}),
     "a claim store": (released, {LOOP}),
+    "a session of a cancelled run": (not_stored, {LOOP}),
+    "a summary": (not_summarized, set()),
     "telemetry": (answered(tracer_provider=BrokenTracers()), {("treadle.telemetry", "ERROR")}),
     "a stream": (broken, {("treadle.model", "DEBUG")}),
     "a model": (lambda: Loop.run_sync(USER, fails), set()),

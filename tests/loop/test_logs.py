@@ -1,15 +1,18 @@
 """The log of a run: its levels and loggers; the content of messages is never logged."""
 
 import logging
+import re
 import subprocess
 import sys
 
 import anyio
 import pytest
+from tests.compacting import compacting, failing, script
 from tests.deciding import on
 
 from treadle import CircuitBreaker, Loop, RunHandle, approve, tool
 from treadle.effects import Emit, map_effects
+from treadle.sessions import StubResults
 from treadle.testing import ScriptedLLM, call, calls
 
 NAME = "treadle.loop"
@@ -52,7 +55,9 @@ def run(request, caplog):
     """Run a script, and return the records of its log."""
 
     def run(*script, level=logging.DEBUG, messages=USER, **options):
-        options = {"tools": [double, fail, flaky, sign], "name": "bot", "retry_delay": 0, **options}
+        options = {"tools": [double, fail, flaky, sign], "name": "bot", **options}
+        if "stages" not in options:
+            options = {"retry_delay": 0, **options}
         model = ScriptedLLM(*script)
         caplog.clear()
         with caplog.at_level(level, NAME):
@@ -179,6 +184,33 @@ class TestLevels:
         broken = [{"role": "tool", "tool_call_id": "c9", "content": "canary"}, *USER]
         assert texts_of(run("x", messages=broken), logging.INFO)[1].startswith("history repaired")
 
+    def test_a_compacted_history_is_logged_at_info_and_a_recalled_call_at_debug(self, run):
+        strategies = [StubResults()]
+        for writer, how, options in (
+            (ScriptedLLM("canary notes"), "summarised", {}),
+            (None, "shortened", {"strategies": strategies}),
+        ):
+            records = run(*script(), **compacting(writer, **options))
+            texts = [t for t in texts_of(records, logging.INFO) if t.startswith("iteration")]
+            (text,) = texts
+            assert re.fullmatch(
+                rf"iteration 4: history {how}, \d+ to \d+ tokens, 7 to \d messages", text
+            )
+            assert "call of look_up recalled: recalled" in texts_of(records, logging.DEBUG)
+            assert texts_of(records, logging.WARNING) == []
+
+    @pytest.mark.parametrize("level", [logging.DEBUG, logging.WARNING])
+    def test_a_history_that_was_not_summarised_is_a_warning(self, run, level):
+        """With the end of the run that writes the summary."""
+        records = run(*script(), level=level, **compacting(failing))
+        assert starts(
+            texts_of(records, logging.WARNING),
+            "run ended: llm_error",
+            "iteration 4: the history was not summarised",
+            "run ended: llm_error",
+            "iteration 5: the history was not summarised; no further summary is tried in this run",
+        )
+
 
 class TestQuiet:
     """Records below the level are not written, and their events are not created."""
@@ -286,7 +318,7 @@ class TestExtras:
 
 def test_content_of_models_tools_and_users_is_not_logged(run):
     invalid = calls(call("double", n="canary"), call("nope", text="canary"))
-    script = [
+    eventful = [
         OverloadedError("canary"),
         calls(call("fail", text="canary argument"), call("flaky"), text="canary thought"),
         invalid,
@@ -295,12 +327,15 @@ def test_content_of_models_tools_and_users_is_not_logged(run):
     kid = Loop(tools=[fail], retry_delay=0).as_tool(
         "kid", "", ScriptedLLM(calls(call("fail")), ValueError("canary"))
     )
-    for more in (
-        [*script],
-        [calls(call("kid", task="canary task")), "x"],
-        [ConnectionError("canary")],
+    tools = {"tools": [double, fail, flaky, kid], "max_retries": 1}
+    for steps, options in (
+        (eventful, tools),
+        ([calls(call("kid", task="canary task")), "x"], tools),
+        ([ConnectionError("canary")], tools),
+        (script("canary"), compacting(ScriptedLLM("canary notes"))),
+        (script("canary"), compacting(failing)),
     ):
-        records = run(*more, max_retries=1, tools=[double, fail, flaky, kid])
+        records = run(*steps, **options)
         formatted = logging.Formatter("%(message)s %(exc_info)s %(stack_info)s")
         assert len(records) >= 4
         assert not any("canary" in formatted.format(record) for record in records)

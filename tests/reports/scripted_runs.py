@@ -3,6 +3,8 @@
 import threading
 import time
 
+from tests.compacting import compacting, look_ups
+
 from treadle import CircuitBreaker, Loop, RunHandle, approve, tool
 from treadle.testing import ScriptedLLM, call, calls
 
@@ -87,12 +89,23 @@ RUNS = {
     ("failing", "llm_error"): 1,
     ("guarded", "answered"): 7,
     ("cancelled", "cancelled"): 1,
+    ("keeper", "answered"): 1,
+    ("summarize", "answered"): 1,
     ("lead", "answered"): 1,
     ("researcher", "answered"): 1,
     ("", "answered"): 1,
 }
 """The runs of a round that end, by agent and stop reason. One of those that are answered was paused before."""
-REPLIES = {"assistant": 6, "limited": 5, "failing": 9, "guarded": 17, "lead": 2, "researcher": 2}
+REPLIES = {
+    "assistant": 6,
+    "limited": 5,
+    "failing": 9,
+    "guarded": 17,
+    "keeper": 5,
+    "summarize": 1,
+    "lead": 2,
+    "researcher": 2,
+}
 """The answers of models in a round that tell their tokens; one of the assistant's tells its cost as well."""
 REPORTED_COST = 0.01
 UNTOLD = 1
@@ -108,6 +121,7 @@ TOOL_CALLS = {
     ("delete", ""): 1,
     ("read", ""): 10,
     ("write", ""): 1,
+    ("look_up", ""): 3,
     ("research", ""): 1,
     ("flaky", ""): 1,
     ("flaky", "tool_error"): 2,
@@ -116,6 +130,7 @@ TOOL_CALLS = {
 }
 """The tool calls of a round that run, by tool and kind of error."""
 SUPPRESSED = {("failing", "read", "no_new_evidence"): 3, ("guarded", "read", "no_new_evidence"): 1}
+RECALLED = {("keeper", "look_up", "recalled"): 1}
 DEFERRED = {("guarded", "write", "deferred"): 1}
 REFUSED = {("guarded", "search", "breaker_open"): 1}
 TRANSITIONS = {
@@ -124,6 +139,7 @@ TRANSITIONS = {
     ("flaky", "half_open"): 2,
     ("flaky", "closed"): 1,
 }
+COMPACTIONS = {("keeper", "true"): 1}
 RETRIES = {("assistant", "ConnectionError"): 2}
 
 
@@ -156,6 +172,7 @@ class Rounds:
         self.failing()
         self.guarded()
         self.broken()
+        self.compacted()
         self.cancelled()
         self.nested()
         self.run("", "A plain text, of no known model.")
@@ -214,6 +231,14 @@ class Rounds:
         again = CircuitBreaker(threshold=1, cool_down=0)
         for _ in range(3):
             self.run("guarded", reply(call("flaky")), reply(), tools=[flaky], breaker=again)
+
+    def compacted(self):
+        """Half of the history is replaced by a summary, which a loop writes, and one of its calls is repeated."""
+        options = {name: value for name, value in self.options.items() if name != "retry_delay"}
+        with scripted(*map(reply, look_ups()), reply()) as model, scripted(reply()) as notes:
+            writer = Loop(name="summarize", llm_send_fn=notes, **options)
+            compacted = compacting(writer, max_messages=6)
+            Loop(name="keeper", **options, **compacted).run_sync(QUESTION, model)
 
     def cancelled(self):
         """Somebody ends the run while the model is asked."""

@@ -174,9 +174,12 @@ def test_what_takes_effect_is_counted(run):
         "retried": 4,
         "steered": 2,
         "suppressed": 2,
+        "recalled": 2,
         "deferred": 2,
         "refused": 2,
         "nudged": 2,
+        "compacted": 2,
+        "not compacted": 2,
     }
     assert run.limit == "budget_exhausted"
 

@@ -1,6 +1,7 @@
 """The numbers of the page: what the scripts of the runs say, and what a real Prometheus says of the same runs."""
 
 import dataclasses
+import json
 import math
 import os
 import time
@@ -360,9 +361,11 @@ NAMES = {
     names.AGENT_TOOL_CALLS: expressions.TOOL_CALLS,
     names.TOOL_DURATION: expressions.TOOL,
     names.SUPPRESSED_CALLS: expressions.SUPPRESSED,
+    names.RECALLED_CALLS: expressions.RECALLED,
     names.DEFERRED_CALLS: expressions.DEFERRED,
     names.REFUSED_CALLS: expressions.REFUSED,
     names.BREAKER_TRANSITIONS: expressions.BREAKER,
+    names.COMPACTIONS: expressions.COMPACTIONS,
     names.USAGE_COST: expressions.COST,
     names.MODEL_RETRIES: expressions.RETRIES,
     names.ACTIVE_RUNS: expressions.ACTIVE,
@@ -378,7 +381,11 @@ def measured(reader):
     for metric in resource.scope_metrics[0].metrics:
         for point in metric.data.data_points:
             untold = {*UNTOLD, *([names.ERROR_TYPE] if metric.name == names.AGENT_DURATION else [])}
-            labels = {key: value for key, value in point.attributes.items() if key not in untold}
+            labels = {
+                key: value if isinstance(value, str) else json.dumps(value)  # as Prometheus has it
+                for key, value in point.attributes.items()
+                if key not in untold
+            }
             amount = (point.count, point.sum) if hasattr(point, "count") else (None, point.value)
             found[NAMES[metric.name], tuple(sorted(labels.items()))] = amount
     return {

@@ -79,7 +79,7 @@ def test_a_panel_that_shows_the_whole_time_at_once_asks_for_all_of_it():
 
 
 def test_the_reasons_that_questions_name_are_reasons():
-    for reasons in (expressions.GOOD, expressions.LIMITS, "circuit_broken|loop_detected|paused"):
+    for reasons in (expressions.GOOD, expressions.LIMITS, expressions.GUARDS, "paused"):
         assert set(reasons.split("|")) <= every_stop_reason()
 
 
@@ -92,6 +92,7 @@ def test_every_reason_that_names_a_limit_counts_as_an_exhausted_budget():
         "paused",
         "cancelled",
         "circuit_broken",
+        "compaction_stalled",
         "empty_response",
         "invalid_input",
         "limit_not_measurable",

@@ -153,6 +153,7 @@ class TestWhatIsCounted:
         assert prometheus.by("treadle_tool_calls_suppressed_total", *labels) == times(
             script.SUPPRESSED
         )
+        assert prometheus.by("treadle_tool_calls_recalled_total", *labels) == times(script.RECALLED)
         assert prometheus.by("treadle_tool_calls_deferred_total", *labels) == times(script.DEFERRED)
         assert prometheus.by("treadle_tool_calls_refused_total", *labels) == times(script.REFUSED)
 
@@ -163,6 +164,11 @@ class TestWhatIsCounted:
             "treadle_circuit_breaker_state",
         )
         assert found == times(script.TRANSITIONS)
+
+    def test_compactions(self, prometheus):
+        labels = ("gen_ai_agent_name", "treadle_is_summarized")
+        found = prometheus.by("treadle_compactions_total", *labels)
+        assert found == times(script.COMPACTIONS)
 
     def test_retries(self, prometheus):
         found = prometheus.by("treadle_model_retries_total", "gen_ai_agent_name", "error_type")
@@ -250,6 +256,11 @@ class TestWhatPanelsShow:
             "search": ROUNDS,
             "flaky": 0,
         }
+
+    def test_compactions(self, prometheus):
+        """Prometheus extrapolates the growth between the first scrape and the last."""
+        found = prometheus.by(asked("compactions"), "treadle_is_summarized")
+        assert found == {"true": pytest.approx(60 / 300, rel=1)}
 
     def test_runs_broken_off(self, prometheus):
         found = prometheus.by(asked("broken_runs"), "treadle_stop_reason")

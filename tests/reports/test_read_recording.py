@@ -154,10 +154,13 @@ def test_every_kind_of_event_is_read(path):
     kinds = {guard.kind for guard in run.guards}
     assert kinds == {
         "suppressed",
+        "recalled",
         "deferred",
         "refused",
         "breaker",
         "nudged",
+        "compacted",
+        "not compacted",
         "limit",
         "invalid",
         "repaired",

@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 from typing import get_args
 
 import pytest
+from tests.compacting import compacting, failing, script
 
 from treadle import Loop, approve
 from treadle.pipeline import stage
@@ -345,6 +346,50 @@ def test_a_report_names_the_stage_whose_edit_was_repaired(tmp_path):
     assert guard["kind"] == "repaired"
     assert guard["text"].startswith("The history was repaired after stage spoil: ")
     assert "The history was repaired after stage spoil" in render_report(path)
+
+
+def test_a_report_shows_compactions_and_recalled_calls(tmp_path):
+    """With the run that writes the summary, and the request as the model saw it."""
+    path = tmp_path / "run.jsonl"
+    with Recorder(path) as recorder:
+        Loop(on_event=recorder, **compacting(lambda _: "Notes.")).run_sync(
+            QUESTION, ScriptedLLM(*script())
+        )
+
+    (run,) = report_data(read_recording(path))["runs"]
+    assert (run["calls"], run["guards"]) == (3, 2)
+    recalled, summary = rows_of(path, "call")[3]
+    assert (recalled["name"], recalled["status"], recalled["error"]) == (
+        "look_up",
+        "recalled",
+        False,
+    )
+    assert recalled["guard"] == "Its result was compacted away, and still holds."
+    assert recalled["result"].startswith("canary result a")
+    assert (summary["name"], summary["status"], summary["error"]) == ("summarize", "done", False)
+    assert [one["answer"] for one in summary["runs"]] == ["Notes."]
+    (guard,) = rows_of(path, "guard")[3]
+    assert guard["kind"] == "compacted"
+    assert re.fullmatch(r"The history is summarised, [\d,]+ to \d+ tokens\.", guard["text"])
+    (view,) = rows_of(path, "view")[3]
+    assert "Notes." in view["messages"][0]["text"]
+    assert "call of look_up: recalled" in render_report(path)
+
+
+def test_a_report_shows_why_a_history_was_not_compacted(tmp_path):
+    path = tmp_path / "run.jsonl"
+    with Recorder(path) as recorder:
+        Loop(on_event=recorder, **compacting(failing)).run_sync(QUESTION, ScriptedLLM(*script()))
+
+    text = (
+        "The history is too long, and stays as it is: "
+        "the summary failed: the model failed: ValueError: canary problem"
+    )
+    guards = [[row["text"] for row in rows] for rows in rows_of(path, "guard")]
+    assert guards == [[], [], [], [text], [text]]
+    assert text in render_report(path)
+    *_, summary = rows_of(path, "call")[4]
+    assert (summary["name"], summary["status"], summary["error"]) == ("summarize", "error", True)
 
 
 def test_a_resumed_run_shows_each_message_once(tmp_path):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from treadle.context import Context, RunContext
 from treadle.limits import Budget, Limits
 from treadle.messages import History, ToolResult
-from treadle.tools import NotRunReason, PlanReason, toolset
+from treadle.tools import Learned, NotRunReason, PlanReason, toolset
 
 from .planning import (
     BROKEN,
@@ -36,22 +36,25 @@ class Case:
     Args:
         words: the calls.
         known: bits, by the place of the call.
-        hidden: likewise, of known calls whose results are not visible.
+        hidden: likewise: the calls whose results were compacted away, and those of which only a part is stored.
         broken: likewise.
-        modes: whether it is in step, known calls were repeated, and the run is a subagent.
+        modes: whether it is in step, known calls were repeated, a tool has changed something since, and the run is
+            a subagent.
         dedupe: of the loop.
         limits: parallel calls, calls in total, calls of the parent.
         used: the uses of ``once`` and ``twice`` so far.
     """
 
     def __init__(self, words, known, hidden, broken, modes, dedupe, limits, used):
-        self.in_step, self.is_repeated, has_parent = modes
+        self.in_step, self.is_repeated, self.is_outdated, has_parent = modes
         self.dedupe = dedupe
         self.at_once, most, most_of_parent = limits
         self.calls = made(" ".join(words))
         self.known = {word for place, word in enumerate(words) if known >> place & 1}
-        self.hidden = {words[place] for place in range(len(words)) if hidden >> place & 1}
-        self.hidden &= self.known
+        away, cut = (
+            {word for place, word in enumerate(words) if bits >> place & 1} for bits in hidden
+        )
+        self.hidden = {word: word not in cut for word in away}
         self.broken = {call.id: "E" for place, call in enumerate(self.calls) if broken >> place & 1}
         self.uses = {"once": used[0], "twice": used[1]}
         bounds = Limits(max_parallel_calls=self.at_once, max_tool_calls=most)
@@ -60,14 +63,25 @@ class Case:
         budget.uses.update(self.uses)
         self.left = budget.calls_left()
         ctx = Context(History(), TOOL, run=RunContext(budget=budget))
-        for iteration in range(1 + self.is_repeated):
-            ctx.run.result_cache.learn(iteration, [(word, "known", False) for word in self.known])
-        ctx.run.result_cache.hide(dict.fromkeys(self.hidden, True))
+        self.fill(ctx.run.result_cache)
         self.made = planned(
             ctx, self.calls, in_step=self.in_step, dedupe=self.dedupe, broken=self.broken
         )
         self.batches, self.not_run = self.made.batches, self.made.not_run
         self.runs = [call.id for call in self.made.calls]
+
+    def fill(self, cache):
+        """What earlier iterations have left: results, some of them hidden, and at last perhaps a change."""
+        cache.learn(0, [("change", "done", False)])
+        for iteration in range(1, 2 + self.is_repeated):
+            cache.learn(iteration, [(word, result_of(word), False) for word in self.known])
+        cache.hide(self.hidden)
+        if self.is_outdated:
+            cache.learn(3, [("change", "done", False)], Learned(writes=1))
+
+
+def result_of(word):
+    return f"the result of {word}"
 
 
 def cases(words=WORDS, broken=(0, 0, 0, 1, 2, 6)):
@@ -75,9 +89,9 @@ def cases(words=WORDS, broken=(0, 0, 0, 1, 2, 6)):
         Case,
         words=st.lists(st.sampled_from(words), min_size=1, max_size=9),
         known=st.integers(0, 511),
-        hidden=st.sampled_from([0, 0, 0b101, 0b11110]),
+        hidden=st.tuples(st.sampled_from([0, 0, 3, 85, 511]), st.sampled_from([0, 0, 6])),
         broken=st.sampled_from(broken),
-        modes=st.tuples(st.booleans(), st.booleans(), st.booleans()),
+        modes=st.tuples(st.booleans(), st.booleans(), st.booleans(), st.booleans()),
         dedupe=st.sampled_from(["evidence", "strict", "off"]),
         limits=st.tuples(st.integers(1, 4), LEFT, LEFT),
         used=st.tuples(st.integers(0, 1), st.integers(0, 3)),
@@ -97,17 +111,31 @@ def may_be_skipped(case, call):
     """Whether a call would return what is known, as far as its mode and its results go."""
     mode = mode_of(case, call.name)
     is_due = mode == "strict" or (mode == "evidence" and case.is_repeated)
-    return call.fingerprint in case.known - case.hidden and is_due
+    is_seen = call.fingerprint in case.known and call.fingerprint not in case.hidden
+    return is_seen and is_due
 
 
 def may_be_recalled(case, call):
-    """Whether a call is answered with a result that is not visible, as far as its mode goes."""
-    return call.fingerprint in case.hidden and mode_of(case, call.name) != "off"
+    """Whether the model does not see the result of a call any more, and it is stored, whole, and still holds."""
+    is_stored = call.fingerprint in case.known and case.hidden.get(call.fingerprint, False)
+    return is_stored and not case.is_outdated and mode_of(case, call.name) != "off"
 
 
 def runs_alone(call):
     tool = TOOL.get(call.name)
     return tool is not None and (not tool.parallel_safe or tool.requires_fresh_input)
+
+
+SETTLED = {KNOWN, RECALLED, DUPLICATE, BROKEN, OVER, USED_UP}
+"""Reasons of calls that will not run in this response, or after it."""
+
+
+def is_first(case, place):
+    """Whether no call that runs alone has to run before the one at a place."""
+    return not any(
+        runs_alone(before) and case.not_run.get(before.id) not in SETTLED
+        for before in case.calls[:place]
+    )
 
 
 @given(CASES)
@@ -189,18 +217,33 @@ def test_in_step_only_calls_that_require_fresh_input_are_deferred(case):
 
 @settings(max_examples=250)
 @given(READS_AND_WRITES)
-def test_only_known_calls_with_no_active_write_before_them_are_suppressed_or_recalled(case):
+def test_only_known_calls_with_no_active_write_before_them_are_suppressed(case):
     for place, call in enumerate(case.calls):
-        reason = case.not_run.get(call.id)
-        if reason in {KNOWN, RECALLED}:
-            assert (may_be_skipped if reason is KNOWN else may_be_recalled)(case, call)
-            settled = {KNOWN, RECALLED, DUPLICATE, BROKEN, OVER, USED_UP}
-            for before in case.calls[:place]:
-                assert not runs_alone(before) or case.not_run.get(before.id) in settled
+        if case.not_run.get(call.id) is KNOWN:
+            assert may_be_skipped(case, call)
+            assert is_first(case, place)
+
+
+@settings(max_examples=250)
+@given(st.one_of(CASES, READS_AND_WRITES))
+def test_only_hidden_results_that_still_hold_are_recalled_before_any_active_write(case):
+    """Not those of tools whose mode is off."""
+    for place, call in enumerate(case.calls):
+        if case.not_run.get(call.id) is RECALLED:
+            assert may_be_recalled(case, call)
+            assert is_first(case, place)
 
 
 @given(CASES)
-def test_no_call_that_may_be_skipped_runs_in_the_first_batch(case):
+def test_a_call_that_may_be_recalled_is_whatever_is_left_of_the_budgets(case):
+    """Unless a call that runs alone is involved."""
+    for place, call in enumerate(case.calls):
+        if may_be_recalled(case, call) and not any(map(runs_alone, case.calls[: place + 1])):
+            assert case.not_run[call.id] is (BROKEN if call.id in case.broken else RECALLED)
+
+
+@given(CASES)
+def test_no_call_that_may_be_skipped_or_recalled_runs_in_the_first_batch(case):
     for call in case.batches[0] if case.batches else ():
         assert not may_be_skipped(case, call)
         assert not may_be_recalled(case, call)
@@ -238,11 +281,17 @@ def test_the_reason_agrees_with_the_plan(case):
 
 
 @given(CASES)
-def test_every_answer_is_for_its_call_and_only_a_repeated_result_is_not_an_error(case):
+def test_every_answer_is_for_its_call_and_only_a_stored_result_is_not_an_error(case):
+    words = {call.id: call.fingerprint for call in case.calls}
     for call_id, result in case.made.results.items():
         assert isinstance(result, ToolResult)
         assert result.tool_call_id == call_id
         assert result.is_error is (case.not_run[call_id] not in {KNOWN, RECALLED})
+        if not result.is_error:
+            assert result_of(words[call_id]) in result.content.splitlines()
+        if case.not_run[call_id] is RECALLED:
+            assert result.status == "recalled"
+            assert result.content.startswith(result_of(words[call_id]))
 
 
 def test_the_examples_reach_every_reason():

@@ -3,8 +3,10 @@
 import time
 
 import pytest
+from tests.compacting import compacting, failing, script
 
 from treadle import CircuitBreaker, RunHandle, tool
+from treadle.sessions import StubResults
 from treadle.telemetry import names
 from treadle.testing import ScriptedLLM, call, calls
 
@@ -90,6 +92,50 @@ def test_repeated_calls(driver, watch):
         {**reported, "treadle.iteration": n, "gen_ai.tool.call.id": f"c{n - 1}", "treadle.count": n}
         for n in (3, 4)
     ]
+
+
+@pytest.mark.parametrize(
+    ("writer", "options"),
+    [(lambda messages: "canary notes", {}), (None, {"strategies": [StubResults()]})],
+    ids=["summarised", "shortened"],
+)
+def test_a_history_that_is_compacted_and_a_call_that_is_recalled(driver, watch, writer, options):
+    model = ScriptedLLM(*script())
+    go(driver, USER, model, **compacting(writer, **options), **watch.options)
+    how = {"treadle.is_summarized": writer is not None}
+    (compacted,) = noted(watch, "treadle.history.compacted")
+    before, after = (compacted.pop(f"treadle.tokens_{when}") for when in ("before", "after"))
+    assert compacted == {"treadle.iteration": 4, **how}
+    assert before > 1_900 > after > 400
+    assert noted(watch, "treadle.tool_call.recalled") == [
+        {
+            "gen_ai.tool.name": "look_up",
+            "treadle.iteration": 4,
+            "gen_ai.tool.call.id": "c3",
+            "treadle.reason": "recalled",
+        }
+    ]
+    counted = {
+        name: [(dict(point.attributes), point.value) for point in watch.points(name)]
+        for name in (names.COMPACTIONS, names.RECALLED_CALLS)
+    }
+    assert counted == {
+        "treadle.compactions": [(how, 1)],
+        "treadle.tool_calls.recalled": [
+            ({"gen_ai.tool.name": "look_up", "treadle.reason": "recalled"}, 1)
+        ],
+    }
+    assert "canary" not in watch.everything()
+
+
+def test_a_history_that_is_not_summarised(driver, watch):
+    go(driver, USER, ScriptedLLM(*script()), **compacting(failing), **watch.options)
+    assert noted(watch, "treadle.history.compaction_failed") == [
+        {"treadle.iteration": 4, "treadle.gives_up": False},
+        {"treadle.iteration": 5, "treadle.gives_up": True},
+    ]
+    assert noted(watch, "treadle.history.compacted") == []
+    assert "canary" not in watch.everything()
 
 
 def test_a_circuit_breaker_that_changes_its_state(driver, watch):

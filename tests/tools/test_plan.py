@@ -49,6 +49,7 @@ def test_the_names_of_reasons_are_stable():
         "deferred",
         "over_budget",
         "max_uses",
+        "recalled",
         "breaker_open",
         "removed",
     ]

@@ -20,6 +20,7 @@ WRONG = {
     "max_parallel": ("a whole number of at least 1", POSITIVE),
     "max_uses": ("a whole number of at least 0", [-1, 1.5, "2", True]),
     "parallel_safe": ("True or False", [1, "yes"]),
+    "read_only": ("True or False", [1, "yes"]),
     "idempotent": ("True or False", [1, "yes"]),
     "requires_fresh_input": ("True or False", FLAGS),
     "dedupe": ("'evidence', 'strict' or 'off'", [True, False, "loose", ["off"]]),
@@ -41,6 +42,7 @@ RIGHT = {
     "max_parallel": [None, 1, 8],
     "max_uses": [None, 0, 3],
     "parallel_safe": [True, False],
+    "read_only": [True, False],
     "idempotent": [True, False],
     "requires_fresh_input": [True, False],
     "dedupe": [None, "evidence", "strict", "off"],
@@ -74,6 +76,7 @@ def test_a_valid_option_is_kept(option, value):
 def test_by_default_a_tool_is_parallel_safe_and_has_no_limits():
     made = Tool("t")
     assert made.parallel_safe
+    assert made.read_only is False
     assert made.dedupe is None  # as the loop says
     assert made.requires_approval is False
     assert not any(
@@ -104,6 +107,22 @@ class TestAnnotations:
         """A tool that only reads is not destructive, whatever its other hints."""
         made = Tool("t", annotations=annotations)
         assert (made.parallel_safe, made.idempotent) == (parallel_safe, idempotent)
+
+    @pytest.mark.parametrize(
+        ("options", "read_only", "others"),
+        [
+            ({"annotations": {"readOnlyHint": True}}, True, True),
+            ({"annotations": {"readOnlyHint": True}, "read_only": False}, False, False),
+            ({"annotations": {"destructiveHint": True}, "read_only": True}, True, True),
+            ({"annotations": {"destructiveHint": True}}, False, False),
+        ],
+    )
+    def test_a_read_only_tool_is_idempotent_and_its_other_hints_do_not_count(
+        self, options, read_only, others
+    ):
+        made = Tool("t", **options)
+        assert made.read_only is read_only
+        assert made.idempotent is others
 
     @pytest.mark.parametrize("value", [True, False])
     @pytest.mark.parametrize("hint", [True, False])

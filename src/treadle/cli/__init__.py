@@ -56,8 +56,9 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
 def _execute(args: argparse.Namespace) -> int:
     try:
         # The module of a command imports what it needs, so it is imported here: --help is fast.
-        module = importlib.import_module(f"treadle.cli.{args.command}_command")
-        code: int = getattr(module, args.command)(args)
+        name = args.command.replace("-", "_")
+        module = importlib.import_module(f"treadle.cli.{name}_command")
+        code: int = getattr(module, name)(args)
     except UsageError as error:
         args.parser.error(str(error))
         raise  # not reached: error() exits

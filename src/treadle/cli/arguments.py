@@ -25,6 +25,8 @@ LIMIT_FLAGS: Mapping[str, tuple[type[int | float], str]] = {
 }
 """The fields of `Limits`, their types, and their help texts."""
 RETRIES_FLAG = {"max_retries": (int, "maximum number of retries of a model call")}
+MAX_CONTEXT_TOKENS = 40_000
+"""The default of `compact_history`; with documents, it is larger."""
 RANGES = ("15m", "1h", "6h", "24h", "7d", "all")
 
 
@@ -47,6 +49,14 @@ def make_parser() -> argparse.ArgumentParser:
         description="Ask a model, run the tools it calls, and print its answer on stdout.",
         epilog="Exit codes: 0 success, 1 no answer (stderr says why), 2 bad usage, 130 Ctrl-C.",
     )
+    chat = commands.add_parser(
+        "chat",
+        help="talk to a model in the terminal; conversations are stored",
+        description="Talk to a model, which may call tools. Conversations are stored as sessions. "
+        "If stdin is not a terminal, each line of it is a question.",
+        epilog="Exit codes: 0 success, 1 no answer to a question from stdin (stderr says why), "
+        "2 bad usage, 130 Ctrl-C.",
+    )
     report = commands.add_parser(
         "report",
         help="render a recording as an HTML report",
@@ -60,6 +70,15 @@ def make_parser() -> argparse.ArgumentParser:
         "from recordings or from a Prometheus.",
         epilog="Exit codes: 0 success, 1 the Prometheus is not available, 2 bad usage, 130 Ctrl-C.",
     )
+    memory_worker = commands.add_parser(
+        "memory-worker",
+        help="extract facts from stored conversations, as they are stored",
+        description="Read what is new in stored conversations, have a model extract facts, and store them. "
+        "Several workers may run at the same time. SIGTERM and Ctrl-C end the worker after the request that it "
+        "is waiting for.",
+        epilog="Exit codes: 0 success, 1 with --once if a session could not be read (stderr says why), "
+        "2 bad usage, 130 Ctrl-C.",
+    )
     models = commands.add_parser(
         "models",
         help="list the providers of models, and what is missing for each",
@@ -68,6 +87,8 @@ def make_parser() -> argparse.ArgumentParser:
     )
     models.add_argument("--json", action="store_true", help="print the list as JSON")
     _add_run(run)
+    _add_chat(chat)
+    _add_memory_worker(memory_worker)
     _add_report(report)
     _add_dashboard(dashboard)
     for name, command in commands.choices.items():
@@ -78,19 +99,94 @@ def make_parser() -> argparse.ArgumentParser:
 def _add_run(run: argparse.ArgumentParser) -> None:
     add = run.add_argument
     add("prompt", metavar="PROMPT", help="the question; - reads it from stdin")
-    models = "such as anthropic:claude-sonnet-5-5; treadle models lists the forms (default: local)"
-    add("--model", metavar="MODEL", default="local", help=models)
-    add(
-        "--base-url",
-        metavar="URL",
-        help="the server of the model (default: that of the provider, with the key in its variable)",
-    )
-    add(
-        "--api-key-env",
+    _add_parts(run)
+    add("--json", action="store_true", help="print the complete result as JSON")
+    add("--quiet", action="store_true", help="do not show progress on stderr")
+    recording = "record all events of the run, one JSON line each"
+    add("--record", metavar="RUN.jsonl", help=recording)
+    page = "write an HTML report of the run, however it ends"
+    add("--report", metavar="REPORT.html", help=page)
+    _add_limits(run, "limits")
+
+
+def _add_chat(chat: argparse.ArgumentParser) -> None:
+    which = chat.add_mutually_exclusive_group()
+    which.add_argument(
+        "--session",
         metavar="NAME",
-        help="the environment variable that has the key for the server of --base-url "
-        "(default: no key)",
+        help="continue this session, or create it (default: a new one, named by date and time)",
     )
+    which.add_argument(
+        "-c",
+        "--continue",
+        dest="continues",
+        action="store_true",
+        help="continue the session that was used last",
+    )
+    chat.add_argument(
+        "--sessions",
+        metavar="FILE|URL",
+        help="where sessions are stored: an SQLite file, or a Redis such as redis://localhost "
+        "(default: the variable TREADLE_SESSIONS, else a private file of the user)",
+    )
+    _add_parts(chat)
+    context = chat.add_mutually_exclusive_group()
+    context.add_argument(
+        "--max-context-tokens",
+        metavar="N",
+        type=int,
+        help="the length of a request from which earlier messages are summarised "
+        f"(default: {MAX_CONTEXT_TOKENS:,}; more with documents)",
+    )
+    whole = "always send the whole conversation"
+    context.add_argument("--no-compaction", action="store_true", help=whole)
+    _add_limits(chat, "limits of each turn")
+
+
+def _add_memory_worker(worker: argparse.ArgumentParser) -> None:
+    add = worker.add_argument
+    add(
+        "--sessions",
+        metavar="FILE|URL",
+        help="where sessions are stored: an SQLite file, or a Redis such as redis://localhost "
+        "(default: that of treadle chat)",
+    )
+    add(
+        "--memories",
+        metavar="FILE|URL",
+        required=True,
+        help="where facts are stored: another SQLite file, or a Redis, also that of the sessions",
+    )
+    _add_model(worker)
+    add(
+        "--scope-separator",
+        metavar="TEXT",
+        help="share facts among the sessions whose names are equal up to this text: with /, those of "
+        "ann/1 and ann/2 (default: share none)",
+    )
+    add("--once", action="store_true", help="read what is new, print what was done, and exit")
+    poll = "seconds between two looks at the sessions (default: %(default)g)"
+    add("--poll", metavar="S", type=float, default=5.0, help=poll)
+    add(
+        "--max-tokens",
+        metavar="N",
+        type=int,
+        default=4_000,
+        help="maximum number of estimated tokens of messages in a request (default: %(default)d)",
+    )
+    add(
+        "--lease-seconds",
+        metavar="S",
+        type=float,
+        default=60.0,
+        help="seconds after which others go on with the session of a killed worker (default: %(default)g)",
+    )
+
+
+def _add_parts(parser: argparse.ArgumentParser) -> None:
+    """Add the model and the tools; see `treadle.cli.parts`."""
+    _add_model(parser)
+    add = parser.add_argument
     add(
         "--tools",
         metavar="MODULE:NAME[,NAME...]",
@@ -106,13 +202,27 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         "(it replaces the default tools)",
     )
     add("--system", metavar="TEXT", default=DEFAULT_SYSTEM, help="the system prompt")
-    add("--json", action="store_true", help="print the complete result as JSON")
-    add("--quiet", action="store_true", help="do not show progress on stderr")
-    recording = "record all events of the run, one JSON line each"
-    add("--record", metavar="RUN.jsonl", help=recording)
-    page = "write an HTML report of the run, however it ends"
-    add("--report", metavar="REPORT.html", help=page)
-    limits = run.add_argument_group("limits")
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    models = "such as anthropic:claude-sonnet-5-5; treadle models lists the forms (default: local)"
+    add("--model", metavar="MODEL", default="local", help=models)
+    add(
+        "--base-url",
+        metavar="URL",
+        help="the server of the model (default: that of the provider, with the key in its variable)",
+    )
+    add(
+        "--api-key-env",
+        metavar="NAME",
+        help="the environment variable that has the key for the server of --base-url "
+        "(default: no key)",
+    )
+
+
+def _add_limits(parser: argparse.ArgumentParser, title: str) -> None:
+    limits = parser.add_argument_group(title)
     for name, (kind, text) in {**LIMIT_FLAGS, **RETRIES_FLAG}.items():
         limits.add_argument(f"--{name.replace('_', '-')}", metavar="N", type=kind, help=text)
     limits.add_argument(

@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
-import signal
 import sys
 import tempfile
-import threading
-import warnings
 from collections.abc import Generator
 from typing import Any
 
 from treadle.cli.arguments import given_options
-from treadle.cli.builtin_tools import read_only_tools
 from treadle.cli.exits import Exit, UsageError
-from treadle.cli.load_tools import load_tools
+from treadle.cli.interrupts import interrupts_end
 from treadle.cli.output import answer, as_json, summary, transcript, warn, why
+from treadle.cli.parts import close_model, open_model, tools_of, usage_errors
 from treadle.cli.progress import make_progress
 from treadle.cli.streams import note, show
 from treadle.cli.targets import same_file, writing
-from treadle.errors import TreadleError
 from treadle.files import check_replaceable, replace_file
 from treadle.loop import Loop, RunHandle
-from treadle.providers import backend
 from treadle.reports import Recorder, RecordingError, render_report
 from treadle.reports.text import escape_controls
 from treadle.results import Ok, Result
@@ -51,54 +45,21 @@ def _run(args: argparse.Namespace, loop: Loop, model: Any) -> Exit:
         _recording(args.record, args.report) as recorder,
         contextlib.redirect_stdout(sys.stderr),
         make_progress(sys.stderr, quiet=args.quiet) as progress,
-        _interrupts_end(handle),
+        interrupts_end(handle),
     ):
         observers = [one for one in (recorder, progress) if one is not None]
         result = loop.run_sync(messages, model, handle=handle, on_event=observers)
-    close = getattr(model, "close", None)  # a model of another distribution may have none
-    if close is not None and result.stop_reason not in _MODEL_MAY_RUN:
-        close()
+    close_model(model, result)
     return _report(result, args)
 
 
-_MODEL_MAY_RUN = frozenset({"cancelled", "deadline_exceeded"})
-"""Stop reasons after which the model may still be running. Closing it would block."""
-
-
 def _prepared(args: argparse.Namespace, servers: contextlib.ExitStack) -> tuple[Loop, Any]:
-    try:
+    with usage_errors():
         # Opening a model can take seconds, so the other checks are done first.
-        tools = _tools_of(args, servers)
+        tools = tools_of(args, servers)
         loop = Loop(name="treadle run", tools=tools, **given_options(args))
-        model = _opened(args)
-    except (TreadleError, OSError, ValueError) as error:
-        raise UsageError(str(error)) from error
+        model = open_model(args)
     return loop, model
-
-
-def _tools_of(args: argparse.Namespace, servers: contextlib.ExitStack) -> list[Any]:
-    """The tools of the run; the MCP servers among them are connected as long as the stack is open."""
-    if not args.mcp:
-        return load_tools(args.tools) if args.tools else read_only_tools()
-    from treadle.mcp import MCPServer, mcp_tools  # noqa: PLC0415 - few runs need it
-
-    tools = load_tools(args.tools) if args.tools else []
-    connected = [servers.enter_context(MCPServer(server)) for server in args.mcp]
-    return mcp_tools(*connected, tools=tools)
-
-
-def _opened(args: argparse.Namespace) -> Any:
-    key: str | None = None
-    if args.api_key_env is not None:
-        key = os.environ.get(args.api_key_env)
-        if not key:
-            raise UsageError(f"--api-key-env: the variable {args.api_key_env} is not set")
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
-        model: Any = backend(args.model, base_url=args.base_url, api_key=key)
-    for one in caught:
-        warn(str(one.message))
-    return model
 
 
 def _prompt(given: str) -> str:
@@ -138,27 +99,6 @@ def _recording(record: str | None, report: str | None) -> Generator[Recorder | N
                     replace_file(report, render_report(target).encode("ascii"))
                 except (OSError, RecordingError) as error:
                     warn(f"the report was not written: {error}")
-
-
-@contextlib.contextmanager
-def _interrupts_end(handle: RunHandle) -> Generator[None]:
-    """Cancel the run on the first Ctrl-C, and raise KeyboardInterrupt on the second."""
-
-    def interrupted(_number: int, _frame: object) -> None:
-        if handle.ended.is_set:
-            raise KeyboardInterrupt
-        handle.cancel()
-
-    is_main = threading.current_thread() is threading.main_thread()
-    # A process that was started in the background ignores interrupts. Keep it so.
-    if not is_main or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        yield
-        return
-    before = signal.signal(signal.SIGINT, interrupted)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before or signal.default_int_handler)
 
 
 def _report(result: Result, args: argparse.Namespace) -> Exit:

@@ -8,19 +8,16 @@ import os
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from treadle.errors import MissingExtraError, OptionError, SessionConflictError, SessionError
+from treadle.errors import SessionConflictError, SessionError
 from treadle.messages import JSONDict
 from treadle.redaction import redacted
 from treadle.sessions.base import BaseSessions, to_append
+from treadle.sessions.redis_client import address_of, client_of, decoded
 from treadle.sessions.store import SessionInfo, StoredTurn
 
 if TYPE_CHECKING:
     import redis
 
-TIMEOUT = 10.0
-"""How long a client made from a URL waits for an answer, in seconds; a URL may have its own ``socket_timeout``."""
-RETRIES = 6
-"""How often a client made from a URL connects again, within 2.3 seconds: Redis may be restarting."""
 TOKEN = 16
 """The length of the random text before each stored turn."""
 
@@ -92,17 +89,13 @@ class RedisSessions(BaseSessions):
     """
 
     def __init__(self, redis: str | redis.Redis, *, prefix: str = "treadle") -> None:
-        try:
-            from redis import Redis  # noqa: PLC0415 - an extra
-        except ImportError as error:
-            raise MissingExtraError("redis-py", "pip install 'treadle[redis]'") from error
-        self._client: Any = _client_of(Redis, redis)  # the annotations of redis-py are too wide
+        self._client = client_of(redis, "RedisSessions")
         self._prefix = prefix
         self._append = self._client.register_script(_APPEND)
         self._delete = self._client.register_script(_DELETE)
 
     def __repr__(self) -> str:
-        return f"RedisSessions({self._where!r}, prefix={self._prefix!r})"
+        return f"RedisSessions({address_of(self._client)!r}, prefix={self._prefix!r})"
 
     def append(
         self,
@@ -148,7 +141,7 @@ class RedisSessions(BaseSessions):
             return []
         with self._reporting(f"could not read turns of session {session_id!r}"):
             found = self._client.lrange(self._key("turns", session_id), start, end)
-        return [StoredTurn.from_json(_text(line)[TOKEN:]) for line in reversed(found)]
+        return [StoredTurn.from_json(decoded(line)[TOKEN:]) for line in reversed(found)]
 
     def attachments(
         self, session_id: str, digests: Sequence[str] | None = None
@@ -163,10 +156,10 @@ class RedisSessions(BaseSessions):
             else:
                 found = dict(zip(digests, self._client.hmget(key, digests), strict=True))
         numbered = [
-            (int(number), _text(digest), part)
+            (int(number), decoded(digest), part)
             for digest, value in found.items()
             if value is not None
-            for number, part in [_text(value).split(" ", 1)]
+            for number, part in [decoded(value).split(" ", 1)]
         ]
         return {digest: json.loads(part) for _, digest, part in sorted(numbered)}
 
@@ -180,7 +173,7 @@ class RedisSessions(BaseSessions):
             found = self._client.zrevrangebyscore(
                 f"{self._prefix}:sessions", "+inf", least, start=0, num=count
             )
-            ids = [one for one in map(_text, found) if one.startswith(prefix)][:limit]
+            ids = [one for one in map(decoded, found) if one.startswith(prefix)][:limit]
             with self._client.pipeline(transaction=False) as batch:
                 for session_id in ids:
                     batch.hgetall(self._key("session", session_id))
@@ -208,15 +201,6 @@ class RedisSessions(BaseSessions):
         kinds = ("session", "turns", "attachments")
         return [*(self._key(kind, session_id) for kind in kinds), f"{self._prefix}:sessions"]
 
-    @property
-    def _where(self) -> str:
-        """The address of Redis, without credentials."""
-        options: Mapping[str, Any] = self._client.get_connection_kwargs()
-        if "path" in options:
-            return f"unix://{options['path']}"
-        host, port = options.get("host", "localhost"), options.get("port", 6379)
-        return f"redis://{host}:{port}/{options.get('db') or 0}"
-
     @contextlib.contextmanager
     def _reporting(self, problem: str, unknown: str | None = None) -> Generator[None]:
         """Raise errors of Redis as `SessionError`.
@@ -232,36 +216,15 @@ class RedisSessions(BaseSessions):
         except exceptions.RedisError as error:
             is_cut = isinstance(error, (exceptions.ConnectionError, exceptions.TimeoutError))
             text = unknown if is_cut and unknown else problem
-            raise SessionError(f"{self._where}: {text}: {redacted(str(error))}") from error
-
-
-def _client_of(client_class: Any, given: object) -> Any:
-    from redis.backoff import ExponentialBackoff  # noqa: PLC0415 - an extra
-    from redis.retry import Retry  # noqa: PLC0415
-
-    if isinstance(given, client_class):
-        return given
-    if isinstance(given, str):
-        try:
-            return client_class.from_url(
-                given,
-                socket_timeout=TIMEOUT,
-                socket_connect_timeout=TIMEOUT,
-                retry=Retry(ExponentialBackoff(cap=1.0, base=0.02), RETRIES),
-            )
-        except ValueError:  # its text may have a part of the password
-            raise OptionError(
-                "RedisSessions: expected a URL such as redis://localhost:6379/0, got another text"
-            ) from None
-    raise OptionError(
-        f"RedisSessions: expected a URL or a redis.Redis, got an object of type {type(given).__name__}"
-    )
+            raise SessionError(
+                f"{address_of(self._client)}: {text}: {redacted(str(error))}"
+            ) from error
 
 
 def _info(session_id: str, found: Mapping[Any, Any]) -> SessionInfo | None:
     if not found:
         return None
-    facts = {_text(name): _text(value) for name, value in found.items()}
+    facts = {decoded(name): decoded(value) for name, value in found.items()}
     return SessionInfo(
         session_id,
         int(facts["version"]),
@@ -270,8 +233,3 @@ def _info(session_id: str, found: Mapping[Any, Any]) -> SessionInfo | None:
         float(facts["updated_at"]),
         facts["incarnation"],
     )
-
-
-def _text(value: str | bytes) -> str:
-    """A value that a client has decoded or not."""
-    return value if isinstance(value, str) else value.decode()

@@ -13,7 +13,7 @@ from treadle.errors import OptionError, SessionConflictError, SessionError
 from treadle.messages import JSONDict
 from treadle.sessions.base import BaseSessions, to_append
 from treadle.sessions.store import SessionInfo, StoredTurn
-from treadle.sqlite_files import contents_of, opened, path_of_file
+from treadle.sqlite_files import Schema, UnexpectedContentsError, opened, path_of_file
 
 if TYPE_CHECKING:
     import sqlite3
@@ -23,34 +23,32 @@ TIMEOUT = 30.0
 
 MAX_NUMBER = 2**63 - 1
 """SQLite's largest integer."""
-APPLICATION = int.from_bytes(b"trds")
-"""The ``application_id`` of the file."""
-VERSION = 1
-"""The version of the tables: the ``user_version`` of the file."""
-
-_TABLES = (
-    """
-    CREATE TABLE sessions (
-        key INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, incarnation TEXT NOT NULL,
-        version INTEGER NOT NULL, messages INTEGER NOT NULL,
-        created_at REAL NOT NULL, updated_at REAL NOT NULL
-    )
-    """,
-    "CREATE INDEX sessions_by_time ON sessions (updated_at)",
-    """
-    CREATE TABLE turns (
-        session INTEGER NOT NULL, number INTEGER NOT NULL, turn TEXT NOT NULL,
-        PRIMARY KEY (session, number)
-    )
-    """,
-    """
-    CREATE TABLE attachments (
-        key INTEGER PRIMARY KEY, session INTEGER NOT NULL, digest TEXT NOT NULL, part TEXT NOT NULL,
-        UNIQUE (session, digest)
-    )
-    """,
-    f"PRAGMA application_id = {APPLICATION}",
-    f"PRAGMA user_version = {VERSION}",
+_SCHEMA = Schema(
+    "sessions",
+    int.from_bytes(b"trds"),
+    1,
+    (
+        """
+        CREATE TABLE sessions (
+            key INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, incarnation TEXT NOT NULL,
+            version INTEGER NOT NULL, messages INTEGER NOT NULL,
+            created_at REAL NOT NULL, updated_at REAL NOT NULL
+        )
+        """,
+        "CREATE INDEX sessions_by_time ON sessions (updated_at)",
+        """
+        CREATE TABLE turns (
+            session INTEGER NOT NULL, number INTEGER NOT NULL, turn TEXT NOT NULL,
+            PRIMARY KEY (session, number)
+        )
+        """,
+        """
+        CREATE TABLE attachments (
+            key INTEGER PRIMARY KEY, session INTEGER NOT NULL, digest TEXT NOT NULL, part TEXT NOT NULL,
+            UNIQUE (session, digest)
+        )
+        """,
+    ),
 )
 _INFO = "SELECT id, version, messages, created_at, updated_at, incarnation FROM sessions"
 _KEY = "(SELECT key FROM sessions WHERE id = ?)"
@@ -176,14 +174,13 @@ class SQLiteSessions(BaseSessions):
         if not self._has_file():
             return []
         with self._reporting(doing), opened(self.path, self._timeout, create=False) as db:
-            return db.execute(query, values).fetchall() if self._is_ready(db) else []
+            return db.execute(query, values).fetchall() if _SCHEMA.is_in(db) else []
 
     @contextlib.contextmanager
     def _writing(self, doing: str) -> Generator[sqlite3.Connection]:
         """A transaction, in a file that has the tables."""
         with self._reporting(doing), opened(self.path, self._timeout) as db:
-            if not self._is_ready(db):
-                self._create_tables(db)
+            _SCHEMA.create_in(db)
             _log_ahead(db)
             # In a write-ahead log, NORMAL does not wait until the disk has a commit: after a power failure, the
             # latest turns would be missing, although their runs have ended.
@@ -192,29 +189,6 @@ class SQLiteSessions(BaseSessions):
             yield db
             db.execute("COMMIT")
 
-    def _create_tables(self, db: sqlite3.Connection) -> None:
-        db.execute("BEGIN IMMEDIATE")
-        if not self._is_ready(db):  # nobody else has been faster
-            for statement in _TABLES:
-                db.execute(statement)
-        db.execute("COMMIT")
-
-    def _is_ready(self, db: sqlite3.Connection) -> bool:
-        """Whether the file has the tables; False for an empty one.
-
-        Raises:
-            SessionError: it is of another version, or of another program.
-        """
-        found = contents_of(db)
-        if (found.application, found.version) == (APPLICATION, VERSION):
-            return True
-        if not any(found):
-            return False
-        whose = "sessions of" if found.application == APPLICATION else "another program's file of"
-        raise SessionError(
-            f"{self.path}: expected sessions of version {VERSION}, found {whose} {found}"
-        )
-
     @contextlib.contextmanager
     def _reporting(self, doing: str) -> Generator[None]:
         """Raise errors of the file as `SessionError`."""
@@ -222,6 +196,8 @@ class SQLiteSessions(BaseSessions):
 
         try:
             yield
+        except UnexpectedContentsError as error:
+            raise SessionError(f"{self.path}: {error}") from error
         except (sqlite3.Error, OSError) as error:
             raise SessionError(f"{self.path}: could not {doing}: {error}") from error
 

@@ -59,7 +59,9 @@ class TestRecalled:
         assert answer.startswith(f"a: {'x' * 400}\n\n{NOTE} 1, which is no longer")
         assert "call it once more to run it" in answer
 
-    @pytest.mark.parametrize("strategy", [StubResults(300), drop_superseded], ids=repr)
+    @pytest.mark.parametrize(
+        "strategy", [StubResults(300), drop_superseded], ids=["stubbed", "dropped"]
+    )
     def test_a_result_that_a_strategy_removed(self, strategy):
         """If the latest of several same calls is still visible, it is no recalled call."""
         first = [looks("a"), looks("a")] if strategy is drop_superseded else [looks("a")]

@@ -24,13 +24,20 @@ MODEL_CALLS = "gen_ai_invoke_agent_inference_calls"
 TOOL_CALLS = "gen_ai_invoke_agent_tool_calls"
 TOOL = "gen_ai_execute_tool_duration_seconds"
 SUPPRESSED = "treadle_tool_calls_suppressed_total"
+RECALLED = "treadle_tool_calls_recalled_total"
 DEFERRED = "treadle_tool_calls_deferred_total"
 REFUSED = "treadle_tool_calls_refused_total"
 BREAKER = "treadle_circuit_breaker_transitions_total"
+COMPACTIONS = "treadle_compactions_total"
 COST = "treadle_usage_cost_total"
 RETRIES = "treadle_model_retries_total"
 ACTIVE = "treadle_invoke_agent_active"
-NOT_RUN = {"suppressed": SUPPRESSED, "deferred": DEFERRED, "refused": REFUSED}
+NOT_RUN = {
+    "suppressed": SUPPRESSED,
+    "recalled": RECALLED,
+    "deferred": DEFERRED,
+    "refused": REFUSED,
+}
 """The counters of calls that a guard prevented, by what it does."""
 
 RUNS = f"{RUN}_count"
@@ -48,6 +55,8 @@ GOOD = "answered|output|finished"
 """Stop reasons of runs that ended with an answer."""
 LIMITS = "max_iterations_reached|budget_exhausted|deadline_exceeded"
 """Stop reasons of runs that a limit ended without an answer."""
+GUARDS = "circuit_broken|loop_detected|compaction_stalled"
+"""Stop reasons of runs that a guard ended."""
 
 _OURS = Matcher("otel_scope_name", "=~", "treadle|")
 """Series that treadle exported: instrumentations of model SDKs export metrics of the same names. If the exporter

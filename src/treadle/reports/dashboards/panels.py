@@ -14,11 +14,13 @@ from treadle.reports.dashboards.expressions import (
     BY_AGENT,
     BY_MODEL,
     BY_TOOL,
+    COMPACTIONS,
     COST,
     ENDED,
     FAILED,
     FIRST_CHUNK,
     GOOD,
+    GUARDS,
     ITERATIONS,
     LIMITS,
     MODEL,
@@ -193,6 +195,21 @@ ITERATIONS_ROW = (
             Query(per_run(f"{MODEL_CALLS}_sum"), "model calls, mean"),
         ),
     ),
+    Panel(
+        "compactions",
+        "Compactions",
+        "How often the model was shown less of a history that had become too long, per minute. `true`: a summary "
+        "was written. `false`: only old results were replaced and repetitions left out. Each compaction costs the "
+        "provider's cache of the prompt: with many of them, raise `max_tokens` or return shorter results.",
+        "per_minute",
+        (
+            _per_minute(
+                "treadle_is_summarized",
+                COMPACTIONS,
+                legend="summarised: {{treadle_is_summarized}}",
+            ),
+        ),
+    ),
 )
 
 TOOLS_ROW = (
@@ -220,9 +237,9 @@ TOOLS_ROW = (
     Panel(
         "calls_held",
         "Tool calls not run",
-        "Calls that did not run, per minute, by reason. `suppressed`: the call was answered before. `deferred`: "
-        "the model may repeat the call later. `refused`: a budget is exhausted, or the tool's circuit breaker is "
-        "open.",
+        "Calls that did not run, per minute, by reason. `suppressed`: the call was answered before. `recalled`: "
+        "its result was compacted away, and the call was answered with the stored one. `deferred`: the model may "
+        "repeat the call later. `refused`: a budget is exhausted, or the tool's circuit breaker is open.",
         "per_minute",
         tuple(
             _per_minute(
@@ -255,9 +272,10 @@ FAILURES_ROW = (
         "broken_runs",
         "Runs stopped by a guard",
         "Runs per minute that ended because a tool kept failing with the same error (`circuit_broken`), "
-        "or because the model repeated itself (`loop_detected`).",
+        "because the model repeated itself (`loop_detected`), or because the history became too long again and "
+        "again without new results (`compaction_stalled`).",
         "per_minute",
-        (_per_minute("treadle_stop_reason", RUNS, stopped_by("circuit_broken|loop_detected")),),
+        (_per_minute("treadle_stop_reason", RUNS, stopped_by(GUARDS)),),
     ),
 )
 

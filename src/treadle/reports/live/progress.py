@@ -257,6 +257,8 @@ _COUNTED = {
     "call_deferred": "deferred",
     "call_refused": "refused",
     "repeat_warned": "nudged",
+    "history_compacted": "compacted",
+    "compaction_failed": "not compacted",
 }
 """The name under which an event is counted, by the name of the event."""
 _METHODS = vars(RunProgress)

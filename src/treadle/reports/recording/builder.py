@@ -64,6 +64,8 @@ class RunBuilder:
                     call.status = "waiting"
                 elif call.status == "running" and run.ended_at is not None:
                     call.status = "cancelled"
+        for call_id, within in self._within.items():
+            _name_run_of_stage(self._calls[call_id], within.run)
 
     def _add_to_run(self, name: str, line: JSONDict, at: float | None) -> None:
         match name:
@@ -258,6 +260,13 @@ class RunBuilder:
         change = Change(start, new[known:], len(messages) - start)
         messages[start:] = change.messages
         return change
+
+
+def _name_run_of_stage(call: Call, run: Run) -> None:
+    """Give the facts of a run to its call if that is none: a stage made the run, such as one that summarises."""
+    if not call.name:
+        call.name, call.is_error = run.agent_name or call.id, run.status in {"error", "cancelled"}
+        call.status = {"ok": "done", "did not end": "running"}.get(run.status, run.status)
 
 
 def _answer(call: Call, result: JSONDict) -> None:

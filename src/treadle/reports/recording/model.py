@@ -71,7 +71,8 @@ class Call:
 
     Args:
         id: its id.
-        name: the tool, as the model wrote it.
+        name: the tool, as the model wrote it. A run that a stage made, such as one that summarises, is in a call
+            with the name of its agent, which has no times.
         arguments: JSON text, as the model wrote it; it may be malformed.
         iteration: the number of the iteration.
         within: the id of the call whose recipe has this step; None for a call that the model made.

@@ -183,7 +183,10 @@ def _of_call(call: Call, over: _Part | None) -> Iterator[_Made]:
 
 def _of_guard(guard: Guard, at: float) -> Iterator[_Made]:
     labels = {"gen_ai_tool_name": guard.tool}
-    if guard.kind in metrics.NOT_RUN:
+    if guard.kind == "compacted":
+        is_summarized = guard.detail.startswith("summarised")
+        yield metrics.COMPACTIONS, at, 1, {"treadle_is_summarized": str(is_summarized).lower()}
+    elif guard.kind in metrics.NOT_RUN:
         yield metrics.NOT_RUN[guard.kind], at, 1, {**labels, "treadle_reason": guard.detail}
     elif guard.kind == "breaker":
         state = guard.detail.rpartition(" ")[2]

@@ -308,7 +308,7 @@ class _Compaction:
             problem = "the summary does not make the request shorter"
         strikes = self._facts.get("strikes", 0) + 1
         self._facts["strikes"] = strikes
-        yield from self._emit(
+        yield Emit(  # in any case, since it is logged as a warning
             CompactionFailed(
                 iteration=self.ctx.iteration, problem=problem, gives_up=strikes >= MAX_STRIKES
             )

@@ -1,0 +1,137 @@
+"""The sessions of a chat: where they are stored, their names, and the copy that a conflict makes."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from treadle.cli.exits import UsageError
+from treadle.errors import SessionConflictError, SessionError
+from treadle.messages import JSONDict
+from treadle.sessions import RedisSessions, Session, SQLiteSessions, StoredTurn
+from treadle.sessions.view import addition_of
+
+VARIABLE = "TREADLE_SESSIONS"
+"""The environment variable that has the place of the sessions."""
+REDIS = ("redis://", "rediss://", "unix://")
+"""The starts of the URLs of a Redis."""
+_PRIVATE_FOLDER = 0o700
+_MAX_COPIED = 190
+"""How much of the name of a session the name of its copy has, in characters: `Session` limits it to 200."""
+
+Sessions = SQLiteSessions | RedisSessions
+
+
+def open_sessions(given: str | None) -> Sessions:
+    """Open the store of sessions.
+
+    Args:
+        given: an SQLite file, or the URL of a Redis; None takes that of the environment, or the file of the user.
+
+    Raises:
+        UsageError: the folder of the file cannot be created.
+        TreadleError: the store cannot be used.
+    """
+    place = given or os.environ.get(VARIABLE) or str(_default_file())
+    if place.startswith(REDIS):
+        return RedisSessions(place)
+    file = Path(place).expanduser()
+    if not given:
+        try:
+            file.parent.mkdir(_PRIVATE_FOLDER, parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(
+                f"--sessions: cannot create {file.parent}: {error.strerror}"
+            ) from error
+    return SQLiteSessions(file)
+
+
+def _default_file() -> Path:
+    """The file of the user, as the XDG Base Directory Specification places it: a relative folder is ignored."""
+    folder = Path(os.environ.get("XDG_DATA_HOME", ""))
+    if not folder.is_absolute():
+        folder = Path.home() / ".local" / "share"
+    return folder / "treadle" / "sessions.db"
+
+
+def fresh_name() -> str:
+    """The name of a new session: the date and the time."""
+    return time.strftime("%Y-%m-%d-%H%M%S")
+
+
+class SafeSession:
+    """A session for the runs of a chat, of which no turn is lost.
+
+    If another program has changed the session since a run loaded it, the turn is stored in a copy of what the run
+    has loaded, and the chat goes on there: it continues what the user sees. If the store cannot be used, the turn
+    is kept in memory, and `settle` stores it.
+
+    Args:
+        session: the session.
+        tell: takes a text for the user.
+    """
+
+    def __init__(self, session: Session, tell: Callable[[str], None]) -> None:
+        self.current = session
+        self._tell = tell
+        self._incarnation: str | None = None
+        self._unsaved: tuple[JSONDict, JSONDict] | None = None
+
+    def load(self) -> JSONDict:
+        """See `Session.load`."""
+        info = self.current.info()
+        self._incarnation = None if info is None else info.incarnation
+        return self.current.load()
+
+    def save(self, loaded: JSONDict, turn: JSONDict) -> None:
+        """See `Session.save`. It does not fail."""
+        self._unsaved = loaded, turn
+        try:
+            self.settle()
+        except SessionError as error:
+            self._tell(f"[not stored: {error}; it is tried again before the next message]")
+
+    def settle(self) -> None:
+        """Store the turn that could not be stored, if there is one.
+
+        Raises:
+            SessionError: it still cannot be stored.
+        """
+        if self._unsaved is None:
+            return
+        loaded, turn = self._unsaved
+        try:
+            self.current.save(loaded, turn)
+        except SessionConflictError:
+            before = self.current.id
+            self.current = self._copied(loaded, turn)
+            self._tell(
+                f"[another program has changed session {before!r} meanwhile, so this turn is stored in a copy, "
+                f"{self.current.id!r}, where the chat continues; /switch {before} goes back]"
+            )
+        self._unsaved = None
+
+    def _copied(self, loaded: JSONDict, turn: JSONDict) -> Session:
+        """Store a turn in a new session, after the turns that its run has loaded."""
+        current, store, info = self.current, self.current.store, self.current.info()
+        turns: list[StoredTurn] = []
+        attachments: dict[str, JSONDict] = {}
+        is_there = info is not None and info.incarnation == self._incarnation
+        if is_there:
+            turns = store.turns(current.id, before=loaded["version"])[::-1]
+            attachments = store.attachments(current.id)
+        for number in itertools.count(2):
+            copy = Session(store, f"{current.id[:_MAX_COPIED]}-{number}")
+            # If the session was deleted, the copy starts with all that the run has seen.
+            addition = addition_of(loaded if is_there else copy.load(), turn)
+            if addition is None:  # nothing is to be stored, so there is no conflict
+                return current
+            with contextlib.suppress(SessionConflictError):  # there is a session with this name
+                parts = {**attachments, **addition.attachments}
+                store.append(copy.id, 0, [*turns, addition.turn], parts)
+                return copy
+        raise AssertionError  # not reached
