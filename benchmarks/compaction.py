@@ -120,7 +120,7 @@ class Growth:
         return statistics.median(last) / statistics.median(first)
 
 
-def conversation(turns: int, folder: str) -> Growth:
+def conversation(turns: int, folder: str, ceiling: int = CEILING) -> Growth:
     """A conversation: each turn is a run that continues a stored session."""
     ids, compacted, seconds = itertools.count(), Counter[type](), []
 
@@ -132,7 +132,7 @@ def conversation(turns: int, folder: str) -> Growth:
     model = Counted(answer)
     loop = Loop(
         tools=[look_up],
-        stages=[compact_history(brief, max_tokens=CEILING), *default_stages()],
+        stages=[compact_history(brief, max_tokens=ceiling), *default_stages()],
         on_event=lambda event: compacted.update([type(event)]),
     )
     session = SQLiteSessions(Path(folder) / "sessions.db").session("long")
