@@ -126,6 +126,20 @@ class TestStalls:
         assert observed.result.stop_reason == "answered"
         assert len(observed.compacted) > 6
 
+    def test_a_conversation_without_tools(self):
+        """Each message of the user is new."""
+        handle, numbers = RunHandle(), itertools.count()
+
+        def model(messages):
+            number = next(numbers)
+            if number < 30:
+                handle.steer(f"And {number}?")
+            return f"{number} {'x' * 400}"
+
+        observed = run(model, compaction=LIMITS, handle=handle)
+        assert observed.result.stop_reason == "answered"
+        assert len(observed.compacted) > 6
+
     def test_compactions_that_fail_do_not_count(self):
         """The run goes on as if there were none; loop detection and the limits remain."""
 

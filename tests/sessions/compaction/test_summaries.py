@@ -7,7 +7,7 @@ import anyio
 import pytest
 from tests.time_limit import TimeLimit
 
-from treadle import Err, Loop, Response, RunHandle, Usage, default_stages, tool
+from treadle import Err, Loop, Response, RunHandle, Usage, default_stages, stage, tool
 from treadle.events import CompactionFailed, HistoryCompacted, SubagentEvent
 from treadle.sessions import StubResults, compact_history
 from treadle.sessions.attachments import attachments_of
@@ -210,6 +210,16 @@ class TestFailures:
         assert [event.gives_up for event in observed.of(CompactionFailed)] == [False, True]
         assert observed.compacted == []
         assert observed.result.stop_reason == "answered"
+
+    def test_a_loop_that_ends_with_nothing(self):
+        @stage
+        def silent(ctx):
+            return ctx.done(" ")
+
+        ask_model, *others = default_stages()
+        writer = Loop(llm_send_fn=notes, stages=[ask_model, silent, *others])
+        observed = looked(summarize=writer)
+        assert observed.failed == ["the summary is empty"] * 2
 
     def test_a_loop_that_waits_for_a_person(self):
         @tool(requires_approval=True)
