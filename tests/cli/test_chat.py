@@ -53,7 +53,7 @@ tried = []
 def answered(messages, name):
     asked = [message["content"] for message in messages if message["role"] == "user"][-1]
     last = messages[-1]
-    if str(asked).startswith("<notes>"):
+    if str(asked).startswith(("<notes>", "<conversation>")):
         return "notes of " + str(asked.count("user: "))
     if asked == "Fail":
         raise ValueError("it does not work")
