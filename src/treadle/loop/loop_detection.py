@@ -51,8 +51,8 @@ class LoopDetector:
     def look(self, context: Context, node: RunNode) -> LoopDetected | None:
         """Add a finished iteration, and look for a loop.
 
-        The same calls with other results are progress, and calls of volatile tools and calls that were recalled
-        never count. A text counts if the run continues after it. A compaction begins anew.
+        The same calls with other results are progress, and calls of volatile tools never count. A text counts if
+        the run continues after it. A compaction begins anew, so a call that is recalled is no repetition.
 
         Args:
             context: the context that the last stage returned.
@@ -148,8 +148,6 @@ def _step(context: Context, made: str) -> Step | None:
         result = context.tool_results.get(calls[0].id)
         if result is not None and result.status == "done":
             return (made, result.content)
-    if context.plan.not_run and NotRunReason.RECALLED in context.plan.not_run.values():
-        return None
     return (made, *_all_learned(context, calls))
 
 
