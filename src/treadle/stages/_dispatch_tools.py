@@ -150,13 +150,14 @@ def _nodes(
 def _concluded(ctx: Context) -> Context:
     """Record what the calls returned, and answer the duplicates of a batch with the result of the first."""
     plan, results = ctx.plan, ctx.tool_results
+    calls = plan.calls
     learned: list[tuple[str, str, bool]] = []
     has_changed, outdated, writes, has_polled = False, 0, 0, False
-    for call in plan.calls:
+    for call in calls:
         result = results.get(call.id)
         if result is not None and result.status in _RAN:
             tool = ctx.tools.get(call.name)
-            if tool is None:  # a resolver runs it
+            if tool is None or tool.may_only_write:  # a resolver runs it, or it has no such option
                 writes += 1
             else:
                 writes += not tool.read_only
@@ -170,7 +171,7 @@ def _concluded(ctx: Context) -> Context:
         if writes > 1 or has_changed or has_polled:
             facts = Learned(has_changed, outdated, writes, has_polled)
         ctx.run.result_cache.learn(ctx.iteration, learned, facts)
-    if len(learned) < len(plan.calls) and any(_was_cut_short(ctx, call) for call in plan.calls):
+    if len(learned) < len(calls) and any(_was_cut_short(ctx, call) for call in calls):
         ctx.run.result_cache.note_write()
     if not plan.duplicates:
         return ctx
