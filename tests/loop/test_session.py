@@ -288,6 +288,54 @@ class TestCompaction:
         assert after["messages"][:-2] == before["messages"]
         assert len(session.messages()) == 14
 
+    def test_a_stage_that_edits_the_summary_edits_that_of_the_next_turns(self, way, session):
+        @stage
+        def redact(ctx):
+            text = ctx.messages[0]["content"].replace("Ann", "***")
+            return ctx.replace(messages=[{**ctx.messages[0], "content": text}, *ctx.messages[1:]])
+
+        stages = [compact_history(lambda _: "Ann asked.", max_tokens=500), *default_stages()]
+        for number in range(6):
+            text = f"Question {number} " + "q" * 500
+            way.run(Loop(stages=stages), ScriptedLLM("a" * 500), text, session=session)
+        before = session.messages()
+        loop = Loop(stages=[redact, *default_stages()])
+        way.run(loop, ScriptedLLM("Last."), "Last?", session=session)
+        model = ScriptedLLM("Yes.")
+        way.run(Loop(), model, "Really?", session=session)
+        assert seen_by(model)[0][1].startswith("[Previous conversation summary]\n*** asked.")
+        assert session.messages()[:-4] == before
+        assert len(session.messages()) == 16
+
+    def test_a_run_that_pauses_after_it_is_stored_once(self, way, session):
+        stages = [compact_history(lambda _: "Notes.", max_tokens=500, keep_recent=2)]
+        loop = Loop(tools=[add, wipe], stages=[*stages, *default_stages()])
+        script = calls(call("add", a=1, b=2)), calls(call("wipe", "w", path="/a")), "Gone."
+        model, seen = ScriptedLLM(*script), []
+        way.run(loop, model, "Wipe it. " + "q" * 2_500, session=session, on_event=seen.append)
+        assert any(isinstance(one, HistoryCompacted) for one in seen)
+        result = way.resume(loop, session.pause(), {"w": approve}, model, session=session)
+        assert isinstance(result, Ok)
+        assert session.messages() == result.messages
+        summary, *others = session.load()["messages"]
+        assert summary["content"].startswith("[Previous conversation summary]\nNotes.")
+        assert others == result.messages[-len(others) :]
+        assert len(others) < len(result.messages)
+
+    def test_documents_of_earlier_turns_count_for_the_limit(self, way, session):
+        compact = compact_history(
+            lambda _: "Notes.", max_tokens=1_000, max_tokens_with_documents=3_000, keep_recent=2
+        )
+        loop, seen = Loop(stages=[compact, *default_stages()]), []
+        picture = {"type": "image_url", "image_url": {"url": "https://example.org/cat.png"}}
+        question = {"role": "user", "content": [{"type": "text", "text": "Look " * 200}, picture]}
+        usage = {"prompt_tokens": 2_000, "completion_tokens": 5, "total_tokens": 2_005}
+        for given in ([question], "And now?", "And then?"):
+            message = {"role": "assistant", "content": "A cat. " * 20}
+            model = ScriptedLLM({"choices": [{"message": message}], "usage": usage})
+            way.run(loop, model, given, session=session, on_event=seen.append)
+        assert not any(isinstance(one, HistoryCompacted) for one in seen)
+
     def test_a_turn_begins_with_the_tokens_that_the_provider_counted_in_the_last(
         self, way, session
     ):

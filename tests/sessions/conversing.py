@@ -71,6 +71,13 @@ def compacted(covered, summary="They spoke of cats.", attachments=()):
     return {"session.compaction": state}
 
 
+def summary(text="They spoke of cats.", *attachments):
+    """The message that a run sees in place of the messages that were summarized."""
+    text = f"[Previous conversation summary]\n{text}"
+    parts = [{"type": "text", "text": text}, *attachments]
+    return {"role": "user", "content": parts if attachments else text}
+
+
 class Counting:
     """A store that counts the turns that are read from another one."""
 

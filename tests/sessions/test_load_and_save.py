@@ -9,6 +9,7 @@ from tests.sessions.conversing import (
     exchange,
     image,
     run,
+    summary,
     system,
     user,
     with_image,
@@ -105,22 +106,25 @@ class TestWithoutSummary:
 
 
 class TestWithSummary:
+    CATS = summary("They spoke of cats.", image("cat"))
+    """The summary of the filled session."""
+
     @pytest.fixture
     def filled(self, session):
-        """Messages 0 to 7; the summary covers the first 4, with one system message and one image."""
+        """Messages 0 to 6; the summary covers the first 4, with one system message and one image."""
         run(session, system(), with_image("cat"), answer("1"))
         run(session, user("2"), answer("2"))
         run(session, user("3"), memo=compacted(4, attachments=[image("cat")]))
         run(session, answer("3"))
         return session
 
-    def test_a_run_sees_the_system_messages_and_what_came_after_the_summary(self, filled):
+    def test_a_run_sees_the_system_messages_the_summary_and_what_came_after_it(self, filled):
         assert filled.load() == {
             "version": 4,
-            "messages": [system(), answer("2"), user("3"), answer("3")],
-            "memo": compacted(1, attachments=[image("cat")]),
+            "messages": [system(), self.CATS, answer("2"), user("3"), answer("3")],
+            "memo": compacted(2, attachments=[image("cat")]),
             "through": 4,
-            "pinned": 1,
+            "pinned": 2,
             "pause_id": None,
         }
         assert len(filled.messages()) == 7
@@ -130,64 +134,69 @@ class TestWithSummary:
         assert filled.turns()[-1].start == 7
         assert filled.messages()[-3:] == [answer("3"), user("4"), answer("4")]
 
+    def test_an_attachment_that_is_still_seen_is_not_repeated_by_the_summary(self, session):
+        memo = compacted(1, attachments=[image("cat"), image("dog")])
+        memo["session.compaction"]["kept"] = 2
+        run(session, user("1"), answer("1"), with_image("cat"), answer("2"), memo=memo)
+        run(session, with_image("dog"), answer("3"))
+        assert session.load()["messages"][0] == summary("They spoke of cats.", image("dog"))
+
     def test_a_later_summary_covers_more_of_the_session(self, filled):
-        run(filled, user("4"), system("Be kind."), answer("4"), memo=compacted(6, "more"))
+        run(filled, user("4"), system("Be kind."), answer("4"), memo=compacted(7, "more"))
         loaded = filled.load()
-        assert loaded["messages"] == [system(), system("Be kind."), answer("4")]
-        assert (loaded["through"], loaded["pinned"]) == (9, 2)
-        assert loaded["memo"] == compacted(2, "more")
+        assert loaded["messages"] == [system(), system("Be kind."), summary("more"), answer("4")]
+        assert (loaded["through"], loaded["pinned"]) == (9, 3)
+        assert loaded["memo"] == compacted(3, "more")
         assert len(filled.messages()) == 10
 
     def test_a_new_summary_alone_is_stored(self, filled):
-        run(filled, memo=compacted(3, "more"))
+        run(filled, memo=compacted(4, "more"))
         assert filled.info().version == 5
-        assert filled.load()["messages"] == [system(), answer("3")]
+        assert filled.load()["messages"] == [system(), summary("more"), answer("3")]
         assert filled.turns()[-1].messages == []
 
     def test_the_same_summary_is_not_stored_again(self, filled):
         run(filled)
+        run(filled, tokens=100)
         assert filled.info().version == 4
+
+    def test_a_run_without_compaction_keeps_the_view(self, filled):
+        before = filled.load()
+        run(filled, user("4"), answer("4"))
+        after = filled.load()
+        assert after["messages"] == [*before["messages"], user("4"), answer("4")]
+        for name in ("memo", "through", "pinned"):
+            assert after[name] == before[name]
 
     def test_other_entries_of_the_memo_are_kept_by_their_names(self, filled):
         memo = filled.load()["memo"]
         run(filled, user("4"), memo=memo | {"session.facts": [1], "cache": 2})
         assert filled.load()["memo"] == memo | {"session.facts": [1]}
 
-    def test_a_memo_without_a_summary_leaves_the_view_as_it_was(self, filled):
-        run(filled, user("4"), memo={"session.facts": [1]})
-        loaded = filled.load()
-        assert (loaded["through"], loaded["pinned"]) == (4, 1)
-        assert loaded["memo"] == {"session.facts": [1]}
-        assert loaded["messages"][-1] == user("4")
-
-    def test_a_seen_message_that_the_run_changed_is_replaced_in_the_session(self, filled):
-        loaded = filled.load()
-        history = [system(), answer("2"), user("changed"), answer("3")]
-        filled.save(loaded, ended(history, loaded["memo"]))
-        assert filled.turns()[-1].start == 5
-        assert filled.load()["messages"] == history
-        assert filled.messages()[:5] == [
-            system(),
-            with_image("cat"),
-            answer("1"),
-            user("2"),
-            answer("2"),
-        ]
-
     @pytest.mark.parametrize(
-        "history",
+        "memo",
         [
-            [system("Other."), answer("2"), user("3"), answer("3"), user("4")],
-            [answer("2"), user("3"), answer("3"), user("4")],
-            [system(), system("New."), answer("2"), user("4")],
+            pytest.param({}, id="a stage removed it from the memo"),
+            pytest.param({"session.compaction": {"covered": 0}}, id="it no longer fits"),
         ],
     )
-    def test_a_run_that_changes_system_messages_gets_back_what_it_left(self, filled, history):
-        loaded = filled.load()
-        covered = sum(message["role"] == "system" for message in history)
-        filled.save(loaded, ended(history, compacted(covered)))
-        assert filled.load()["messages"] == history
-        assert filled.messages()[:4] == [system(), with_image("cat"), answer("1"), user("2")]
+    def test_a_state_that_a_run_lost_stays_while_its_summary_is_in_the_history(self, filled, memo):
+        before = filled.load()
+        run(filled, user("4"), memo=memo | {"session.facts": [1]})
+        after = filled.load()
+        assert after["memo"] == before["memo"] | {"session.facts": [1]}
+        assert after["messages"] == [*before["messages"], user("4")]
+        assert (after["through"], after["pinned"]) == (4, 2)
+
+    def test_a_state_that_covers_nothing_makes_no_summary(self, session):
+        """The strategies of compaction alone make messages shorter."""
+        state = {"covered": 0, "shortened": 2, "summary": ""}
+        run(session, user("1"), answer("1"), memo={"session.compaction": state})
+        assert session.load() == EMPTY | {
+            "version": 1,
+            "messages": [user("1"), answer("1")],
+            "memo": {"session.compaction": {**state, "attachments": []}},
+        }
 
     def test_only_the_turns_that_the_view_shows_are_read(self, session):
         read = {}
@@ -199,7 +208,7 @@ class TestWithSummary:
             run(session, user("Hi"), answer("Hello"), memo=compacted(covered))
             counting = Counting(session.store)
             loaded = Session(counting, "alice").load()
-            assert len(loaded["messages"]) == 12
+            assert len(loaded["messages"]) == 13  # with the summary
             read[total] = counting.turns_read
         assert read[20] == read[200] <= 12  # 6 turns have the messages
 
@@ -210,6 +219,171 @@ class TestWithSummary:
 
         with pytest.raises(SessionError, match="attachments are missing from the store"):
             Session(Lossy(filled.store), "alice").load()
+
+
+class TestAChangedHistory:
+    """What stages make of the messages that a run sees, where the older ones are summarized."""
+
+    PAST = (system(), user("1"), answer("1"), user("2"))
+    """The messages that the summary covers."""
+    CATS = summary("They spoke of cats.")
+
+    @pytest.fixture
+    def filled(self, session):
+        run(session, *self.PAST, answer("2"), user("3"), memo=compacted(4))
+        run(session, answer("3"))
+        return session
+
+    def left(self, session, *history, **changes):
+        """A run, without compaction unless it has another memo, leaves a history."""
+        loaded = session.load()
+        memo = changes.pop("memo", loaded["memo"])
+        session.save(loaded, ended(list(history), memo, **changes))
+        return session.load()
+
+    def test_a_seen_message_that_changed_is_replaced_in_the_session(self, filled):
+        history = [system(), self.CATS, answer("2"), user("changed"), answer("3")]
+        assert self.left(filled, *history)["messages"] == history
+        assert filled.turns()[-1].start == 5
+        assert filled.messages() == [*self.PAST, *history[2:]]
+
+    @pytest.mark.parametrize("is_compacting", [True, False])
+    @pytest.mark.parametrize(
+        ("before", "start", "stored"),
+        [
+            ([system("Other.")], 4, [system("Other."), answer("2"), user("4")]),
+            ([], 4, [answer("2"), user("4")]),
+            ([system(), system("New.")], 4, [system("New."), answer("2"), user("4")]),
+            ([system()], 5, [user("4")]),
+        ],
+    )
+    def test_the_system_messages_are_those_that_the_run_left(
+        self, filled, before, start, stored, is_compacting
+    ):
+        """What the run put in place of the earlier ones is stored after what the summary covers."""
+        memo = compacted(len(before) + 1 if is_compacting else 2)
+        loaded = self.left(filled, *before, self.CATS, answer("2"), user("4"), memo=memo)
+        assert loaded["messages"] == [*before, self.CATS, answer("2"), user("4")]
+        assert loaded["pinned"] == len(before) + 1
+        assert filled.turns()[-1].start == start
+        assert filled.turns()[-1].messages == stored
+        assert filled.messages()[:4] == list(self.PAST)
+
+    def test_a_message_before_the_summary_is_stored_and_counts_as_covered(self, filled):
+        """A stage that begins each history with it adds it to the next one itself."""
+        today = user("It is Monday.")
+        after = [answer("2"), user("3"), answer("3")]
+        loaded = self.left(filled, today, system(), self.CATS, *after)
+        assert loaded["messages"] == [system(), self.CATS, *after]
+        assert filled.messages() == [*self.PAST, today, system(), *after]
+
+    @pytest.mark.parametrize("before", [[system()], [system("Other.")]])
+    def test_an_edited_summary_is_the_summary_from_then_on(self, filled, before):
+        history = [*before, summary("They spoke of ****."), answer("2"), user("3"), answer("3")]
+        loaded = self.left(filled, *history)
+        assert loaded["messages"] == history
+        assert loaded["memo"]["session.compaction"]["summary"] == "They spoke of ****."
+        added = len(before) if before != [system()] else 0
+        assert filled.messages() == [*self.PAST, *before[:added], *history[len(before) + 1 :]]
+        run(filled, user("4"))
+        assert filled.load()["messages"] == [*history, user("4")]
+
+    def test_the_calls_in_the_text_of_an_edited_summary_are_not_listed_again(self, session):
+        memo = compacted(1, "Notes.")
+        calls = {"calls": [["f", "clock({})", "noon"]], "unlisted": 3}
+        memo["session.compaction"] |= calls
+        run(session, user("1"), answer("1"), memo=memo)
+        [shown, reply] = session.load()["messages"]
+        assert "clock({}): noon\n(3 earlier" in shown["content"]
+        edited = {**shown, "content": shown["content"].replace("noon", "****")}
+        assert self.left(session, edited, reply)["messages"] == [edited, reply]
+
+    def test_a_summary_that_was_replaced_by_another_message_is_gone(self, filled):
+        history = [system(), user("My own notes."), answer("2"), user("3"), answer("3")]
+        loaded = self.left(filled, *history)
+        assert loaded["messages"] == history
+        assert (loaded["memo"], loaded["pinned"]) == ({}, 1)
+        assert filled.messages() == [*self.PAST, *history[1:]]
+
+    @pytest.mark.parametrize("history", [[user("3"), answer("3")], [system(), user("4")]])
+    def test_a_summary_that_was_removed_is_gone(self, filled, history):
+        loaded = self.left(filled, *history)
+        assert (loaded["messages"], loaded["memo"]) == (history, {})
+        run(filled, user("5"), answer("5"))
+        assert filled.load()["messages"] == [*history, user("5"), answer("5")]
+        assert filled.messages()[:4] == list(self.PAST)
+
+    def test_after_that_shortened_messages_make_no_summary(self, filled):
+        self.left(filled, system(), user("4"))
+        state = {"covered": 0, "shortened": 1, "summary": ""}
+        loaded = self.left(filled, system(), user("4"), memo={"session.compaction": state})
+        assert loaded["messages"] == [system(), user("4")]
+        assert loaded["memo"]["session.compaction"]["covered"] == 0
+
+    def test_a_summary_that_was_removed_before_compaction_is_still_shown(self, filled):
+        """`compact_history` finds the first message that is not covered, and shows the summary before it."""
+        history = [system(), answer("2"), user("3"), answer("3")]
+        loaded = self.left(filled, *history, memo=compacted(1))
+        assert loaded["messages"] == [system(), self.CATS, *history[1:]]
+        assert filled.messages() == [*self.PAST, *history[1:]]
+
+    def test_a_message_of_the_user_that_looks_like_a_summary_is_stored(self, filled):
+        """Such as one of a history that was compacted elsewhere."""
+        imported = summary("From elsewhere.")
+        run(filled, imported, answer("4"))
+        assert filled.messages()[-2:] == [imported, answer("4")]
+        history = [system(), answer("2"), imported, answer("4")]
+        assert self.left(filled, *history)["messages"] == history
+
+
+class TestTokens:
+    """The next turn starts with the tokens of the last one, as the provider counted them."""
+
+    def test_are_those_of_all_messages_that_a_run_sees(self, session):
+        run(session, user("1"), answer("1"), tokens=70)
+        assert session.load()["memo"] == {
+            "compaction": {"tokens": 70, "upto": 2, "documents": False}
+        }
+        run(session, with_image(), answer("2"), memo=compacted(1), tokens=80)
+        facts = {"tokens": 80, "upto": 4, "documents": True}  # with the summary
+        assert session.load()["memo"]["compaction"] == facts
+
+    def test_are_not_known_after_a_turn_without_them(self, session):
+        run(session, user("1"), answer("1"), tokens=70)
+        run(session, user("2"), tokens=None)
+        assert session.load()["memo"] == {}
+
+    def test_are_not_known_after_messages_were_removed(self, session):
+        run(session, user("1"), answer("1"), memo=compacted(1), tokens=70)
+        session.truncate(1)
+        assert session.load()["memo"] == compacted(1)
+
+    def test_are_copied_by_a_fork(self, session):
+        run(session, user("1"), answer("1"), memo=compacted(1), tokens=70)
+        assert session.fork("bob").load() == session.load()
+        assert "compaction" not in session.fork("carl", 1).load()["memo"]
+
+
+class TestAPauseAfterACompaction:
+    """The resumed run has its whole history again, so that is what is loaded; its end has the summary."""
+
+    def test_is_loaded_with_all_that_the_run_saw(self, session):
+        run(session, user("1"), answer("1"), memo=compacted(1, "first"))
+        waiting = [user("2"), *exchange("a", "Not run yet")]
+        memo = compacted(2, "second")
+        run(session, *waiting, memo=memo, status="paused", pause=PAUSE, tokens=90)
+        loaded = session.load()
+        assert loaded["messages"] == [summary("first"), answer("1"), *waiting]
+        assert loaded["memo"] == compacted(1, "first")
+        history = [*loaded["messages"][:-1], exchange("a")[1], answer("2")]
+        session.save(loaded, ended(history, memo, tokens=95))
+        assert session.messages() == [user("1"), *history[1:]]
+        assert session.load()["messages"] == [summary("second"), *history[2:]]
+
+    def test_keeps_what_other_stages_remember(self, session):
+        memo = compacted(1) | {"session.facts": [1]}
+        run(session, user("1"), *exchange(), memo=memo, status="paused", pause=PAUSE)
+        assert session.load()["memo"] == {"session.facts": [1]}
 
 
 class EMPTY_INFO:

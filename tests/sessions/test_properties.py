@@ -10,12 +10,14 @@ from tests.sessions.conversing import (
     compacted,
     ended,
     exchange,
+    summary,
     system,
     user,
     with_image,
 )
 
 from treadle.sessions import import_session
+from treadle.sessions.compaction.view import is_summary
 from treadle.testing import check_history
 
 NUMBERS = itertools.count()
@@ -27,21 +29,29 @@ class Plain:
     """What a session should be: all messages, and how many of them are summarized."""
 
     messages: list = field(default_factory=list)
-    through: int = 0
     images: list = field(default_factory=list)
-    summaries: list = field(default_factory=lambda: [0])
-    """The numbers of messages that the summaries so far cover, as long as these messages are unchanged."""
+    summaries: list = field(default_factory=lambda: [(0, [])])
+    """How many messages are not shown, and what is shown instead: system messages, and the summary at the end, if
+    there is one. Each turn that changes this adds one, which is valid as long as what it hides is unchanged."""
+
+    @property
+    def through(self):
+        return self.summaries[-1][0]
 
     @property
     def pinned(self):
-        return [one for one in self.messages[: self.through] if one["role"] == "system"]
+        return self.summaries[-1][1]
+
+    @property
+    def has_summary(self):
+        return self.pinned[-1:] != [] and self.pinned[-1]["role"] == "user"
 
     @property
     def seen(self):
         return self.pinned + self.messages[self.through :]
 
     def copy(self):
-        return Plain([*self.messages], self.through, [*self.images], [*self.summaries])
+        return Plain([*self.messages], [*self.images], [*self.summaries])
 
 
 def new_messages(kinds):
@@ -81,14 +91,21 @@ def keep(plain, messages):
 
 
 def pause_and_continue(session, plain, kinds):
+    """A run pauses; if it has an image, it was compacted before that, down to the question."""
     question, result = new_messages(kinds)[:-1], f"{next(NUMBERS)}"
     waiting = plain.seen + question + exchange(result, "Not run yet")
-    save(session, plain, waiting, status="paused", pause={"pause_id": result})
+    changes = (
+        {"memo": compacted(len(plain.seen), result)} if "image" in kinds and plain.seen else {}
+    )
+    save(session, plain, waiting, status="paused", pause={"pause_id": result}, **changes)
+    through, before = len(plain.messages), systems(plain.seen)
     keep(plain, plain.messages + question + exchange(result, "Not run yet"))
     assert session.pause() == {"pause_id": result}
     history = [*plain.seen[:-2], *exchange(result, result), answer(result)]
-    save(session, plain, history)
+    save(session, plain, history, **changes)
     keep(plain, [*plain.messages[:-2], *exchange(result, result), answer(result)])
+    if changes:
+        plain.summaries.append((through, [*before, summary(result)]))
 
 
 def rewrite(session, plain, kinds):
@@ -109,12 +126,39 @@ def compact(session, plain, kinds):
     splits = [place for place, one in enumerate(seen) if one["role"] == "user"]
     added = new_messages(kinds)
     covered = max(splits[len(splits) // 2 :][:1] or [0])
-    covered = max(covered, len(plain.pinned))
-    save(session, plain, seen + added, memo=compacted(covered, f"{next(NUMBERS)}"))
+    covered = max(covered, len(plain.pinned), 1)
+    text = f"{next(NUMBERS)}"
+    save(session, plain, seen + added, memo=compacted(covered, text))
     through = plain.through + covered - len(plain.pinned)
     keep(plain, plain.messages + added)
-    plain.through = through
-    plain.summaries.append(through)
+    plain.summaries.append((through, [*systems(seen[:covered]), summary(text)]))
+
+
+def edit_summary(session, plain, kinds):
+    """A stage changes the text of the summary, or removes it; the loop has no compaction."""
+    if not plain.has_summary:
+        compact(session, plain, kinds)
+    added, left = new_messages(kinds), systems(plain.pinned)
+    if "call" not in kinds:
+        left.append(summary(f"{next(NUMBERS)}"))
+    save(session, plain, left + plain.messages[plain.through :] + added)
+    plain.summaries.append((plain.through, left))
+    keep(plain, plain.messages + added)
+
+
+def edit_system_messages(session, plain, kinds):
+    """A stage puts another system message before the others; what is seen from it on is stored again."""
+    if not plain.has_summary:
+        compact(session, plain, kinds)
+    left = [system(f"{next(NUMBERS)}"), *plain.pinned]
+    visible = plain.messages[plain.through :] + new_messages(kinds)
+    save(session, plain, left + visible)
+    keep(plain, plain.messages[: plain.through] + systems(left) + visible)
+    plain.summaries.append((plain.through + len(systems(left)), left))
+
+
+def systems(messages):
+    return [one for one in messages if one["role"] == "system"]
 
 
 def truncate(session, plain, kinds):
@@ -125,11 +169,20 @@ def truncate(session, plain, kinds):
     session.truncate(remaining)
     plain.messages = plain.messages[:remaining]
     # A summary that covers removed messages is never used again.
-    plain.summaries = [through for through in plain.summaries if through <= remaining]
-    plain.through = plain.summaries[-1]
+    plain.summaries = [one for one in plain.summaries if one[0] <= remaining]
 
 
-ACTIONS = [append, append, append, pause_and_continue, rewrite, compact, truncate]
+ACTIONS = [
+    append,
+    append,
+    pause_and_continue,
+    rewrite,
+    compact,
+    compact,
+    edit_summary,
+    edit_system_messages,
+    truncate,
+]
 STEPS = st.lists(
     st.tuples(
         st.sampled_from([*ACTIONS, "fork"]),
@@ -142,6 +195,7 @@ STEPS = st.lists(
 
 def is_as_expected(session, plain):
     assert session.messages() == plain.messages
+    assert not any(map(is_summary, session.messages()))
     if session.exists:
         loaded = session.load()
         assert loaded["messages"] == plain.seen

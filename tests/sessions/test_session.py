@@ -11,6 +11,7 @@ from tests.sessions.conversing import (
     exchange,
     image,
     run,
+    summary,
     system,
     turn,
     user,
@@ -154,15 +155,18 @@ class TestTruncation:
     def test_the_summary_of_what_remains_is_kept(self, session):
         run(session, system(), user("1"), answer("1"))
         run(session, user("2"), answer("2"), memo=compacted(3, "first"))
-        run(session, user("3"), answer("3"), memo=compacted(3, "second"))  # 1 pinned, 2 covered
-        assert session.load()["memo"]["session.compaction"]["summary"] == "second"
+        run(session, user("3"), answer("3"), memo=compacted(4, "second"))  # 2 pinned, 2 covered
+        pinned = [system(), summary("second")]
+        assert session.load()["messages"] == [*pinned, user("3"), answer("3")]
         assert session.load()["through"] == 5
         session.truncate(6)
-        assert session.load()["memo"]["session.compaction"]["summary"] == "second"
+        assert session.load()["messages"] == [*pinned, user("3")]
+        session.truncate(5)
+        assert session.load()["messages"] == pinned
         session.truncate(4)
         loaded = session.load()
-        assert loaded["memo"]["session.compaction"]["summary"] == "first"
-        assert loaded["messages"] == [system(), user("2")]
+        assert loaded["memo"] == compacted(2, "first")
+        assert loaded["messages"] == [system(), summary("first"), user("2")]
         session.truncate(2)
         loaded = session.load()
         assert (loaded["memo"], loaded["through"]) == ({}, 0)
@@ -206,6 +210,17 @@ class TestFork:
         assert fork.messages() == session.messages()[:3]
         assert [one.status for one in fork.turns()] == ["ok", "ok", "edit"]
         assert session.fork("carl", 4).turns() == session.turns()
+
+    def test_a_fork_has_the_summary_of_what_it_has(self, session):
+        run(session, user("1"), answer("1"), user("2"), answer("2"), memo=compacted(2, "first"))
+        run(session, user("3"), answer("3"), memo=compacted(3, "second"))
+        assert session.fork("bob").load() == session.load()
+        fork = session.fork("carl", 3)
+        assert fork.load()["messages"] == [summary("first"), user("2")]
+        run(fork, answer("2b"))
+        assert fork.messages() == [user("1"), answer("1"), user("2"), answer("2b")]
+        assert session.load()["messages"] == [summary("second"), user("3"), answer("3")]
+        assert session.fork("dora", 1).load()["messages"] == [user("1")]
 
     def test_another_session_is_not_overwritten(self, session):
         run(session, user(), answer())
