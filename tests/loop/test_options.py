@@ -5,7 +5,17 @@ import typing
 
 import pytest
 
-from treadle import Limits, Loop, LoopOptions, OptionError, RunHandle, RunState, tool
+from treadle import (
+    Limits,
+    Loop,
+    LoopOptions,
+    OptionError,
+    PipelineError,
+    RunHandle,
+    RunState,
+    stage,
+    tool,
+)
 from treadle.limits import LIMIT_NAMES
 from treadle.loop.options import Settings
 from treadle.stages import default_stages
@@ -187,6 +197,25 @@ def test_options_of_the_default_stages_are_an_error_with_custom_stages(name, val
         Loop(stages=default_stages(), **{name: value})
     with pytest.raises(OptionError, match=f"^{name} configures the default stages"):
         Loop(stages=default_stages()).with_options(**{name: value})
+
+
+@pytest.mark.parametrize("kind", [list, tuple, iter])
+def test_an_ellipsis_among_the_stages_is_the_default_ones_with_the_options_of_the_loop(kind):
+    @stage
+    def first(ctx):
+        return ctx
+
+    made = Loop(stages=kind([first, ...]), dedupe="strict", max_retries=7)
+    assert made.pipeline.names == ("first", *Loop().pipeline.names)
+    assert made.pipeline.components[1].options["max_retries"] == 7
+    again = made.with_options(dedupe="off")
+    [planned] = [one for one in again.pipeline.components if one.name == "plan_calls"]
+    assert planned.options["dedupe"] == "off"
+
+
+def test_the_default_stages_cannot_be_among_the_stages_twice():
+    with pytest.raises(PipelineError, match="two components named 'ask_model'"):
+        Loop(stages=[..., ...])
 
 
 def test_with_options_returns_another_loop_and_does_not_change_the_first():

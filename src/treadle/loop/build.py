@@ -34,6 +34,8 @@ def pipeline_of(settings: Settings) -> Pipeline[Context]:
             return _default_pipeline(**options)
         return _pipeline(default_stages(**options))
     stages: Any = settings.stages
+    if settings.has_default_stages:
+        stages = [default_stages(**options) if one is ... else one for one in stages]
     components = components_of(stages.components if isinstance(stages, Pipeline) else list(stages))  # pyright: ignore[reportUnknownMemberType]
     _check(components)
     if settings.output is not None and not any(_provides(c, "output") for c in components):
@@ -42,7 +44,8 @@ def pipeline_of(settings: Settings) -> Pipeline[Context]:
             "provides=('output',) for the stage that ends the run with ctx.done(output)"
         )
     if any(_provides(component, "response") for component in components):
-        settings.check_is_default(OF_ASK_MODEL)
+        if not settings.has_default_stages:
+            settings.check_is_default(OF_ASK_MODEL)
         return _pipeline(components)
     asking = ask_model(**{name: options[name] for name in OF_ASK_MODEL})
     return _pipeline([asking, *components])

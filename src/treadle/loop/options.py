@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import field
+from types import EllipsisType
 from typing import Any, Literal, TypeAlias, TypedDict
 
 from treadle.context import Context
@@ -27,8 +28,11 @@ from treadle.run_state import RunState
 from treadle.stages import RepairCall
 from treadle.tools import DEDUPE_MODES, CircuitBreaker, Dedupe, Locks, ToolLike, ToolSearch
 
-StageList: TypeAlias = Sequence[ComponentLike | Callable[[Context], Any]] | Pipeline[Context]
-"""Stages, in order: those of `treadle.stages`, functions of a context, components, and lists of these."""
+StageList: TypeAlias = (
+    Sequence[ComponentLike | Callable[[Context], Any] | EllipsisType] | Pipeline[Context]
+)
+"""Stages, in order: those of `treadle.stages`, functions of a context, components, and lists of these; ``...`` are
+the default stages, with the options of the loop."""
 Middleware: TypeAlias = Callable[[Steps[Result]], Steps[Result]]
 """A function from steps to steps, which sees every effect of a run, and its outcome."""
 
@@ -100,8 +104,9 @@ class Settings:
         instructions: the system message of every request, or a function of the context that makes it. It is
             not stored in the history.
         llm_send_fn: the model of the runs that are not given another.
-        stages: the stages, in order; None means `treadle.stages.default_stages`. Plain functions from context to
-            context are stages, too. A list without `ask_model` gets it at the start.
+        stages: the stages, in order; None means `treadle.stages.default_stages`, and so does ``...`` in the list:
+            ``[first, ...]``. Plain functions from context to context are stages, too. A list without `ask_model`
+            gets it at the start.
         limits: the limits of a run. Its fields are options as well: ``max_iterations=5``.
         on_limit: what happens if a limit of iterations, calls, tokens or cost is reached, or a loop is
             detected: ``stop`` ends the run with the reason, ``finish`` asks the model for a last answer first.
@@ -238,8 +243,14 @@ class Settings:
                 object.__setattr__(self, name, tuple(value))  # pyright: ignore[reportUnknownArgumentType]
         if "llm_opts" in names:
             object.__setattr__(self, "llm_opts", dict(self.llm_opts))
-        if self.stages is not None:
+        if self.stages is not None and not self.has_default_stages:
             self.check_is_default([name for name in OF_DEFAULT_STAGES if name not in OF_ASK_MODEL])
+
+    @property
+    def has_default_stages(self) -> bool:
+        """Whether the default stages are among the given ones, as ``...``."""
+        given = self.stages
+        return isinstance(given, (list, tuple)) and any(one is ... for one in given)
 
     def check_is_default(self, names: Iterable[str]) -> None:
         """Check that options of the default stages are not given, because stages are.
@@ -250,8 +261,8 @@ class Settings:
         for name in names:
             if getattr(self, name) != _DEFAULTS[name]:
                 raise OptionError(
-                    f"{name} configures the default stages; where you give stages, "
-                    f"give it to the stage itself"
+                    f"{name} configures the default stages; where you give stages, give it to the stage itself, "
+                    f"or have the default ones among them: stages=[first, ...]"
                 )
 
     def with_options(self, options: Mapping[str, Any]) -> Settings:
