@@ -179,7 +179,7 @@ def _add_memory_worker(worker: argparse.ArgumentParser) -> None:
         metavar="S",
         type=float,
         default=60.0,
-        help="seconds after which others go on with the session of a killed worker (default: %(default)g)",
+        help="seconds after which others continue with the session of a killed worker (default: %(default)g)",
     )
 
 

@@ -139,7 +139,7 @@ class Chat:
                 result = self._resumed(state, decisions)
             except PausedStateError as error:
                 self.view.note(
-                    f"[the waiting calls cannot run: {error}; a message goes on without]"
+                    f"[the waiting calls cannot run: {error}; a message continues without them]"
                 )
                 return result
         return result
@@ -176,7 +176,9 @@ class Chat:
             note(escape_controls(f"{call.question}: {json.dumps(call.arguments)}"))
             is_approved = self.editor.confirm("Run it?")
             if is_approved is None:
-                self.view.note("[not decided: /retry asks again, a message goes on without]")
+                self.view.note(
+                    "[not decided: /retry asks again, a message continues without the call]"
+                )
                 return None
             decisions[call.id] = approve if is_approved else deny("the user said no")
         return decisions

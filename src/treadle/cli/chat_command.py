@@ -90,7 +90,7 @@ def _terminal(talk: Chat) -> Exit:
 
 
 def _handled(talk: Chat, text: str) -> bool:
-    """Handle an input; what goes wrong is shown. Return whether the chat goes on."""
+    """Handle an input; what goes wrong is shown. Return whether the chat continues."""
     try:
         if text.startswith("/"):
             return execute(talk, text)
@@ -109,7 +109,7 @@ def _pipe(talk: Chat) -> Exit:
     code = Exit.OK
     try:
         if talk.session.pause() is not None:
-            talk.decide()  # which says that there is nobody to ask
+            talk.decide()  # which reports that no one can be asked
             return Exit.FAILED
         while True:
             text = talk.editor.read().strip()

@@ -51,7 +51,7 @@ def execute(chat: Chat, text: str) -> bool:
         text: the input, with the slash.
 
     Returns:
-        Whether the chat goes on.
+        Whether the chat continues.
 
     Raises:
         CommandError: it is unknown, or cannot be executed as it was given.
@@ -94,8 +94,8 @@ def _help(_chat: Chat, _argument: str) -> None:
     usages = {f"/{name} {one.argument}".strip(): one.help for name, one in COMMANDS.items()}
     width = max(map(len, usages))
     for usage, text in usages.items():
-        _tell(f"{usage.ljust(width)}  {text}")
-    _tell(
+        _write(f"{usage.ljust(width)}  {text}")
+    _write(
         "A line that ends with a backslash continues on the next one. Ctrl-C interrupts an answer."
     )
 
@@ -110,15 +110,15 @@ def _new(chat: Chat, argument: str) -> None:
 def _sessions(chat: Chat, _argument: str) -> None:
     found = chat.session.store.sessions(limit=_SHOWN + 1)
     if not found:
-        _tell("no session is stored yet")
+        _write("no session is stored yet")
     width = max((len(one.id) for one in found), default=0)
     for one in found[:_SHOWN]:
         mark = "*" if one.id == chat.session.id else " "
         at = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.updated_at))
         messages = format_count(one.messages, "message")
-        _tell(f"{mark} {one.id.ljust(width)}  {at}  {messages}")
+        _write(f"{mark} {one.id.ljust(width)}  {at}  {messages}")
     if len(found) > _SHOWN:
-        _tell("  ... and older ones")
+        _write("  ... and older ones")
 
 
 def _switch(chat: Chat, argument: str) -> None:
@@ -137,7 +137,7 @@ def _history(chat: Chat, argument: str) -> None:
             raise CommandError(f"/history: expected a number of messages, got {argument!r}")
         count = int(argument)
     for line in transcript(chat.session.messages(-count)):
-        _tell(line)
+        _write(line)
 
 
 def _undo(chat: Chat, _argument: str) -> None:
@@ -189,14 +189,14 @@ def _export(chat: Chat, argument: str) -> None:
 def _model(chat: Chat, argument: str) -> None:
     if argument:
         chat.change_model(argument)
-    _tell(chat.model)
+    _write(chat.model)
 
 
 def _tools(chat: Chat, _argument: str) -> None:
     if not chat.loop.tools:
-        _tell("there are no tools")
+        _write("there are no tools")
     for tool in chat.loop.tools.values():
-        _tell(one_line(f"{tool.name}: {tool.description}", 110))
+        _write(one_line(f"{tool.name}: {tool.description}", 110))
 
 
 def _usage(chat: Chat, _argument: str) -> None:
@@ -212,7 +212,7 @@ def _usage(chat: Chat, _argument: str) -> None:
         format_count(sum(turn.tool_calls_count for turn in turns), "tool call"),
         *used(usage),
     ]
-    _tell(", ".join(parts))
+    _write(", ".join(parts))
 
 
 def _delete(chat: Chat, _argument: str) -> None:
@@ -225,7 +225,7 @@ def _delete(chat: Chat, _argument: str) -> None:
     _go_to(chat, Session(session.store, fresh_name()))
 
 
-def _tell(text: str) -> None:
+def _write(text: str) -> None:
     """Print a line on stderr: stdout is for the answers."""
     note(escape_controls(text))
 

@@ -67,17 +67,17 @@ class SafeSession:
     """A session for the runs of a chat, of which no turn is lost.
 
     If another program has changed the session since a run loaded it, the turn is stored in a copy of what the run
-    has loaded, and the chat goes on there: it continues what the user sees. If the store cannot be used, the turn
-    is kept in memory, and `settle` stores it.
+    has loaded, and the chat continues there: it continues what the user sees. If the store cannot be used, the
+    turn is kept in memory, and `settle` stores it.
 
     Args:
         session: the session.
-        tell: takes a text for the user.
+        notify: takes a text for the user.
     """
 
-    def __init__(self, session: Session, tell: Callable[[str], None]) -> None:
+    def __init__(self, session: Session, notify: Callable[[str], None]) -> None:
         self.current = session
-        self._tell = tell
+        self._notify = notify
         self._incarnation: str | None = None
         self._unsaved: tuple[JSONDict, JSONDict] | None = None
 
@@ -93,7 +93,7 @@ class SafeSession:
         try:
             self.settle()
         except SessionError as error:
-            self._tell(f"[not stored: {error}; it is tried again before the next message]")
+            self._notify(f"[not stored: {error}; it is tried again before the next message]")
 
     def settle(self) -> None:
         """Store the turn that could not be stored, if there is one.
@@ -109,7 +109,7 @@ class SafeSession:
         except SessionConflictError:
             before = self.current.id
             self.current = self._copied(loaded, turn)
-            self._tell(
+            self._notify(
                 f"[another program has changed session {before!r} meanwhile, so this turn is stored in a copy, "
                 f"{self.current.id!r}, where the chat continues; /switch {before} goes back]"
             )

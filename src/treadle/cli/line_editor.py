@@ -70,7 +70,7 @@ class LineEditor:
                 return answer.startswith("y")
 
     def remember(self, inputs: Iterable[str]) -> None:
-        """Replace the earlier inputs, which the arrow keys bring back."""
+        """Replace the earlier inputs, which the arrow keys show."""
         if self._readline is not None:
             self._readline.clear_history()
             for text in inputs:

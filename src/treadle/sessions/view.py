@@ -2,7 +2,7 @@
 
 A run sees the *pinned* messages, and all messages of the session from the index *through* on. What is left out is
 what `compact_history` has summarized: the pinned messages are the system messages among them, and one with the
-summary. The state of compaction comes back in the memo of the run.
+summary. The state of compaction is in the memo of the run.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def _left(loaded: JSONDict, history: list[JSONDict], state: JSONDict | None) -> 
         loaded: what it has loaded.
         history: its history.
         state: the state of compaction in its memo. A run without `compact_history` has the one that was loaded,
-            whatever its stages made of the history.
+            regardless of what its stages did to the history.
     """
     covered = 0 if state is None else int(state["covered"])
     if not _has_summary(loaded):

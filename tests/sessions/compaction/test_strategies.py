@@ -215,7 +215,7 @@ class TestReadResult:
     def test_an_unknown_id_is_an_error_that_says_where_the_id_is(self):
         observed = self.reading(self.read("elsewhere"))
         assert "there is no result with the id 'elsewhere'" in observed.answers[-1]
-        assert "the text that stands for it" in observed.answers[-1]
+        assert "the text that replaced it" in observed.answers[-1]
 
     @pytest.mark.parametrize("given", [{"offset": -1}, {"offset": "0"}, {"more": 1}])
     def test_its_arguments_are_checked(self, given):

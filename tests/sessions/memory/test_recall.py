@@ -214,7 +214,7 @@ def test_a_store_that_cannot_be_read_is_logged_and_the_run_goes_on(caplog):
     requests, result = ask(Down(), "Hi", script=(calls(call("look")), "Yes."), tools=[look])
     assert result.output == "Yes."
     assert all(messages[0]["role"] == "user" for messages in requests)
-    assert caplog.text.count("the memories cannot be read; the run goes on without them") == 1
+    assert caplog.text.count("the memories cannot be read; the run continues without them") == 1
 
 
 @pytest.mark.parametrize("option", ["max_facts", "max_tokens"])

@@ -21,7 +21,7 @@ def _reading(ctx: Context, call: ToolCall) -> Steps[str]:
         if message.get("tool_call_id") == wanted:
             return _part(text_of(message), offset)
     raise LookupError(
-        f"there is no result with the id {short_name(wanted)!r}; the id is in the text that stands for it"
+        f"there is no result with the id {short_name(wanted)!r}; the id is in the text that replaced it"
     )
 
 
@@ -41,7 +41,7 @@ READ_RESULT_TOOL = Tool(
     {
         "type": "object",
         "properties": {
-            "id": {"type": "string", "description": "The id in the text that stands for it."},
+            "id": {"type": "string", "description": "The id in the text that replaced it."},
             "offset": {
                 "type": "integer",
                 "minimum": 0,

@@ -78,7 +78,7 @@ def _stubbed(message: JSONDict, least: int) -> JSONDict:
 
 
 def stub(call_id: str, length: int) -> str:
-    """The text that stands for a result of so many characters."""
+    """The text that replaces a result of so many characters."""
     return (
         f"[This result of {length:,} characters was removed to save space. "
         f'{READ_RESULT} with id "{call_id}" reads it.]'

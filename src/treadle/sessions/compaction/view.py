@@ -14,7 +14,7 @@ from treadle.sessions.compaction.progress import ListedCall
 from treadle.sessions.compaction.strategies import Strategy
 
 HEADING = "[Previous conversation summary]"
-"""The start of the message that stands for older messages. It is RunaxAI's."""
+"""The start of the message that replaces older messages. It is RunaxAI's."""
 CALLS_HEADING = "Tool calls so far, the latest with the start of their results:"
 STATE = "session.compaction"
 """The name under which the state is kept in the memo, and stored with a session."""
@@ -88,7 +88,7 @@ def _place(history: History, covered: int, mark: str) -> int | None:
 
 
 def mark_of(message: Mapping[str, Any]) -> str:
-    """A short text that hardly another message of a history has."""
+    """A short text by which a message of a history is found; two messages seldom have the same."""
     calls: Any = message.get("tool_calls") or [{}]
     content: Any = message.get("content") or ""
     start = content[:MARK] if isinstance(content, str) else [part.get("type") for part in content]
@@ -138,7 +138,7 @@ def pinned_in(history: History, start: int, stop: int) -> list[int]:
 
 
 def summary_message(state: CompactionState, kept: Sequence[JSONDict]) -> JSONDict:
-    """The message that stands for the covered ones, with the attachments that the kept ones do not have."""
+    """The message that replaces the covered ones, with the attachments that the kept ones do not have."""
     text = f"{HEADING}\n{state.summary}"
     if state.calls:
         lines = list(map(str, state.calls))

@@ -36,7 +36,7 @@ def recall_memories(
     The facts are read once in a run, and all its requests have the same text, so that caches of providers hold. If
     there are more than fit, those that share words with the last user message are chosen (by BM25), and then the
     newest. They are shown with the dates of their first sources, the oldest first. If they cannot be read, this is
-    logged, and the run goes on without them.
+    logged, and the run continues without them.
 
     Args:
         memories: the facts.
@@ -73,7 +73,7 @@ def _read(read: Callable[[Context], str], ctx: Context) -> Steps[str]:
     try:
         text: str = yield Call.of(read, (ctx,), Mode.THREAD, label=labels.MEMORY, key=ctx.stage)
     except Exception:  # a store that is down is no reason not to answer
-        log.warning("the memories cannot be read; the run goes on without them", exc_info=True)
+        log.warning("the memories cannot be read; the run continues without them", exc_info=True)
         return ""
     return text
 
