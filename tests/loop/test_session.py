@@ -10,6 +10,7 @@ from tests.whole.recorder import Recorder, replay
 from treadle import (
     Err,
     HistoryCompacted,
+    HistoryRepaired,
     InvalidInput,
     Loop,
     MaxIterationsReached,
@@ -122,6 +123,19 @@ class TestATurn:
             messages = [system, {"role": "user", "content": text}]
             way.run(Loop(), ScriptedLLM("Yes."), messages, session=session)
         assert [one["role"] for one in session.messages()].count("system") == 1
+
+    def test_reports_the_repairs_of_the_messages_that_it_was_given(self, way, session):
+        way.run(Loop(), ScriptedLLM("Hello."), "Hi", session=session)
+        orphan = {"role": "tool", "tool_call_id": "c", "content": "3"}
+        messages = [orphan, {"role": "user", "content": "And now?"}]
+        seen = []
+        result = way.run(
+            Loop(), ScriptedLLM("Now."), messages, session=session, on_event=seen.append
+        )
+        [repaired] = [one for one in seen if isinstance(one, HistoryRepaired)]
+        assert repaired.repairs == result.run.repairs
+        assert len(repaired.repairs) == 1
+        check_history(session.messages())
 
     def test_stores_what_a_stage_made_of_earlier_messages(self, way, session):
         @stage

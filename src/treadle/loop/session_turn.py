@@ -15,6 +15,7 @@ from treadle.messages import (
     JSONDict,
     estimate_tokens,
     safe_str,
+    to_message,
     validate_messages,
 )
 from treadle.results import Err, InvalidInput, Ok, Paused, Result
@@ -96,9 +97,11 @@ def _joined(before: list[JSONDict], given: Any) -> Any:
     if given in ([], ()) and before:  # continue from where it ended
         return before
     try:
-        messages, _ = validate_messages(given)
+        messages, repairs = validate_messages(given)
     except ValueError:  # the run ends with `InvalidInput`, and names the problem
         return given
+    if repairs:  # the run repairs them again, and reports it
+        messages = list(map(to_message, given))
     known = [message for message in before if message["role"] in SYSTEM_ROLES]
     return [*before, *(message for message in messages if message not in known)]
 
