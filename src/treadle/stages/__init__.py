@@ -15,7 +15,13 @@ from treadle.stages._inject_results import assistant_message, inject, inject_res
 from treadle.stages._loop_decision import loop_decision
 from treadle.stages._parse_tool_calls import parse_tool_calls
 from treadle.stages._plan_calls import NOT_RUN, approval_questions, fits_budget, plan_calls
-from treadle.stages._run_call import ReturnedError, SubagentPausedError, held_locks, prepare_call
+from treadle.stages._run_call import (
+    ReturnedError,
+    SubagentPausedError,
+    call_effect,
+    held_locks,
+    prepare_call,
+)
 from treadle.stages._validate_calls import (
     RepairCall,
     check_call,
@@ -89,6 +95,7 @@ __all__ = [
     "ask_model",
     "assistant_message",
     "budget_guard",
+    "call_effect",
     "check_call",
     "circuit_breaker",
     "default_stages",

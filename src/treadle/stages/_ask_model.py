@@ -244,6 +244,7 @@ def _perform(ctx: Context, restart_streams: bool, sent: ModelRequest) -> Steps[A
             label=labels.CHAT,
             key=str(ctx.iteration),
             reporting=True,
+            about=sent,
         )
     except Exception as error:
         _count_unknown(ctx)
