@@ -126,7 +126,8 @@ def _of_class(value: Any, place: str) -> Any:  # noqa: PLR0911 - one for each ki
     if _class_named(name) is value.__class__:
         if isinstance(value, enum.Enum):
             return {_KIND: name, "value": value.value}
-        specs = [spec.name for spec in dataclasses.fields(value) if spec.init]
+        made: Any = value
+        specs = [spec.name for spec in dataclasses.fields(made) if spec.init]
         values = {name: getattr(value, name) for name in specs}.items()
         return {_KIND: name} | {
             key: _to_data(part, place and f"{place}.{key}") for key, part in values
@@ -266,13 +267,11 @@ def _rebuilt(data: JSONDict) -> BaseException | None:
         found = getattr(found, part, None)
     if not (isinstance(found, type) and issubclass(found, BaseException)):
         return None
+    kind: Any = found
     try:
-        if issubclass(found, BaseExceptionGroup):
-            made: BaseException = found(
-                str(data["text"]).rpartition(" (")[0],
-                [from_data(one) for one in data["exceptions"]],
-            )
-            return made
+        if "exceptions" in data:
+            text = str(data["text"]).rpartition(" (")[0]
+            return cast("BaseException", kind(text, list(map(from_data, data["exceptions"]))))
         if data["args"] is None:
             return None
         args = [from_data(value) for value in data["args"]]
