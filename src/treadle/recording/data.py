@@ -126,12 +126,12 @@ def _of_class(value: Any, place: str) -> Any:  # noqa: PLR0911 - one for each ki
     if _class_named(name) is value.__class__:
         if isinstance(value, enum.Enum):
             return {_KIND: name, "value": value.value}
-        made: Any = value
-        specs = [spec.name for spec in dataclasses.fields(made) if spec.init]
-        values = {name: getattr(value, name) for name in specs}.items()
-        return {_KIND: name} | {
-            key: _to_data(part, place and f"{place}.{key}") for key, part in values
-        }
+        made: JSONDict = {_KIND: name}
+        for field, default in _fields_of(value.__class__):
+            part = getattr(value, field)
+            if part is not default:
+                made[field] = _to_data(part, place and f"{place}.{field}")
+        return made
     plain: Any
     for plain in (str, int, float, list, tuple):  # of a subclass, its plain value
         if isinstance(value, plain):
@@ -152,7 +152,13 @@ def _class_named(name: str) -> type | None:
     return None
 
 
-def _name_of(kind: type) -> str:
+@functools.cache
+def _fields_of(kind: Any) -> list[tuple[str, Any]]:
+    """The fields of a dataclass, each with its default, which is not written."""
+    return [(spec.name, spec.default) for spec in dataclasses.fields(kind) if spec.init]
+
+
+def _name_of(kind: Any) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
