@@ -24,7 +24,7 @@ from opentelemetry.trace import SpanKind, Tracer
 
 from treadle import Loop
 from treadle.loop import start
-from treadle.reports.recording.recorder import Recorder
+from treadle.recording.recorder import Recorder
 
 ITERATIONS = 200
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from treadle import Loop, Response, Result, ToolCall, Usage, tool
-from treadle.reports.recording.recorder import Recorder
+from treadle.recording.recorder import Recorder
 from treadle.reports.report.render import render_report
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"

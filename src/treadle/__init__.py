@@ -109,8 +109,7 @@ from treadle.tools import (
     edit,
     tool,
 )
-
-__version__ = "0.1.0"
+from treadle.version import __version__ as __version__
 
 __all__ = [
     "Approval",

@@ -56,6 +56,52 @@ class SessionConflictError(SessionError):
         self.found = found
 
 
+class JournalError(TreadleError):
+    """A journal cannot be read or written, or does not fit the run. What was written before is not lost.
+
+    Attributes:
+        run_id: the id of the run; empty if the error is about the whole journal.
+    """
+
+    run_id: str = ""
+
+
+class RunBusyError(JournalError):
+    """Another process, or another task of this one, drives the run."""
+
+
+class LeaseLostError(JournalError):
+    """Another process has taken the run over, since this one did not renew its lease; nothing more is written."""
+
+
+class ReplayError(JournalError):
+    """A run asks for something else than what was recorded of it, since its loop has changed.
+
+    Args:
+        recorded: the recorded effect.
+        found: what the run asks for in its place.
+        iteration: the number of the iteration; 0 before the first one.
+
+    Attributes:
+        changes: what is different in the loop, as sentences.
+    """
+
+    def __init__(self, recorded: str, found: str, iteration: int) -> None:
+        super().__init__(recorded, found, iteration)
+        self.recorded = recorded
+        self.found = found
+        self.iteration = iteration
+        self.changes: list[str] = []
+
+    def __str__(self) -> str:
+        where = f"in iteration {self.iteration}" if self.iteration else "before the first iteration"
+        why = f"; changed since then: {'; '.join(self.changes)}" if self.changes else ""
+        return (
+            f"the run differs from what was recorded {where}: expected {self.recorded}, "
+            f"got {self.found}{why}"
+        )
+
+
 class MissingExtraError(TreadleError, ImportError):
     """An optional dependency is needed and not installed.
 

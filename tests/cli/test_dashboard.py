@@ -14,7 +14,7 @@ import pytest
 
 from treadle import Loop
 from treadle.cli import main
-from treadle.reports.recording.recorder import Recorder
+from treadle.recording.recorder import Recorder
 from treadle.testing import ScriptedLLM
 
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from treadle.cli import main
-from treadle.reports.recording.reader import read_recording
+from treadle.recording.reader import read_recording
 
 TOOLS = '''
 import time

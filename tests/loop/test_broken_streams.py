@@ -7,8 +7,8 @@ from tests.whole.test_replay import replayed, same
 
 from treadle import Chunk, Loop, ModelFailed, ModelRetried, TextDelta, tool
 from treadle.messages import CallChunk
+from treadle.recording import Recorder as Recording
 from treadle.reports.live import LiveView
-from treadle.reports.recording import Recorder as Recording
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
 USER = [{"role": "user", "content": "Hi"}]

@@ -1,6 +1,6 @@
 """What tests of the report's page share: to make one, to press its keys, to look at its steps."""
 
-from treadle.reports.recording.recorder import Recorder
+from treadle.recording.recorder import Recorder
 from treadle.reports.report.render import render_report
 
 QUESTION = [{"role": "user", "content": "go"}]

@@ -7,8 +7,8 @@ import re
 import threading
 
 from treadle import Loop, tool
+from treadle.recording.recorder import Recorder
 from treadle.reports.dashboard_page.server import PageServer
-from treadle.reports.recording.recorder import Recorder
 from treadle.reports.sources.source import RefusedError, Series, SourceError
 from treadle.testing import ScriptedLLM
 

@@ -40,7 +40,7 @@ from treadle.events import (
 )
 from treadle.limits import Limits
 from treadle.messages import History, ToolResult
-from treadle.reports.recording.recorder import Recorder
+from treadle.recording.recorder import Recorder
 from treadle.results import BudgetExhausted
 from treadle.run_state import RunState
 from treadle.testing import ScriptedLLM, call, calls

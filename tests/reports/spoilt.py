@@ -4,8 +4,8 @@ import io
 import json
 import random
 
-from treadle.reports.recording.reader import RecordingError, read_lines
-from treadle.reports.recording.recorder import Recorder
+from treadle.recording.reader import RecordingError, read_lines
+from treadle.recording.recorder import Recorder
 
 from .samples import EVENTS, eventful, recorded
 

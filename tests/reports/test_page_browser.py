@@ -11,9 +11,9 @@ import pytest
 from playwright.sync_api import expect
 
 from treadle import Loop, tool
+from treadle.recording.recorder import Recorder
 from treadle.reports.dashboard_page.page import static_page
 from treadle.reports.dashboards.panels import PANELS, ROWS
-from treadle.reports.recording.recorder import Recorder
 from treadle.reports.sources.prometheus import PrometheusSource
 from treadle.reports.sources.recordings import RecordingSource
 from treadle.testing import ScriptedLLM, call

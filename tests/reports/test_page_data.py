@@ -23,6 +23,8 @@ from treadle.events import (
     ToolStarted,
 )
 from treadle.messages import ToolCall, ToolResult
+from treadle.recording.reader import RecordingError, read_recording
+from treadle.recording.recorder import Recorder
 from treadle.reports.dashboard_page.data import named, page_data
 from treadle.reports.dashboard_page.times import RANGES, times
 from treadle.reports.dashboards import expressions
@@ -30,8 +32,6 @@ from treadle.reports.dashboards.expressions import ACTIVE, ITERATIONS, RUN, TOOL
 from treadle.reports.dashboards.panel import Question
 from treadle.reports.dashboards.panels import PANELS
 from treadle.reports.dashboards.promql import Quantile, Selector
-from treadle.reports.recording.reader import RecordingError, read_recording
-from treadle.reports.recording.recorder import Recorder
 from treadle.reports.sources.prometheus import PrometheusSource
 from treadle.reports.sources.recordings import SILENCE, RecordingSource
 from treadle.reports.sources.samples import BOUNDS, samples_of

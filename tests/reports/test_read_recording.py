@@ -15,13 +15,13 @@ from treadle import Chunk, Loop, Ok, Usage, approve, tool
 from treadle.events import ModelRequested, RunFinished
 from treadle.limits import Limits
 from treadle.messages import placeholder
-from treadle.reports.recording.reader import (
+from treadle.recording.reader import (
     MAX_PROBLEMS,
     RecordingError,
     read_lines,
     read_recording,
 )
-from treadle.reports.recording.recorder import Recorder
+from treadle.recording.recorder import Recorder
 from treadle.reports.report.data import report_data
 from treadle.testing import ChaosLLM, ChaosTools, ScriptedLLM, call, calls
 

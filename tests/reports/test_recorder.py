@@ -27,9 +27,9 @@ from treadle.events import (
     ToolStarted,
 )
 from treadle.pipeline import stage
-from treadle.reports.recording.lines import EVENT_NAMES
-from treadle.reports.recording.reader import read_lines, read_recording, recording_schema
-from treadle.reports.recording.recorder import Recorder
+from treadle.recording.lines import EVENT_NAMES
+from treadle.recording.reader import read_lines, read_recording, recording_schema
+from treadle.recording.recorder import Recorder
 from treadle.stages import default_stages
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
@@ -336,7 +336,7 @@ def test_each_line_is_in_the_file_before_the_run_goes_on(tmp_path):
 CRASH = """
 import os, sys
 from treadle import Loop, tool
-from treadle.reports.recording.recorder import Recorder
+from treadle.recording.recorder import Recorder
 from treadle.testing import ScriptedLLM, call, calls
 
 @tool
@@ -625,9 +625,9 @@ def test_a_finished_event_without_a_start_is_recorded():
 
 def test_the_schema_is_part_of_the_package():
     """So that an installed treadle can read records."""
-    import treadle.reports.recording
+    import treadle.recording
 
-    folder = Path(treadle.reports.recording.__file__).parent
+    folder = Path(treadle.recording.__file__).parent
     assert json.loads((folder / "recording.schema.json").read_text()) == recording_schema()
 
 

@@ -13,9 +13,9 @@ from tests.compacting import compacting, failing, script
 
 from treadle import Loop, approve
 from treadle.pipeline import stage
-from treadle.reports.recording.model import Recording, Run
-from treadle.reports.recording.reader import RecordingError, read_recording
-from treadle.reports.recording.recorder import Recorder
+from treadle.recording.model import Recording, Run
+from treadle.recording.reader import RecordingError, read_recording
+from treadle.recording.recorder import Recorder
 from treadle.reports.report.data import report_data
 from treadle.reports.report.explain import HEADLINES, explain_not_run, headline, why
 from treadle.reports.report.noscript import MOST_STEPS, visible

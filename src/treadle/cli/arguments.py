@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
-from treadle import __version__
 from treadle.cli.exits import Exit
 from treadle.limits import Unmeasured
+from treadle.version import __version__
 
 DEFAULT_SYSTEM = "You are a helpful assistant. Answer from the results of the tools."
 """Short, because the default model is small and long prompts confuse it."""

@@ -7,12 +7,12 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from treadle import __version__
 from treadle.mcp.definitions import Definition, definition_of
 from treadle.mcp.errors import MCPConnectionError
 from treadle.mcp.targets import Stderr, Target
 from treadle.messages import safe_str
 from treadle.redaction import redacted
+from treadle.version import __version__
 
 if TYPE_CHECKING:
     from mcp import Client

@@ -33,7 +33,14 @@ from treadle.model.registry import (
     named_model,
     providers,
 )
-from treadle.model.retry import BASE_DELAY, delay_before_retry, doubled, is_retryable, status_of
+from treadle.model.retry import (
+    BASE_DELAY,
+    delay_before_retry,
+    doubled,
+    is_retryable,
+    retry_after,
+    status_of,
+)
 
 if TYPE_CHECKING:
     from treadle.model.middleware.concurrency_limit import ConcurrencyLimit
@@ -101,6 +108,7 @@ __all__ = [
     "model_info",
     "named_model",
     "providers",
+    "retry_after",
     "status_of",
     "through",
     "with_cost",

@@ -238,8 +238,8 @@ def _perform(ctx: Context, restart_streams: bool, sent: ModelRequest) -> Steps[A
     sent.is_priced = run.cost_of is None
     try:
         answer: Answer = yield Call.of(
-            sent.send,
-            (),
+            ModelRequest.send,
+            (sent,),
             sent.model.mode,
             label=labels.CHAT,
             key=str(ctx.iteration),

@@ -10,7 +10,7 @@ from treadle import events
 from treadle.events import Event, SubagentEvent
 from treadle.limits import Limits
 from treadle.messages import ToolCall, Usage
-from treadle.reports.recording.lines import EVENT_NAMES
+from treadle.recording.lines import EVENT_NAMES
 from treadle.run_state import RunState
 
 Clock = Callable[[], float]

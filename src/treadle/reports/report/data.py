@@ -12,7 +12,7 @@ from typing import Any
 
 from treadle.json_data import finite, to_json_line
 from treadle.messages import JSONDict, Usage, is_content_part, is_dict, is_list, placeholder
-from treadle.reports.recording.model import Call, Iteration, Recording, Retry, Run
+from treadle.recording.model import Call, Iteration, Recording, Retry, Run
 from treadle.reports.report import explain
 
 Clock = Callable[[float | None], float | None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from treadle.messages import JSONDict
-from treadle.reports.recording.model import Guard, Iteration, Run
+from treadle.recording.model import Guard, Iteration, Run
 
 HEADLINES: Mapping[str, str] = {
     "answered": "Answered",

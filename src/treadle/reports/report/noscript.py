@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from html import escape
 from itertools import islice
 
-from treadle.reports.recording.model import Recording, Run
+from treadle.recording.model import Recording, Run
 from treadle.reports.report import explain
 from treadle.reports.report.data import content_of
 from treadle.reports.text import format_bound

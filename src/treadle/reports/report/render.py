@@ -11,9 +11,9 @@ import os
 from collections.abc import Iterable
 from html import escape
 
+from treadle.recording.model import Recording, Run
+from treadle.recording.reader import read_recording
 from treadle.reports.html_page import make_html
-from treadle.reports.recording.model import Recording, Run
-from treadle.reports.recording.reader import read_recording
 from treadle.reports.report.data import report_data
 from treadle.reports.report.explain import headline
 from treadle.reports.report.noscript import noscript_html, visible

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from stat import S_ISREG
 
+from treadle.recording.model import Run
+from treadle.recording.reader import RecordingError, read_recording
 from treadle.reports.dashboards.expressions import ACTIVE
 from treadle.reports.dashboards.panel import Question
-from treadle.reports.recording.model import Run
-from treadle.reports.recording.reader import RecordingError, read_recording
 from treadle.reports.sources.evaluate import Store, evaluate
 from treadle.reports.sources.samples import BOUNDS, Sample, labels_of, samples_of, with_children
 from treadle.reports.sources.source import Grid, Series, SourceError

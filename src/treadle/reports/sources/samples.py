@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from treadle.recording.model import Call, Guard, Iteration, Run
 from treadle.reports.dashboards import expressions as metrics
-from treadle.reports.recording.model import Call, Guard, Iteration, Run
 from treadle.telemetry import names
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]

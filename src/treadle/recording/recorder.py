@@ -27,12 +27,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, Self, TextIO
 
-from treadle import __version__
 from treadle.events import Event, RunStarted, SubagentEvent
 from treadle.files import create_file, open_special, open_to_append, write_all
 from treadle.forks import renew_after_fork
 from treadle.json_data import to_json_line
-from treadle.reports.recording.lines import DELTAS, EVENT_NAMES, OTHER, Fields, Lines
+from treadle.recording.lines import DELTAS, EVENT_NAMES, OTHER, Fields, Lines
+from treadle.version import __version__
 
 VERSION = 2
 """The version of the format. It changes when an older reader would misread the file."""

@@ -17,9 +17,9 @@ from typing import Any, NoReturn
 
 from treadle.errors import TreadleError
 from treadle.messages import JSONDict, is_dict, is_list
-from treadle.reports.recording.builder import RunBuilder
-from treadle.reports.recording.model import Recording, Run
-from treadle.reports.recording.recorder import HEAD, VERSION
+from treadle.recording.builder import RunBuilder
+from treadle.recording.model import Recording, Run
+from treadle.recording.recorder import HEAD, VERSION
 from treadle.tools import Check, compile_check
 from treadle.tools.validation import SchemaValidator
 
@@ -220,7 +220,7 @@ def _reject_number(name: str) -> NoReturn:
 @functools.cache
 def recording_schema() -> JSONDict:
     """The JSON Schema of a line of a recording. The caller must not change it."""
-    file = files("treadle.reports.recording") / "recording.schema.json"
+    file = files("treadle.recording") / "recording.schema.json"
     schema: JSONDict = json.loads(file.read_text(encoding="utf-8"))
     return schema
 

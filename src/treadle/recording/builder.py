@@ -7,8 +7,8 @@ from typing import Any
 
 from treadle.json_data import finite
 from treadle.messages import JSONDict, Usage, is_dict
-from treadle.reports.recording.lines import common_prefix
-from treadle.reports.recording.model import Call, Change, Guard, Iteration, Retry, Run
+from treadle.recording.lines import common_prefix
+from treadle.recording.model import Call, Change, Guard, Iteration, Retry, Run
 
 _OF_CALLS = ("call_", "tool_", "repeat_")
 

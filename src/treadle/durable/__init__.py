@@ -1,0 +1,1 @@
+"""Runs that survive: journals of runs, and runs as Temporal workflows."""

@@ -1,0 +1,308 @@
+"""Outcomes as JSON data, and back without loss: what a journal writes, and what a replay reads.
+
+JSON values stand for themselves. Everything else is an object with the key ``$``, which names what it is::
+
+    {"$": "ToolResult", "tool_call_id": "c1", "content": "4"}
+    {"$": "tuple", "items": [1, 2]}
+
+A dataclass or an enumeration is known by its name in the public packages of treadle, so its module may move. An
+exception is restored as its class if that is imported and can be rebuilt with the same text, and else as a
+`RecordedError` whose class has the same name. Nothing is imported, and no constructor is called, for the data of a
+file.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import enum
+import functools
+import math
+import sys
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any, cast
+
+from treadle import context, effects, events, limits, messages, model, results, run_state, tools
+from treadle.errors import TreadleError
+from treadle.messages import ATOMS, History, JSONDict, is_dict, is_list, is_mapping, safe_str
+from treadle.model import is_retryable, retry_after, status_of
+
+_KIND = "$"
+_PACKAGES: tuple[ModuleType, ...] = (
+    messages,
+    tools,
+    results,
+    run_state,
+    limits,
+    context,
+    events,
+    model,
+    effects,
+)
+_MAX_CHAINED = 16
+"""How many chained exceptions are written; a longer chain is cut."""
+
+
+class NotDataError(TreadleError, TypeError):
+    """A value that cannot be written as data; the text names its place and its type."""
+
+
+class MalformedDataError(TreadleError, ValueError):
+    """Data that `to_data` did not write."""
+
+
+class RecordedError(Exception):
+    """The base of the classes that stand in for exceptions of a recording whose own class is not here.
+
+    Its subclass has the name of that class.
+
+    Attributes:
+        retryable: whether another attempt might have succeeded.
+        status_code: the HTTP status that the exception carried; None if there was none.
+        headers: the header ``retry-after``, if there was one.
+    """
+
+    retryable = False
+    status_code: int | None = None
+    headers: Mapping[str, str] = {}
+
+
+# To data
+
+
+def to_data(value: Any, place: str = "outcome") -> Any:
+    """Convert a value to JSON data.
+
+    Args:
+        value: JSON data, tuples, bytes, mappings, histories, exceptions, enumerations and dataclasses of treadle,
+            and any nesting of these.
+        place: names the value in errors.
+
+    Raises:
+        NotDataError: a part is of another type, or the value contains itself.
+    """
+    try:
+        try:
+            return _to_data(value, "")
+        except NotDataError:
+            return _to_data(value, place)  # again, to find the place, which takes longer
+    except RecursionError:
+        raise NotDataError(f"{place}: it is nested too deeply, or contains itself") from None
+
+
+def _to_data(value: Any, place: str) -> Any:
+    kind = value.__class__
+    if kind in ATOMS:
+        if kind is float and not math.isfinite(value):
+            return {_KIND: "float", "value": repr(value)}
+        return value
+    if kind is list:
+        return [_to_data(item, place) for item in value]
+    if kind is dict or is_mapping(value):
+        return _mapping(value, place)
+    if kind is tuple:
+        return {_KIND: "tuple", "items": [_to_data(item, place) for item in value]}
+    return _of_class(value, place)
+
+
+def _mapping(value: Mapping[Any, Any], place: str) -> JSONDict:
+    if _KIND not in value and all(key.__class__ is str for key in value):
+        return {key: _to_data(item, place and f"{place}[{key!r}]") for key, item in value.items()}
+    items = [[_to_data(key, place), _to_data(item, place)] for key, item in value.items()]
+    return {_KIND: "dict", "items": items}
+
+
+def _of_class(value: Any, place: str) -> Any:  # noqa: PLR0911 - one for each kind
+    if isinstance(value, BaseException):
+        return _error(value, place)
+    if isinstance(value, (bytes, bytearray)):
+        return {_KIND: "bytes", "value": base64.b64encode(value).decode("ascii")}
+    if isinstance(value, History):
+        return {_KIND: "History", "items": [_to_data(item, place) for item in value.to_list()]}
+    if isinstance(value, run_state.RunState):
+        return {_KIND: "RunState", "value": _to_data(value.as_json(with_messages=True), place)}
+    name = value.__class__.__name__
+    if _class_named(name) is value.__class__:
+        if isinstance(value, enum.Enum):
+            return {_KIND: name, "value": value.value}
+        made: JSONDict = {_KIND: name}
+        for field, default in _fields_of(value.__class__):
+            part = getattr(value, field)
+            if part is not default:
+                made[field] = _to_data(part, place and f"{place}.{field}")
+        return made
+    plain: Any
+    for plain in (str, int, float, list, tuple):  # of a subclass, its plain value
+        if isinstance(value, plain):
+            return _to_data(plain(value), place)
+    raise NotDataError(
+        f"{place}: expected data, such as texts, numbers, lists and dicts, got {_name_of(type(value))}"
+    )
+
+
+@functools.cache
+def _class_named(name: str) -> type | None:
+    """The enumeration or dataclass of this name in the public packages of treadle."""
+    for package in _PACKAGES:
+        found: Any = getattr(package, name, None)
+        is_enum = isinstance(found, type) and issubclass(found, enum.Enum)
+        if is_enum or (isinstance(found, type) and dataclasses.is_dataclass(found)):
+            return cast("type", found)
+    return None
+
+
+@functools.cache
+def _fields_of(kind: Any) -> list[tuple[str, Any]]:
+    """The fields of a dataclass, each with its default, which is not written."""
+    return [(spec.name, spec.default) for spec in dataclasses.fields(kind) if spec.init]
+
+
+def _name_of(kind: Any) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _error(error: BaseException, place: str, chained: int = 0) -> JSONDict:
+    data: JSONDict = {
+        _KIND: "error",
+        "class": _name_of(type(error)),
+        "text": safe_str(error),
+        "args": _parts_that_are_data(list(error.args), place),
+        "attributes": _attributes(error, place),
+    }
+    if isinstance(error, Exception) and is_retryable(error):
+        data["retryable"] = True
+    status, delay = status_of(error), retry_after(error)
+    if status is not None:
+        data["status"] = status
+    if delay is not None:
+        data["retry_after"] = delay
+    if isinstance(error, BaseExceptionGroup):
+        within: tuple[BaseException, ...] = error.exceptions  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+        data["exceptions"] = [_error(one, place, chained + 1) for one in within]
+        data["args"] = None
+    if error.__cause__ is not None and chained < _MAX_CHAINED:
+        data["cause"] = _error(error.__cause__, place, chained + 1)
+    return data
+
+
+def _parts_that_are_data(values: list[Any], place: str) -> list[Any] | None:
+    try:
+        return [to_data(value, place) for value in values]
+    except NotDataError:
+        return None
+
+
+def _attributes(error: BaseException, place: str) -> JSONDict:
+    made: JSONDict = {}
+    for name, value in getattr(error, "__dict__", {}).items():
+        if name != "__notes__" and not isinstance(value, BaseException):
+            try:
+                made[name] = to_data(value, place)
+            except NotDataError:
+                continue
+    return made
+
+
+# From data
+
+
+def from_data(data: Any) -> Any:
+    """Restore a value from the data that `to_data` returned.
+
+    Raises:
+        MalformedDataError: the data is of an unknown kind, or a field does not fit.
+    """
+    if is_list(data):
+        return [from_data(item) for item in data]
+    if not is_dict(data):
+        return data
+    kind = data.get(_KIND)
+    if kind is None:
+        return {key: from_data(item) for key, item in data.items()}
+    try:
+        return _restored(str(kind), data)
+    except MalformedDataError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
+        raise MalformedDataError(
+            f"data of kind {kind!r}: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _restored(kind: str, data: JSONDict) -> Any:  # noqa: PLR0911 - one for each kind
+    match kind:
+        case "tuple":
+            return tuple(map(from_data, data["items"]))
+        case "dict":
+            return {from_data(key): from_data(item) for key, item in data["items"]}
+        case "float":
+            return float(data["value"])
+        case "bytes":
+            return base64.b64decode(data["value"])
+        case "History":
+            return History(list(map(from_data, data["items"])))
+        case "RunState":
+            return run_state.RunState.from_json(from_data(data["value"]))
+        case "error":
+            return _restored_error(data)
+        case _:
+            found = _class_named(kind)
+            if found is None:
+                raise MalformedDataError(f"data of an unknown kind: {kind!r}")
+            if issubclass(found, enum.Enum):
+                return found(data["value"])
+            return found(**{key: from_data(part) for key, part in data.items() if key != _KIND})
+
+
+def _restored_error(data: JSONDict) -> BaseException:
+    error = _rebuilt(data)
+    if error is None:
+        error = _stand_in(data)
+    cause = data.get("cause")
+    if cause is not None:
+        error.__cause__ = from_data(cause)
+    return error
+
+
+def _rebuilt(data: JSONDict) -> BaseException | None:
+    """The exception as its own class; None if it would not be the same."""
+    module, _, name = str(data["class"]).partition(":")
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if not (isinstance(found, type) and issubclass(found, BaseException)):
+        return None
+    kind: Any = found
+    try:
+        if "exceptions" in data:
+            text = str(data["text"]).rpartition(" (")[0]
+            return cast("BaseException", kind(text, list(map(from_data, data["exceptions"]))))
+        if data["args"] is None:
+            return None
+        args = [from_data(value) for value in data["args"]]
+        made: BaseException = kind.__new__(kind, *args)
+        made.args = tuple(args)
+        for key, value in data["attributes"].items():
+            setattr(made, key, from_data(value))
+        is_same = (
+            str(made) == data["text"]
+            and (isinstance(made, Exception) and is_retryable(made)) == data.get("retryable", False)
+            and retry_after(made) == data.get("retry_after")
+        )
+    except Exception:  # noqa: BLE001 - a user-supplied class
+        return None
+    return made if is_same else None
+
+
+def _stand_in(data: JSONDict) -> BaseException:
+    module, _, name = str(data["class"]).partition(":")
+    kind = type(
+        name.rpartition(".")[2] or "RecordedError", (RecordedError,), {"__module__": module}
+    )
+    made = kind(data["text"])
+    made.retryable = bool(data.get("retryable", False))
+    made.status_code = data.get("status")
+    if data.get("retry_after") is not None:
+        made.headers = {"retry-after": str(data["retry_after"])}
+    return made

@@ -1,0 +1,177 @@
+"""The log of a run: what became of its effects, in the order in which it happened.
+
+It is one flat list. An entry has the path of the steps that asked for the effect, and the number of the effect
+among theirs. The steps within a `Parallel` or a `Bounded` are branches: the path of the steps around them, the
+number of the effect, and their own place in it. The path of the run itself is empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+from treadle.effects import (
+    Bounded,
+    Call,
+    Cancelled,
+    Effect,
+    Emit,
+    Now,
+    Parallel,
+    Sleep,
+    Steps,
+    Wait,
+)
+from treadle.fast_dataclass import fast_dataclass
+from treadle.messages import JSONDict
+from treadle.recording.data import from_data, to_data
+
+Path: TypeAlias = tuple[int, ...]
+Place: TypeAlias = tuple[Path, int]
+"""The path of some steps, and the number of one of their effects, from 1."""
+
+KINDS: Mapping[type, str] = {
+    Call: "call",
+    Parallel: "parallel",
+    Bounded: "bounded",
+    Sleep: "sleep",
+    Wait: "wait",
+    Now: "now",
+    Emit: "emit",
+}
+"""The kinds of effects, by class."""
+STARTED = "started"
+"""A call that must not run twice, or an effect that lasts, has started."""
+REPORTED = "reported"
+"""A call has emitted an event while it ran, which is the outcome of the entry."""
+RESUMED = "resumed"
+"""Another process has taken the run up."""
+MARKS = frozenset({STARTED, RESUMED})
+"""The kinds of entries that are no outcome."""
+
+
+@fast_dataclass
+class Entry:
+    """What became of one effect.
+
+    Args:
+        path: the steps that asked for it.
+        number: its number among the effects of these steps, from 1.
+        kind: a value of `KINDS`, `STARTED`, `REPORTED` or `RESUMED`.
+        label: the label of a call.
+        key: the key of a call.
+        outcome: its outcome; None for the outcome of branches, which the log has itself.
+        error: what it raised instead; None if it did not.
+        raised_in: the place of the branch that raised the error, which is not in the entry; None for others.
+        asked: a digest of what a call asks, see `Digests`.
+        at: when it was written, in seconds since the epoch.
+    """
+
+    path: Path = ()
+    number: int = 0
+    kind: str = "call"
+    label: str = ""
+    key: str = ""
+    outcome: Any = None
+    error: BaseException | None = None
+    raised_in: int | None = None
+    asked: str = ""
+    at: float = 0.0
+
+    @property
+    def place(self) -> Place:
+        """Where the effect is."""
+        return self.path, self.number
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether its steps were cancelled while they waited for the effect."""
+        return isinstance(self.error, Cancelled)
+
+    def as_json(self) -> JSONDict:
+        """The entry as JSON data; defaults are left out.
+
+        Raises:
+            NotDataError: its outcome is no data.
+        """
+        made: JSONDict = {"path": list(self.path), "number": self.number, "effect": self.kind}
+        for name in ("label", "key", "raised_in", "asked", "at"):
+            value = getattr(self, name)
+            if value not in ("", None, 0.0):
+                made[name] = value
+        if self.outcome is not None:
+            made["outcome"] = to_data(self.outcome, f"the outcome of {self}")
+        if self.error is not None:
+            made["error"] = to_data(self.error, f"the error of {self}")
+        return made
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Entry:
+        """The entry that `as_json` returned; other keys are ignored.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is none.
+        """
+        values = {name: data[name] for name in _PLAIN if name in data}
+        error = from_data(data.get("error"))
+        if error is not None and not isinstance(error, BaseException):
+            raise ValueError(f"error: expected an exception, got {type(error).__name__}")
+        return cls(
+            **values,
+            path=tuple(map(int, data["path"])),
+            kind=str(data["effect"]),
+            outcome=from_data(data.get("outcome")),
+            error=error,
+        )
+
+    def __str__(self) -> str:
+        return f"{self.label or self.kind} {self.key!r}" if self.key else self.label or self.kind
+
+
+_PLAIN = ("number", "label", "key", "raised_in", "asked", "at")
+
+
+def branches_of(effect: Effect) -> list[Steps[Any]]:
+    """The steps within an effect."""
+    if isinstance(effect, Parallel):
+        return list(effect.steps)
+    return [effect.steps] if isinstance(effect, Bounded) else []
+
+
+def settled(log: Iterable[Entry]) -> list[Entry]:
+    """The entries of a log without those of an interruption.
+
+    When a process ends, it cancels the branches of its runs from the innermost, and each does its cleanup. This
+    is no part of the run, which another process takes up where it was before. It is one if the effect around the
+    branch was over as well, such as a `Bounded` whose time was up. If an effect has two entries, because its steps
+    were cancelled while its outcome was written, the cancellation counts.
+    """
+    entries = list(log)
+    over = {entry.place: entry for entry in entries if entry.kind not in MARKS | {REPORTED}}
+    over |= {entry.place: entry for entry in entries if entry.is_cancelled}
+    known: dict[Place, bool] = {}
+
+    def is_part(entry: Entry) -> bool:
+        """Whether a cancellation is a part of the run."""
+        if not entry.path:
+            return False
+        *path, number, _ = entry.path
+        around = tuple(path), number
+        if around not in known:
+            cause = over.get(around)
+            known[around] = cause is not None and (not cause.is_cancelled or is_part(cause))
+        return known[around]
+
+    ended: set[Path] = set()
+    kept: list[Entry] = []
+    for entry in entries:
+        if any(entry.path[: len(path)] == path for path in ended):
+            continue
+        if entry.is_cancelled and not is_part(entry):
+            ended.add(entry.path)
+            continue
+        winner = over.get(entry.place)
+        if entry.kind not in MARKS | {REPORTED} and winner is not entry:
+            continue
+        kept.append(entry)
+    return kept

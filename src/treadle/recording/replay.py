@@ -1,0 +1,264 @@
+"""Replaying: steps get the outcomes of a log, in its order, and may then go on.
+
+A replay performs nothing. Each entry advances the steps that it belongs to by one effect, so a part of a log leads
+to the place where the run was when the part ended, and `Replay.continued` goes on from there.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, Protocol, TypeVar
+
+from treadle.effects import Bounded, Call, Effect, Emit, Parallel, Steps
+from treadle.errors import ReplayError
+from treadle.recording.digests import Digests
+from treadle.recording.log import KINDS, MARKS, REPORTED, Entry, Path, branches_of
+
+R = TypeVar("R")
+
+
+class Branch:
+    """Some steps, and how far they are.
+
+    Args:
+        steps: the steps.
+        path: their path.
+
+    Attributes:
+        number: the number of the effect that they wait for; 0 before they have started.
+        effect: that effect; None before they have started, and when they are over.
+        value: what they returned.
+        error: what they raised.
+        is_over: whether they have returned or raised.
+    """
+
+    __slots__ = ("effect", "error", "is_over", "number", "path", "steps", "value")
+
+    def __init__(self, steps: Steps[Any], path: Path) -> None:
+        self.steps = steps
+        self.path = path
+        self.number = 0
+        self.effect: Effect | None = None
+        self.value: Any = None
+        self.error: BaseException | None = None
+        self.is_over = False
+
+    def advance(self, resume: Callable[[Any], Effect], value: Any) -> None:
+        """Run the steps to their next effect."""
+        try:
+            self.effect = resume(value)
+            self.number += 1
+        except StopIteration as stop:
+            self._end(stop.value, None)
+        except BaseException as error:  # noqa: BLE001 - raised where the effect around them is performed
+            self._end(None, error)
+
+    def _end(self, value: Any, error: BaseException | None) -> None:
+        self.effect, self.is_over, self.value, self.error = None, True, value, error
+
+
+class Record(Protocol):
+    """What records the effects that steps yield, and their outcomes."""
+
+    def wrap(self, branch: Branch, inner: Callable[[Effect], Effect] | None) -> Steps[Any]:
+        """Wrap steps that may have started.
+
+        Args:
+            branch: the steps, and how far they are.
+            inner: puts the wrapped branches into the effect that they wait for; None if they have not started.
+        """
+        ...
+
+
+class Replay(Generic[R]):
+    """Steps that are replayed from a log.
+
+    Args:
+        steps: made as those that were recorded, and not started.
+        emit: receives the events that they emit; None drops them.
+        differs: takes a `ReplayError` and adds what is known of the reason; None adds nothing.
+
+    Attributes:
+        entries: the number of entries that were replayed.
+        events: the number of events that were emitted.
+    """
+
+    def __init__(
+        self,
+        steps: Steps[R],
+        emit: Callable[[Any], Any] | None = None,
+        differs: Callable[[ReplayError], None] | None = None,
+    ) -> None:
+        self._emit = emit
+        self._differs = differs
+        self._branches: dict[Path, Branch] = {}
+        self._iteration = 0
+        self.digests = Digests()
+        self.entries = 0
+        self.events = 0
+        self._root = self._start((), steps)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the steps have returned or raised."""
+        return self._root.is_over
+
+    @property
+    def result(self) -> R:
+        """What the steps returned; raises what they raised."""
+        if self._root.error is not None:
+            raise self._root.error
+        result: R = self._root.value
+        return result
+
+    def replay(self, log: Iterable[Entry]) -> None:
+        """Advance the steps by the entries of a log.
+
+        Raises:
+            ReplayError: the steps ask for something else than what was recorded.
+        """
+        for entry in log:
+            self.advance(entry)
+
+    def advance(self, entry: Entry) -> None:
+        """Advance the steps by one entry.
+
+        Raises:
+            ReplayError: they ask for something else than what was recorded.
+        """
+        if entry.kind in MARKS:
+            return
+        if entry.kind == REPORTED:
+            self._deliver(entry.outcome)
+            return
+        branch = self._branches.get(entry.path)
+        if branch is None:
+            raise self._error(entry, None)
+        while isinstance(branch.effect, Emit) and branch.number < entry.number:
+            self._perform_emit(branch)
+        effect = branch.effect
+        if effect is None or not self._is_same(effect, branch.number, entry):
+            raise self._error(entry, branch)
+        self.entries += 1
+        if isinstance(effect, Emit) and entry.error is None:
+            self._perform_emit(branch)
+            return
+        if isinstance(effect, Emit):
+            self._deliver(effect.event)
+        error = self._error_of(entry, effect)
+        if error is not None:
+            self._advance(branch, branch.steps.throw, error)
+        else:
+            self._advance(branch, branch.steps.send, self._outcome_of(entry, branch, effect))
+
+    def continued(self, record: Record) -> Steps[R]:
+        """The steps from where they are, recorded; to be performed by a driver."""
+        return self._continued(self._root, record)
+
+    # Branches
+
+    def _start(self, path: Path, steps: Steps[Any]) -> Branch:
+        branch = self._branches[path] = Branch(steps, path)
+        self._advance(branch, steps.send, None)
+        return branch
+
+    def _advance(self, branch: Branch, resume: Callable[[Any], Effect], value: Any) -> None:
+        inside = (*branch.path, branch.number)
+        for place in range(0 if branch.effect is None else len(branches_of(branch.effect))):
+            self._branches.pop((*inside, place), None)
+        branch.advance(resume, value)
+        if branch.effect is not None:
+            for place, steps in enumerate(branches_of(branch.effect)):
+                self._start((*branch.path, branch.number, place), steps)
+
+    def _inside(self, branch: Branch) -> list[Branch]:
+        """The branches of the effect that a branch waits for."""
+        if branch.effect is None:
+            return []
+        many = len(branches_of(branch.effect))
+        return [self._branches[(*branch.path, branch.number, place)] for place in range(many)]
+
+    def _continued(self, branch: Branch, record: Record) -> Steps[Any]:
+        if branch.is_over:
+            return _over(branch)
+        inside = [self._continued(inner, record) for inner in self._inside(branch)]
+        return record.wrap(branch, functools.partial(_with_branches, inside) if inside else None)
+
+    # Entries
+
+    def _is_same(self, effect: Effect, number: int, entry: Entry) -> bool:
+        if number != entry.number or KINDS.get(type(effect)) != entry.kind:
+            return False
+        if not isinstance(effect, Call):
+            return True
+        if (effect.label, effect.key) != (entry.label, entry.key):
+            return False
+        return not entry.asked or self.digests.of(effect) == entry.asked
+
+    def _error_of(self, entry: Entry, effect: Effect) -> BaseException | None:
+        if entry.raised_in is None:
+            return entry.error
+        raised = self._branches[(*entry.path, entry.number, entry.raised_in)].error
+        if raised is None:
+            raise self._error(entry, None, effect)
+        return raised
+
+    def _outcome_of(self, entry: Entry, branch: Branch, effect: Effect) -> Any:
+        if not isinstance(effect, (Parallel, Bounded)):
+            return entry.outcome
+        inside = self._inside(branch)
+        if not all(one.is_over and one.error is None for one in inside):
+            raise self._error(entry, None, effect)
+        values = [one.value for one in inside]
+        return values if isinstance(effect, Parallel) else values[0]
+
+    def _perform_emit(self, branch: Branch) -> None:
+        effect = branch.effect
+        if isinstance(effect, Emit):
+            self._deliver(effect.event)
+        self._advance(branch, branch.steps.send, None)
+
+    def _deliver(self, event: Any) -> None:
+        self.events += 1
+        self._iteration = getattr(event, "iteration", self._iteration)
+        if self._emit is not None:
+            self._emit(event)
+
+    def _error(
+        self, entry: Entry, branch: Branch | None, effect: Effect | None = None
+    ) -> ReplayError:
+        """The error of an entry that does not fit."""
+        found = effect if branch is None else branch.effect
+        error = ReplayError(str(entry), _described(found, entry), self._iteration)
+        if self._differs is not None:
+            self._differs(error)
+        return error
+
+
+def _described(effect: Effect | None, entry: Entry) -> str:
+    """What the steps ask for in place of what was recorded."""
+    if effect is None:
+        return "the end of these steps"
+    if not isinstance(effect, Call):
+        return KINDS.get(type(effect), type(effect).__name__)
+    name = Entry(label=effect.label, key=effect.key)
+    is_changed = (effect.label, effect.key) == (entry.label, entry.key)
+    what = "request" if effect.label == "chat" else "arguments"
+    return f"{name} with another {what}" if is_changed else str(name)
+
+
+def _over(branch: Branch) -> Steps[Any]:
+    """Steps that end as a branch did."""
+    yield from ()
+    if branch.error is not None:
+        raise branch.error
+    return branch.value
+
+
+def _with_branches(inside: list[Steps[Any]], effect: Effect) -> Effect:
+    if isinstance(effect, Parallel):
+        return Parallel(inside, effect.limit)
+    if isinstance(effect, Bounded):
+        return Bounded(inside[0], seconds=effect.seconds, until=effect.until)
+    return effect

@@ -1,7 +1,0 @@
-"""Recordings: runs written as JSON lines while they happen, and read back as data."""
-
-from treadle.reports.recording.model import Recording, Run
-from treadle.reports.recording.reader import RecordingError, read_recording, recording_schema
-from treadle.reports.recording.recorder import Recorder
-
-__all__ = ["Recorder", "Recording", "RecordingError", "Run", "read_recording", "recording_schema"]
