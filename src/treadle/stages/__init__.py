@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from treadle.model import BASE_DELAY, ModelMiddleware
 from treadle.pipeline import Stage
-from treadle.stages._ask_model import OnRetry, ask_model, report_edits
+from treadle.stages._ask_model import OnRetry, ask_model, events_of_chunks, report_edits
 from treadle.stages._budget_guard import budget_guard
 from treadle.stages._circuit_breaker import circuit_breaker
 from treadle.stages._dispatch_tools import dispatch_tools
@@ -100,6 +100,7 @@ __all__ = [
     "circuit_breaker",
     "default_stages",
     "dispatch_tools",
+    "events_of_chunks",
     "fits_budget",
     "held_locks",
     "inject",
