@@ -166,7 +166,7 @@ class WorkflowDriver:
     async def _clean_up(self, steps: Steps[Any]) -> None:
         """Raise a cancellation in steps, and perform their cleanup, which a further cancellation does not stop."""
         task = asyncio.create_task(self.drive(remaining_steps(steps, Cancelled())))
-        await _shielded(asyncio.wait([task], timeout=CLEANUP_SECONDS))
+        await shielded(asyncio.wait([task], timeout=CLEANUP_SECONDS))
         if not task.done():
             task.cancel()
         elif not task.cancelled():
@@ -241,13 +241,13 @@ async def _together(tasks: list[asyncio.Task[None]]) -> None:
 async def _ended(task: asyncio.Task[Any]) -> None:
     """Cancel a task, and wait for its end; log what it raised in its cleanup."""
     task.cancel()
-    await _shielded(asyncio.wait([task]))
+    await shielded(asyncio.wait([task]))
     failure = None if task.cancelled() else task.exception()
     if failure is not None:
         log_suppressed(failure)
 
 
-async def _shielded(waiting: Coroutine[Any, Any, Any]) -> None:
+async def shielded(waiting: Coroutine[Any, Any, Any]) -> None:
     """Await something to its end; a cancellation that arrives meanwhile is ignored: one is under way already."""
     task = asyncio.ensure_future(waiting)
     while not task.done():
