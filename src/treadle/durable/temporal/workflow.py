@@ -16,6 +16,7 @@ from treadle.durable.temporal.results import result_as_data
 from treadle.errors import OptionError, TreadleError
 from treadle.loop.handle import RunHandle
 from treadle.loop.loop import Loop
+from treadle.loop.pause import Resumption
 from treadle.loop.run import Run, end_state
 from treadle.loop.start import start_run
 from treadle.messages import JSONDict
@@ -84,7 +85,7 @@ class RunWorkflow:
             self._paused = None
             if self._is_cancelled:
                 return result_as_data(_cancelled(result))
-            start = self._base.resumption(result.state, self._decisions, None)
+            start = Resumption(self._base, result.state, self._decisions, None)
 
     async def _part(self, start: Any) -> Result:
         """Perform the run up to its result or its next pause."""
@@ -92,7 +93,7 @@ class RunWorkflow:
         calls = RunCalls(self._host, self._path, self._base)
         handle = _Handle(calls)
         options: dict[str, Any] = {"handle": handle}
-        if isinstance(start, list):
+        if not isinstance(start, Resumption):
             options["state"] = RunState(self._base.settings.name, run_id)
         loop = self._base.with_options(**options)
         steps, deliver = start_run(loop, start, None)
@@ -140,7 +141,7 @@ class RunWorkflow:
         if self._paused is None:
             raise OptionError("decisions: no call of the run waits for one")
         given = {key: Approval(**one) for key, one in decisions.items()}
-        self._base.resumption(self._paused.state, given, None)
+        Resumption(self._base, self._paused.state, given, None)
 
     @workflow.signal
     def steer(self, message: Any) -> None:
