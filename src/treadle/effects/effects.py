@@ -191,9 +191,12 @@ class Call(Effect):
         label: the kind of call, for middleware that treats some kinds specially.
         key: identifies the call among its kind; the same on a replay.
         reporting: whether the driver appends a `Reporter` to the arguments.
+        about: the object that the call is about, for a driver that performs the call elsewhere: the `ModelRequest`
+            of a request to the model, the `Tool` of a call of a tool. Middleware that replaces the function
+            keeps it.
     """
 
-    __slots__ = ("args", "fn", "key", "label", "mode", "reporting")
+    __slots__ = ("about", "args", "fn", "key", "label", "mode", "reporting")
 
     def __init__(
         self,
@@ -203,6 +206,7 @@ class Call(Effect):
         label: str = "",
         key: str = "",
         reporting: bool = False,
+        about: Any = None,
     ) -> None:
         self.fn = fn
         self.args = args
@@ -210,6 +214,7 @@ class Call(Effect):
         self.label = label
         self.key = key
         self.reporting = reporting
+        self.about = about
 
     @staticmethod
     def of(
@@ -220,6 +225,7 @@ class Call(Effect):
         label: str = "",
         key: str = "",
         reporting: bool = False,
+        about: Any = None,
     ) -> Call:
         """Make a call of a function and its arguments, in half the time that the constructor takes."""
         call = _new(Call)
@@ -229,13 +235,20 @@ class Call(Effect):
         call.label = label
         call.key = key
         call.reporting = reporting
+        call.about = about
         return call
 
     def replace(self, *, fn: Callable[..., Any] | None = None, key: str | None = None) -> Call:
         """Copy the call with another function or key; None keeps that of this call."""
         fn, key = self.fn if fn is None else fn, self.key if key is None else key
         return Call.of(
-            fn, self.args, self.mode, label=self.label, key=key, reporting=self.reporting
+            fn,
+            self.args,
+            self.mode,
+            label=self.label,
+            key=key,
+            reporting=self.reporting,
+            about=self.about,
         )
 
     def __repr__(self) -> str:
