@@ -113,7 +113,7 @@ def _mapping(value: Mapping[Any, Any], place: str) -> JSONDict:
     return {_KIND: "dict", "items": items}
 
 
-def _of_class(value: Any, place: str) -> Any:  # noqa: PLR0911 - one for each kind
+def _of_class(value: Any, place: str) -> Any:  # noqa: C901, PLR0911 - one for each kind
     if isinstance(value, BaseException):
         return _error(value, place)
     if isinstance(value, (bytes, bytearray)):
@@ -122,12 +122,13 @@ def _of_class(value: Any, place: str) -> Any:  # noqa: PLR0911 - one for each ki
         return {_KIND: "History", "items": [_to_data(item, place) for item in value.to_list()]}
     if isinstance(value, run_state.RunState):
         return {_KIND: "RunState", "value": _to_data(value.as_json(with_messages=True), place)}
-    name = value.__class__.__name__
-    if _class_named(name) is value.__class__:
+    kind: Any = value.__class__
+    name: str = kind.__name__
+    if _class_named(name) is kind:
         if isinstance(value, enum.Enum):
             return {_KIND: name, "value": value.value}
         made: JSONDict = {_KIND: name}
-        for field, default in _fields_of(value.__class__):
+        for field, default in _fields_of(kind):
             part = getattr(value, field)
             if part is not default:
                 made[field] = _to_data(part, place and f"{place}.{field}")

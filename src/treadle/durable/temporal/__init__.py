@@ -8,6 +8,24 @@ except ImportError as error:
     raise MissingExtraError("the Temporal SDK", "pip install 'treadle[temporal]'") from error
 
 from treadle.durable.temporal.client import TemporalRun, run_on_temporal, start_on_temporal
+from treadle.durable.temporal.store import (
+    RedisStore,
+    SQLiteStore,
+    Store,
+    StoredValueError,
+    StoreError,
+)
 from treadle.durable.temporal.worker import make_worker, run_worker
 
-__all__ = ["TemporalRun", "make_worker", "run_on_temporal", "run_worker", "start_on_temporal"]
+__all__ = [
+    "RedisStore",
+    "SQLiteStore",
+    "Store",
+    "StoreError",
+    "StoredValueError",
+    "TemporalRun",
+    "make_worker",
+    "run_on_temporal",
+    "run_worker",
+    "start_on_temporal",
+]

@@ -1,0 +1,204 @@
+"""Middleware that writes the log of a run: what becomes of each effect, as it happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from treadle.effects import (
+    Bounded,
+    Call,
+    Cancelled,
+    Effect,
+    Emit,
+    Parallel,
+    Reporter,
+    Steps,
+    with_reporter,
+)
+from treadle.recording.digests import Digests
+from treadle.recording.log import KINDS, REPORTED, Entry, Path, branches_of
+from treadle.recording.replay import Branch
+
+R = TypeVar("R")
+
+
+class LogMiddleware:
+    """Writes the log of one run; use it once, as middleware of the run.
+
+    Args:
+        write: receives the entries, in order, and in any thread. It does not block, and does not raise.
+        digests: makes the digests of what calls ask; None makes new ones.
+        reports: also write the events that calls emit while they run, such as the pieces of a stream.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[Entry], None],
+        digests: Digests | None = None,
+        *,
+        reports: bool = True,
+    ) -> None:
+        self._write = write
+        self._digests = digests or Digests()
+        self._reports = reports
+
+    def __call__(self, steps: Steps[R]) -> Steps[R]:
+        """Wrap the steps of a run that has not started."""
+        return self.wrap(Branch(steps, ()), None)
+
+    def wrap(self, branch: Branch, inner: Callable[[Effect], Effect] | None) -> Steps[Any]:
+        """See `treadle.recording.replay.Record`."""
+        steps, path, number, effect = branch.steps, branch.path, branch.number, branch.effect
+        resume: Callable[[Any], Effect] = steps.send
+        value: Any = None
+        try:
+            while True:
+                is_new = effect is None
+                if effect is None:
+                    effect, number, inner = resume(value), number + 1, None
+                entry = self._entry_of(effect, path, number)
+                raised: dict[int, BaseException] = {}
+                try:
+                    made = self._wrapped(effect, path, number, raised, inner)
+                    outcome = yield from self.perform(made, entry, branch, is_new=is_new)
+                    entry = self._ended(entry, effect, outcome)
+                    yield from self.record(entry)
+                except GeneratorExit:
+                    steps.close()
+                    raise
+                except BaseException as error:
+                    if self.is_void(error, path):
+                        steps.close()
+                        raise
+                    self._note(self._failed(entry, error, raised))
+                    resume, value = steps.throw, error
+                else:
+                    resume, value = steps.send, outcome
+                effect = None
+        except StopIteration as stop:
+            return stop.value
+        finally:
+            del value, effect  # an exception refers to this frame, which would keep it alive
+
+    # What a journal does besides
+
+    def perform(self, effect: Effect, entry: Entry, branch: Branch, *, is_new: bool) -> Steps[Any]:
+        """Perform an effect.
+
+        Args:
+            effect: the effect, with its branches wrapped.
+            entry: its entry, without the outcome.
+            branch: the steps that asked for it, as they were when the run was taken up.
+            is_new: False if the steps were waiting for it then.
+        """
+        return (yield effect)
+
+    def record(self, entry: Entry) -> Steps[None]:
+        """Write the entry of an effect that has an outcome."""
+        self._note(entry)
+        yield from ()
+
+    def is_void(self, error: BaseException, path: Path) -> bool:
+        """Whether an exception ends the recording, so that the steps must not receive it."""
+        return False
+
+    # Entries
+
+    def _note(self, entry: Entry) -> None:
+        self._write(entry)
+
+    def _entry_of(self, effect: Effect, path: Path, number: int) -> Entry:
+        kind = KINDS.get(type(effect), "")
+        if isinstance(effect, Call):
+            asked = self._digests.of(effect)
+            return Entry(path, number, kind, effect.label, effect.key, asked=asked)
+        return Entry(path, number, kind)
+
+    @staticmethod
+    def _ended(entry: Entry, effect: Effect, outcome: Any) -> Entry:
+        """The entry with its outcome; that of branches is in their own entries."""
+        if outcome is None or isinstance(effect, (Parallel, Bounded, Emit)):
+            return entry
+        path, number, kind, label, key = (
+            entry.path,
+            entry.number,
+            entry.kind,
+            entry.label,
+            entry.key,
+        )
+        return Entry(path, number, kind, label, key, outcome, asked=entry.asked)
+
+    @staticmethod
+    def _failed(entry: Entry, error: BaseException, raised: dict[int, BaseException]) -> Entry:
+        """The entry with an error, or with the place of the branch that raised it."""
+        place = next((place for place, one in raised.items() if one is error), None)
+        if not isinstance(error, Exception):  # a cancellation, by any class
+            error, place = Cancelled(), None
+        return Entry(
+            entry.path,
+            entry.number,
+            entry.kind,
+            entry.label,
+            entry.key,
+            error=error if place is None else None,
+            raised_in=place,
+            asked=entry.asked,
+        )
+
+    def _wrapped(
+        self,
+        effect: Effect,
+        path: Path,
+        number: int,
+        raised: dict[int, BaseException],
+        inner: Callable[[Effect], Effect] | None,
+    ) -> Effect:
+        """The effect with its branches, or its reporter, wrapped."""
+        if isinstance(effect, Call):
+            if not (self._reports and effect.reporting):
+                return effect
+            return with_reporter(effect, lambda one: _Reporter(one, self._write, path, number))
+        if not isinstance(effect, (Parallel, Bounded)):
+            return effect
+        if inner is not None:
+            branches = branches_of(inner(effect))
+        else:
+            inside = enumerate(branches_of(effect))
+            branches = [self.wrap(Branch(one, (*path, number, n)), None) for n, one in inside]
+        noted = [_noting(one, place, raised) for place, one in enumerate(branches)]
+        if isinstance(effect, Parallel):
+            return Parallel(noted, effect.limit)
+        return Bounded(noted[0], seconds=effect.seconds, until=effect.until)
+
+
+def _noting(steps: Steps[R], place: int, raised: dict[int, BaseException]) -> Steps[R]:
+    """Note what a branch raises, by which the error of the effect around it is recognized."""
+    try:
+        return (yield from steps)
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        raised[place] = error
+        raise
+
+
+class _Reporter:
+    """Writes what one call reports, and passes it on."""
+
+    __slots__ = ("_inner", "_number", "_path", "_write", "now")
+
+    def __init__(
+        self, inner: Reporter, write: Callable[[Entry], None], path: Path, number: int
+    ) -> None:
+        self.now = inner.now
+        self._inner = inner
+        self._write = write
+        self._path = path
+        self._number = number
+
+    def emit(self, event: Any, listener: Callable[[Any], Any] | None = None) -> Any:
+        """See `Reporter`."""
+        if listener is None:
+            self._write(Entry(self._path, self._number, REPORTED, outcome=event))
+        return self._inner.emit(event, listener)
