@@ -11,7 +11,7 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, Work
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 
-from treadle.durable.temporal.results import result_from_data
+from treadle.durable.temporal.results import result_of
 from treadle.durable.temporal.worker import TASK_QUEUE
 from treadle.durable.temporal.workflow import WORKFLOW
 from treadle.errors import OptionError
@@ -46,7 +46,7 @@ class TemporalRun:
         except WorkflowFailureError as error:
             _raise_option_error(error)
             raise
-        return result_from_data(data, self._loop)
+        return result_of(data, self._loop)
 
     async def decide(self, decisions: Mapping[str, Approval]) -> list[str]:
         """Decide on calls that wait for approval; the run continues when it has a decision on each.
