@@ -17,6 +17,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 from treadle.durable.temporal.activities import Activities
 from treadle.durable.temporal.host import Host
+from treadle.durable.temporal.store import Store, check_store
 from treadle.durable.temporal.workflow import HOST, RunWorkflow
 from treadle.loop.loop import Loop
 
@@ -45,6 +46,8 @@ def make_worker(
     loops: Mapping[str, Loop[Any]] | Loop[Any],
     *,
     task_queue: str = TASK_QUEUE,
+    store: Store | None = None,
+    max_events: int | None = None,
     interceptors: Sequence[Interceptor] = (),
     **options: Any,
 ) -> Worker:
@@ -57,6 +60,11 @@ def make_worker(
         client: connected to the server.
         loops: the loops by the names by which runs are started; or one loop, whose name is its option ``name``.
         task_queue: the queue from which it takes work.
+        store: has the conversations and large values, so that the histories of workflows do not: `SQLiteStore` for
+            the workers of one machine, `RedisStore` or another `Store` for several. None leaves them in the
+            histories, where the server allows two megabytes for each value.
+        max_events: the number of events of a history from which a run goes on in a new one; None leaves it to the
+            server to suggest that.
         interceptors: further interceptors, such as OpenTelemetry's ``TracingInterceptor``.
         **options: options of `temporalio.worker.Worker`, such as ``max_concurrent_activities``.
 
@@ -65,7 +73,9 @@ def make_worker(
     """
     if isinstance(loops, Loop):
         loops = {loops.settings.name: loops}
-    host = Host(loops)
+    if store is not None:
+        check_store(store, "store")
+    host = Host(loops, store, max_events)
     options.setdefault("graceful_shutdown_timeout", timedelta(seconds=GRACE_SECONDS))
     options.setdefault("max_heartbeat_throttle_interval", timedelta(seconds=1))
     restrictions = SandboxRestrictions.default.with_passthrough_all_modules()
