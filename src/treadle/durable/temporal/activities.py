@@ -66,7 +66,9 @@ class Activities:
             has_listeners=relay is not None,
         )
         effect = chat_effect(request, given["iteration"])
-        return await self._performed(effect, relay and relay.put, lambda: _so_far(request))
+        return await self._performed(
+            effect, None if relay is None else relay.put, lambda: _so_far(request)
+        )
 
     async def _messages(self, given: Mapping[str, Any]) -> list[JSONDict]:
         conversations = self._host.conversations
@@ -74,7 +76,9 @@ class Activities:
             messages: list[JSONDict] = given["messages"]
             return messages
         if conversations is None:
-            raise RuntimeError("the worker has no store, and the workflow was started on one that has")
+            raise RuntimeError(
+                "the worker has no store, and the workflow was started on one that has"
+            )
         return await conversations.add(given["delta"])
 
     @activity.defn(name=calls.EXECUTE_TOOL)
@@ -92,7 +96,7 @@ class Activities:
             result = in_flight.late_result(call.key)
             return {} if result is None else {"late": to_data(result)}
 
-        return await self._performed(effect, relay and relay.put, late)
+        return await self._performed(effect, None if relay is None else relay.put, late)
 
     @activity.defn(name=calls.HERE)
     async def here(self, key: str) -> JSONDict:
@@ -102,12 +106,15 @@ class Activities:
         sent = call.about
         return await self._performed(
             call,
-            relay and relay.put,
+            None if relay is None else relay.put,
             lambda: _so_far(sent) if isinstance(sent, ModelRequest) else {},
         )
 
     async def _performed(
-        self, effect: Effect, emit: Callable[[Any], Any] | None, without_outcome: Callable[[], JSONDict]
+        self,
+        effect: Effect,
+        emit: Callable[[Any], Any] | None,
+        without_outcome: Callable[[], JSONDict],
     ) -> JSONDict:
         """Perform an effect, and write its outcome as data.
 

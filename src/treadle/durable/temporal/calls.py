@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from temporalio import workflow
@@ -102,7 +102,7 @@ class RunCalls:
                 self._started = event
             return
         started, self._started = self._started, None
-        if started is not None:  # the listeners of this process do not know the run
+        if started is not None and not relay.has_events:  # another process had the run
             relay.put(dataclasses.replace(started, resumed=True, at=self.now()))
         relay.put(event)
 
@@ -151,7 +151,7 @@ class RunCalls:
     async def _chat(self, sent: ModelRequest) -> Any:
         for name in self._loop.tools.keys() - self._offered.keys():
             self._offered[name] = self._loop.tools[name].as_openai()
-        given = request_as_data(sent, self._offered) | self._facts()
+        given = {**request_as_data(sent, self._offered), **self._facts()}
         options, late = options_of(seconds=None, once=False), _Late(sent=sent)
         if self._host.conversations is None:
             made = await self._activity(CHAT, given | {"messages": sent.messages}, options, late)
@@ -168,7 +168,7 @@ class RunCalls:
         self, call: ToolCall, context: ToolContext | None, in_flight: InFlight, *, once: bool
     ) -> Any:
         tool = self._loop.tools.get(call.name)
-        given = tool_call_as_data(call, context) | self._facts()
+        given = {**tool_call_as_data(call, context), **self._facts()}
         options = options_of(seconds=None if tool is None else tool.timeout, once=once)
         late = _Late(in_flight=in_flight)
         try:
@@ -192,8 +192,12 @@ class RunCalls:
             id=child.id,
             parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
         )
-        made = await self._awaited(handle, _Late())
-        return self._host.payloads.unpack_in_workflow(made)
+        made: list[Any] = []
+        try:
+            made.append(await self._awaited(handle, made.append))
+        finally:
+            child.late = self._host.payloads.unpack_in_workflow(made[0]) if made else None
+        return child.late
 
     async def packed(self, data: Any) -> JSONDict:
         """Put a value into the store if it is large; the workflow itself must not write there."""
@@ -211,7 +215,7 @@ class RunCalls:
         self, name: str, given: Mapping[str, Any], options: Mapping[str, Any], late: _Late
     ) -> Any:
         handle = workflow.start_activity(name, given, **options)
-        return await self._awaited(handle, late)
+        return await self._awaited(handle, late.take)
 
     async def _on_this_worker(self, call: Call) -> Any:
         """Perform a call in a local activity, which finds it in a table of the process."""
@@ -220,9 +224,9 @@ class RunCalls:
         self._host.local_calls[key] = call
         late = _Late(sent=call.about if isinstance(call.about, ModelRequest) else None)
         handle = workflow.start_local_activity(HERE, key, **local_options())
-        return self._outcome(await self._awaited(handle, late), late)
+        return self._outcome(await self._awaited(handle, late.take), late)
 
-    async def _awaited(self, handle: asyncio.Task[Any], late: _Late) -> Any:
+    async def _awaited(self, handle: asyncio.Task[Any], late: Callable[[Any], object]) -> Any:
         """Await an activity; if the task is cancelled, cancel the activity, and take what it has done meanwhile."""
         try:
             await asyncio.wait([handle])
@@ -232,7 +236,7 @@ class RunCalls:
             if not handle.done():
                 log.warning("an activity has not ended %g s after it was cancelled", CANCEL_SECONDS)
             elif not handle.cancelled() and handle.exception() is None:
-                late.take(handle.result())
+                late(handle.result())
             raise
         return handle.result()
 
@@ -261,9 +265,7 @@ _TIMED = 3
 class _Late:
     """What is known of a call that has no outcome: the text so far, or a result that came too late."""
 
-    def __init__(
-        self, sent: ModelRequest | None = None, in_flight: InFlight | None = None
-    ) -> None:
+    def __init__(self, sent: ModelRequest | None = None, in_flight: InFlight | None = None) -> None:
         self._sent = sent
         self._in_flight = in_flight
 

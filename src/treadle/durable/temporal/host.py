@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("treadle.durable")
 
 Deliver = Callable[[Any], Awaitable[None] | None]
+MAX_RELAYS = 10_000
+"""The number of runs whose listeners are kept, for the time in which they are not in the memory of the worker."""
 HAND_OVER = "hand_over"
 """The stage after which a run with a long history goes on in a new one."""
 
@@ -123,7 +125,7 @@ class Host:
     def open_relay(
         self, run_id: str, deliver: Deliver | None, outer: Mapping[str, Any] | None
     ) -> Relay | None:
-        """Make the relay of a run, in place of an earlier one of that run.
+        """Open the relay of a run. If the run was in the memory of this worker before, its listeners know it.
 
         Args:
             run_id: the id of the run.
@@ -144,13 +146,15 @@ class Host:
         listeners = [one for one in (deliver, to_outer) if one is not None]
         if not listeners:
             return None
-        relay = self._relays[run_id] = Relay(self._main, listeners)
-        return relay
+        if run_id not in self._relays:
+            self._relays[run_id] = Relay(self._main, listeners)
+            if len(self._relays) > MAX_RELAYS:  # runs that went on elsewhere
+                del self._relays[next(iter(self._relays))]
+        return self._relays[run_id]
 
-    def close_relay(self, run_id: str, relay: Relay) -> None:
-        """Forget the relay of a run that has ended."""
-        if self._relays.get(run_id) is relay:
-            del self._relays[run_id]
+    def close_relay(self, run_id: str) -> None:
+        """Forget the relay of a run that has ended or waits."""
+        self._relays.pop(run_id, None)
 
 
 class Relay:
@@ -161,6 +165,9 @@ class Relay:
     Args:
         main: the event loop of the worker.
         listeners: each is passed an event; what it returns is awaited.
+
+    Attributes:
+        has_events: whether the listeners were told of the run.
     """
 
     def __init__(self, main: asyncio.AbstractEventLoop, listeners: list[Deliver]) -> None:
@@ -168,9 +175,11 @@ class Relay:
         self._listeners = listeners
         self._waiting: deque[Any] = deque()
         self._task: asyncio.Task[None] | None = None
+        self.has_events = False
 
     def put(self, event: Any) -> None:
         """Add an event, in any thread."""
+        self.has_events = True
         self._main.call_soon_threadsafe(self._add, event)
 
     def _add(self, event: Any) -> None:

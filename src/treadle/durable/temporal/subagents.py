@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from treadle.context import Context, RunContext
 from treadle.durable.temporal.results import result_of
@@ -14,6 +15,7 @@ from treadle.loop.pause import Resumption, decisions_within
 from treadle.loop.subagent import Subagent, attach, value_of
 from treadle.messages import JSONDict, ToolCall, copy_json
 from treadle.recording.data import from_data, to_data
+from treadle.results import Result
 from treadle.run_state import RunState
 from treadle.tools import Approval, Tool
 
@@ -24,16 +26,19 @@ CHILD = "child_workflow"
 """The label of the call that is a child workflow; the key is the id of the call."""
 
 
-class Child(NamedTuple):
+@dataclass(slots=True, eq=False)
+class Child:
     """A child workflow to start.
 
     Args:
         id: the id of the workflow.
         given: its input.
+        late: what it returned although it was cancelled; None if it returned nothing.
     """
 
     id: str
     given: JSONDict
+    late: JSONDict | None = None
 
 
 class ChildWorkflow:
@@ -71,11 +76,23 @@ class ChildWorkflow:
             child_id += f"/{paused['pauses']}"  # each part of a run that pauses is a workflow
         given["name"] = state.agent_name
         attach(run.state, call, state)
-        made = yield Call(_start, label=CHILD, key=call.id, about=Child(child_id, given))
+        child = Child(child_id, given)
+        try:
+            made = yield Call(_start, label=CHILD, key=call.id, about=child)
+        except GeneratorExit:
+            raise
+        except BaseException:
+            if child.late is not None:
+                self._take(run, call, child.late)
+            raise
+        return value_of(self._take(run, call, made), call)
+
+    def _take(self, run: RunContext, call: ToolCall, made: Mapping[str, Any]) -> Result:
+        """Take the result of a child workflow, its state, and what it used."""
         result = result_of(made["outcome"], self._subagent.loop_with_model)
         attach(run.state, call, result.run)
         run.budget.add(made["used"])
-        return value_of(result, call)
+        return result
 
     def resumption(self, state: JSONDict, decisions: Mapping[str, Approval]) -> Resumption:
         """Check the paused run of a call; see `Subagent.resumption`."""

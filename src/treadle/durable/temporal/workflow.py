@@ -14,6 +14,7 @@ from treadle.durable.temporal.calls import RunCalls
 from treadle.durable.temporal.driver import WorkflowDriver
 from treadle.durable.temporal.host import HAND_OVER, Host
 from treadle.durable.temporal.subagents import outer_context
+from treadle.effects import Steps
 from treadle.errors import OptionError, PausedStateError, TreadleError
 from treadle.loop.handle import RunHandle
 from treadle.loop.journaled import outcome_of
@@ -125,13 +126,14 @@ class RunWorkflow:
         try:
             await workflow.wait_condition(lambda: self._is_cancelled or not self._undecided())
         except asyncio.CancelledError:
+            if workflow.cancellation_reason() is None:
+                raise  # as in `_driven`
             self._is_cancelled = True
 
     async def _go_on_in_new_history(self, paused: Paused) -> NoReturn:
         await workflow.wait_condition(workflow.all_handlers_finished)
-        kept = {key: self._given[key] for key in ("loop", "outer", "name") if key in self._given}
-        given = {
-            **kept,
+        given: JSONDict = {
+            **{key: self._given[key] for key in ("loop", "outer", "name") if key in self._given},
             "paused": paused.state,
             "decisions": {},
             "steering": self._messages,
@@ -151,8 +153,9 @@ class RunWorkflow:
             listeners = (given,) if callable(given) else given
             loop = loop.with_options(on_event=(telemetry, *listeners))
         if self._outer is None:
-            name = {} if isinstance(start, Resumption) else {"run_id": run_id}
-            loop = loop.with_options(handle=handle, **name)
+            loop = loop.with_options(handle=handle)
+            if not isinstance(start, Resumption):
+                loop = loop.with_options(run_id=run_id)
             steps, deliver = start_run(loop, start, None)
         else:
             is_resumed = isinstance(start, Resumption)
@@ -165,17 +168,19 @@ class RunWorkflow:
         relay = self._host.open_relay(run_id, deliver, self._outer)
         calls.begin(loop, relay)
         self._take_over(handle)
+        result = await self._driven(steps)
+        self._handle = None
+        self._host.close_relay(run_id)
+        return result
+
+    async def _driven(self, steps: Steps[Result]) -> Result:
         try:
-            return await WorkflowDriver(calls).drive(steps)
-        except asyncio.CancelledError:  # the workflow was cancelled: its result says so
-            result = None if calls.run is None else calls.run.result
-            if result is None:
-                raise
-            return result
-        finally:
-            self._handle = None
-            if relay is not None:
-                self._host.close_relay(run_id, relay)
+            return await WorkflowDriver(self._calls).drive(steps)
+        except asyncio.CancelledError:
+            result = None if self._calls.run is None else self._calls.run.result
+            if workflow.cancellation_reason() is None or result is None:
+                raise  # it only leaves the memory of this worker
+            return result  # the workflow was cancelled: its result says so
 
     def _telemetry(self) -> Callable[[Any], None] | None:
         """What reports the run to OpenTelemetry from its events; None for a subagent, which the outer run reports."""
