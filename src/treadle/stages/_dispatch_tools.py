@@ -57,8 +57,7 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
         yield from running if in_flight.stop is None else _stoppable(ctx, running)
         if in_flight.paused or in_flight.unknown:
             break
-    if still_paused:
-        in_flight.paused.update(still_paused)
+    in_flight.paused.update(still_paused)
     before = ctx.tool_results  # they keep their order, and the edits of stages
     ctx = ctx.evolve(tool_results={**before, **in_flight.results, **before})
     if plan.approvals or in_flight.paused or in_flight.unknown:
