@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 class Journal(Protocol):
     """Stores runs; `treadle.durable.SQLiteJournal` is one.
 
-    Its methods and those of `JournaledRun` are called one after another for each run; on an event loop, in worker threads.
+    Its methods and those of `JournaledRun` are called one after another for each run, and in worker threads if the
+    run is on an event loop.
     """
 
     def open(self, run_id: str, start: JSONDict | None) -> JournaledRun:
@@ -22,7 +23,7 @@ class Journal(Protocol):
 
         Args:
             run_id: the id of the run.
-            start: what a new run starts from, as JSON data, which is ignored for one that exists; None opens only a
+            start: what a new run starts from, as JSON data; it is ignored for one that exists. None opens only a
                 run that exists.
 
         Raises:
