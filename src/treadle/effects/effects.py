@@ -191,9 +191,10 @@ class Call(Effect):
         label: the kind of call, for middleware that treats some kinds specially.
         key: identifies the call among its kind; the same on a replay.
         reporting: whether the driver appends a `Reporter` to the arguments.
+        once: whether it must not be called again if its outcome is lost, as when the process ends.
     """
 
-    __slots__ = ("args", "fn", "key", "label", "mode", "reporting")
+    __slots__ = ("args", "fn", "key", "label", "mode", "once", "reporting")
 
     def __init__(
         self,
@@ -203,6 +204,7 @@ class Call(Effect):
         label: str = "",
         key: str = "",
         reporting: bool = False,
+        once: bool = False,
     ) -> None:
         self.fn = fn
         self.args = args
@@ -210,6 +212,7 @@ class Call(Effect):
         self.label = label
         self.key = key
         self.reporting = reporting
+        self.once = once
 
     @staticmethod
     def of(
@@ -220,6 +223,7 @@ class Call(Effect):
         label: str = "",
         key: str = "",
         reporting: bool = False,
+        once: bool = False,
     ) -> Call:
         """Make a call of a function and its arguments, in half the time that the constructor takes."""
         call = _new(Call)
@@ -229,13 +233,20 @@ class Call(Effect):
         call.label = label
         call.key = key
         call.reporting = reporting
+        call.once = once
         return call
 
     def replace(self, *, fn: Callable[..., Any] | None = None, key: str | None = None) -> Call:
         """Copy the call with another function or key; None keeps that of this call."""
         fn, key = self.fn if fn is None else fn, self.key if key is None else key
         return Call.of(
-            fn, self.args, self.mode, label=self.label, key=key, reporting=self.reporting
+            fn,
+            self.args,
+            self.mode,
+            label=self.label,
+            key=key,
+            reporting=self.reporting,
+            once=self.once,
         )
 
     def __repr__(self) -> str:

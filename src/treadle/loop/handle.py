@@ -56,6 +56,7 @@ class RunHandle:
     def __init__(self) -> None:
         self.ended = Signal()
         self._run: Run | None = None
+        self._result: Result | None = None
         self._messages: list[JSONDict] = []
         self._is_closed = False
 
@@ -71,20 +72,28 @@ class RunHandle:
             )
         self._run = run
 
+    def bind_result(self, result: Result) -> None:
+        """Attach it to a run that had ended, whose result was stored in a journal."""
+        self._result = result
+
     @property
     def state(self) -> RunState | None:
         """The status of the run; None before it started."""
-        return self._run.state if self._run is not None else None
+        if self._run is None:
+            return None if self._result is None else self._result.run
+        return self._run.state
 
     @property
     def result(self) -> Result | None:
         """The result of the run, also if its task was cancelled; None until it ended."""
-        return self._run.result if self._run is not None else None
+        return self._result if self._run is None else self._run.result
 
     @property
     def messages(self) -> list[JSONDict]:
         """The history up to the last finished iteration; always valid."""
-        return self._run.context.messages.to_list() if self._run is not None else []
+        if self._run is None:
+            return [] if self._result is None else copy_json(self._result.messages)
+        return self._run.context.messages.to_list()
 
     @property
     def in_flight(self) -> tuple[ToolCall, ...]:
