@@ -13,11 +13,12 @@ Tool calls of one iteration run at the same time and are one random duration. Th
   taken during all of this.
 * In no 60 seconds more requests or tokens are admitted than the limits allow, in order of arrival, as by
   `treadle.model.RateLimit`. The tokens of a request are assumed to be known beforehand.
-* A worker that crashes loses its slots for some seconds. Its runs join the queue again when another worker takes them
-  over: with a journal at the interrupted iteration, without one at the first. Requests in flight are paid twice.
+* A worker that crashes loses its slots for some seconds. Its runs join the queue again when another worker takes
+  them over: with a journal at the interrupted iteration, without one at the first. A request that was in flight
+  is sent again and paid again.
 * A run that needs an approval gives up its slot and joins the queue again after the decision.
-* The simulation starts with an empty cluster and stops at the end of its hours. Runs that have not ended by then are
-  counted as unfinished.
+* The simulation starts with an empty cluster and stops at the end of its hours. Runs that have not ended by then
+  are counted as unfinished.
 """
 
 from __future__ import annotations
@@ -499,7 +500,7 @@ class Simulation:
 
 
 _STREAMS = ("arrivals", "sizes", "decisions", "failures", "model", "tools")
-"""Each has random numbers of its own, so that a change of one parameter leaves the numbers of the others as they are."""
+"""Each has random numbers of its own, so that a change of one parameter leaves those of the others as they are."""
 
 
 # What the counts mean
@@ -575,9 +576,11 @@ class Report:
         self.worker_cost = given.workers * given.worker_price * done.end / HOUR
         is_recorded = given.durability != "none"
         kept = done.new_tokens + self.completed * given.output_tokens
-        self.stored = (
-            kept * given.bytes_per_token + self.effects * given.entry_bytes
-        ) * is_recorded
+        stored = (kept * given.bytes_per_token + self.effects * given.entry_bytes) * is_recorded
+        self.stored_per_day = stored * DAY / done.end
+        self.stored = self.stored_per_day * given.retention_days
+        self.writing = self.peak_requests / MINUTE * (1 + given.calls) * given.effect_seconds
+        self.cpu = self.peak_requests / MINUTE * given.cpu_ms / 1_000 / given.workers
 
     @property
     def workers_needed(self) -> int:
@@ -595,9 +598,8 @@ class Report:
     def rows(self) -> Iterator[tuple[str, str]]:
         """Names and values, for people."""
         done, given = self.simulation, self.parameters
-        hours = done.end / HOUR
         unfinished = done.arrived - done.rejected - self.completed
-        yield "hours simulated", f"{hours:g}"
+        yield "hours simulated", f"{done.end / HOUR:g}"
         yield "runs that arrived", f"{done.arrived:,}"
         yield "runs that ended", f"{self.completed:,}"
         yield (
@@ -618,20 +620,15 @@ class Report:
         yield "crashes, runs interrupted", f"{done.crashed:,}, {done.interrupted:,}"
         yield "iterations repeated", f"{done.repeated:,}"
         yield "", ""
-        effects = self.peak_requests * (1 + given.calls) / MINUTE
-        writing = effects * given.effect_seconds
-        cpu = self.peak_requests / MINUTE * given.cpu_ms / 1_000 / given.workers
+        effects = self.peak_requests / MINUTE * (1 + given.calls)
+        each = self.writing / given.workers
+        whole = done.input_tokens * given.bytes_per_token * DAY / done.end
         yield "effects per second at the peak", f"{effects:,.0f}"
-        yield (
-            "time to record them",
-            f"{writing:.2f} s per second, {writing / given.workers:.3f} per worker",
-        )
-        yield "CPU of a worker at the peak", f"{cpu:.0%} of a core"
-        yield "storage growth", f"{self.stored / 1e9 / hours * 24:,.1f} GB per day"
-        kept = self.stored / 1e9 / hours * 24 * given.retention_days
-        yield f"stored after {given.retention_days:g} days", f"{kept:,.1f} GB"
-        whole = done.input_tokens * given.bytes_per_token / 1e9 / hours * 24
-        yield "if each request were stored whole", f"{whole:,.1f} GB per day"
+        yield "time to record them", f"{self.writing:.2f} s per second, {each:.3f} per worker"
+        yield "CPU of a worker at the peak", f"{self.cpu:.0%} of a core"
+        yield "storage growth", f"{self.stored_per_day / 1e9:,.1f} GB per day"
+        yield f"stored after {given.retention_days:g} days", f"{self.stored / 1e9:,.1f} GB"
+        yield "if each request were stored whole", f"{whole / 1e9:,.1f} GB per day"
         yield "", ""
         yield "slot time per run", f"{self.slot_seconds:.1f} s"
         yield "workers needed for the busiest hour", f"{self.workers_needed}"
@@ -681,51 +678,58 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def parse(arguments: Sequence[str]) -> tuple[Parameters, str, list[tuple[str, Parameters]]]:
-    """The parameters; and the name of the one to vary, with its values and the parameters for each."""
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of the command line: an option for each parameter, and ``--vary``."""
     parser = argparse.ArgumentParser(
         description=(__doc__ or "").partition("\n")[0],
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    fields = {one.name: one for one in dataclasses.fields(Parameters)}
-    for one in fields.values():
+    for one in dataclasses.fields(Parameters):
+        default: object = one.default
         parser.add_argument(
             f"--{one.name.replace('_', '-')}",
-            type=type(one.default),
-            default=one.default,
+            type=type(default),
+            default=default,
             choices=one.metadata["choices"],
             help=one.metadata["help"],
         )
     parser.add_argument(
-        "--vary", metavar="NAME=V1,V2,...", help="simulate each value of a parameter"
+        "--vary", metavar="NAME=V1,V2,...", help="print a table with a row for each value"
     )
+    return parser
+
+
+def parse(arguments: Sequence[str]) -> tuple[str, list[tuple[str, Parameters]]]:
+    """The name of the parameter to vary, and each of its values with all parameters.
+
+    Without ``--vary``, both the name and the only value are empty.
+    """
+    parser = make_parser()
     given = vars(parser.parse_args(arguments))
-    vary = given.pop("vary") or ""
-    option, _, values = vary.partition("=")
-    name = option.replace("-", "_")
-    if vary and name not in fields:
-        parser.error(f"--vary: expected NAME=V1,V2,... with the name of a parameter, got {vary!r}")
-    try:
-        base = Parameters(**given)
-        kind = type(fields[name].default) if vary else str
-        varied = [
-            (value, dataclasses.replace(base, **{name: kind(value)}))
-            for value in values.split(",")
-            if vary
-        ]
-    except ValueError as error:
-        parser.error(str(error))
-    return base, option, varied
+    option, _, values = (given["vary"] or "").partition("=")
+    if given["vary"] is not None and option.replace("-", "_") not in given:
+        parser.error(f"--vary: expected the name of a parameter and values, got {given['vary']!r}")
+    cases: list[tuple[str, Parameters]] = []
+    for value in values.split(","):
+        changed = [*arguments, f"--{option}", value] if option else arguments
+        case = vars(parser.parse_args(changed))
+        del case["vary"]
+        try:
+            cases.append((value, Parameters(**case)))
+        except ValueError as error:
+            parser.error(str(error))
+    return option, cases
 
 
 def main() -> None:
-    base, option, varied = parse(sys.argv[1:])
+    """Simulate what the command line asks for, and print it."""
+    option, cases = parse(sys.argv[1:])
     started = time.perf_counter()
-    if varied:
-        rows = [[value, *Report(Simulation(one).run()).cells()] for value, one in varied]
+    if option:
+        rows = [[value, *Report(Simulation(case).run()).cells()] for value, case in cases]
         print(aligned([[option, *CELLS], *rows]))
     else:
-        print(aligned(list(Report(Simulation(base).run()).rows())))
+        print(aligned(list(Report(Simulation(cases[0][1]).run()).rows())))
     print(f"simulated in {time.perf_counter() - started:.0f} s", file=sys.stderr)
 
 
