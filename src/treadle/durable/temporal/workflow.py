@@ -67,6 +67,7 @@ class RunWorkflow:
         self._messages: list[Any] = self._given.get("steering", [])
         self._is_cancelled = bool(self._given.get("is_cancelled"))
         self._paused: Paused | None = None
+        self._parts = 0
         self._decisions: dict[str, Approval] = {}
 
     def _loop_of_worker(self) -> Loop[Any]:
@@ -165,12 +166,14 @@ class RunWorkflow:
             steps, deliver = start_subagent(
                 loop, start, None, state, parent=outer, call_id=call_id, handle=handle
             )
-        relay = self._host.open_relay(run_id, deliver, self._outer)
-        calls.begin(loop, relay)
+        self._parts += 1
+        part = f"{workflow.info().run_id}#{self._parts}"
+        relay = self._host.open_relay(part, deliver, self._outer)
+        calls.begin(loop, part, relay, has_own_listeners=deliver is not None)
         self._take_over(handle)
         result = await self._driven(steps)
         self._handle = None
-        self._host.close_relay(run_id)
+        self._host.close_relay(part)
         return result
 
     async def _driven(self, steps: Steps[Result]) -> Result:
