@@ -210,12 +210,12 @@ class Run:
         self.run.clock = started
         if isinstance(self.given, Resumption):
             self.given.restore(self)
-            budget.started_at = started - self.elapsed_before
+            budget.start(started, self.elapsed_before)
             # From now on the iteration is in progress.
             progress = self._progress = Progress(stages=list(self.context.trace))
             progress.item = self.context.evolve(decision=None, waiting=(), trace=progress.stages)
             return None
-        budget.started_at = started
+        budget.start(started)
         self.state.start()
         try:
             messages, self.state.repairs = validate_messages(self.given)
