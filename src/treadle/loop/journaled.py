@@ -162,6 +162,7 @@ class _Journaled:
             return (yield from self._part(_given(self._loop, opened.start)))
         result = result_from_data(opened.outcome["result"], self._loop)
         if not (isinstance(result, Paused) and opened.decisions):
+            self._handle.bind_result(result)
             return result
         start = {
             **self._start,

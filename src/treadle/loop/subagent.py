@@ -60,8 +60,8 @@ class Subagent:
     """
 
     def __init__(self, loop: Loop, llm_send_fn: LLMSendFn, messages: MakeMessages | None) -> None:
-        self._loop = loop
-        self._llm_send_fn = llm_send_fn
+        self.loop = loop
+        self.llm_send_fn = llm_send_fn
         self._messages = messages or _as_task
 
     def __call__(self, ctx: Context, call: ToolCall) -> Steps[Any]:
@@ -75,7 +75,7 @@ class Subagent:
         paused = ctx.paused_runs.get(call.id)
         if paused is None:
             given: Any = self._messages(call.input or {})
-            name = self._loop.settings.name or call.name
+            name = self.loop.settings.name or call.name
             state = RunState(name, f"{parent.state.run_id}/{call.id}")
         else:
             waiting = {pending["id"] for pending in paused["pending"]}
@@ -86,14 +86,14 @@ class Subagent:
             state = given.run_state
         _attach(parent.state, call, state)
         steps, deliver = start_subagent(
-            self._loop, given, self._llm_send_fn, state, parent=parent, call_id=call.id
+            self.loop, given, self.llm_send_fn, state, parent=parent, call_id=call.id
         )
         result: Result = yield from _within_call(steps, call.id, deliver)
         return _value_of(result, call)
 
     def resumption(self, state: JSONDict, decisions: Mapping[str, Approval]) -> Resumption:
         """Check the paused run of a call; its pause is claimed with that of the outer run."""
-        return Resumption(self._loop, state, decisions, None)
+        return Resumption(self.loop, state, decisions, None)
 
 
 def run_inside(ctx: Context, loop: Loop[Any], given: Messages, key: str) -> Steps[Result]:
