@@ -56,7 +56,7 @@ class Way:
             **options: of the loop; and ``handle_ref``, which is given the run's handle.
         """
         observed = ObservedRun(state=options.pop("state", None) or RunState("agent", "run"))
-        self._go(
+        self.go(
             observed, Loop.run, Loop.run_sync, Loop.stream, (messages, llm), options, observed.state
         )
         return observed
@@ -65,10 +65,10 @@ class Way:
         """Resume a paused run, as if in another process; adds to its events."""
         decided = on(observed.result, decisions)
         given = (json.dumps(observed.result.state), decided, llm)
-        self._go(observed, Loop.resume, Loop.resume_sync, Loop.resume_stream, given, options, None)
+        self.go(observed, Loop.resume, Loop.resume_sync, Loop.resume_stream, given, options, None)
         observed.state = observed.result.run
 
-    def _go(
+    def go(
         self,
         observed: ObservedRun,
         run: Any,
@@ -78,6 +78,17 @@ class Way:
         options: dict[str, Any],
         state: RunState | None,
     ) -> None:
+        """Observe a run: sync, async or streamed.
+
+        Args:
+            observed: receives what is observed.
+            run: runs it, awaited.
+            run_sync: runs it in this thread.
+            stream: runs it, streamed.
+            given: the arguments of each of these.
+            options: of the loop; and ``handle_ref``.
+            state: the record of the run; None if it makes its own.
+        """
         options = {**options, "state": state}
         handle_ref = options.pop("handle_ref", None) or HandleRef()
         if self.is_streamed:

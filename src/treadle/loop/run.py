@@ -142,6 +142,7 @@ class Run:
         state: the status of the run.
         context: the latest context; between iterations it has everything that was done.
         result: the result of the run, even if its task was cancelled; None until it ended.
+        is_resumable: whether another process may take the run up, so that a cancellation of its task is not its end.
         pauses: how often the run was paused.
         elapsed_before: seconds that the run took before its latest pause.
         limit: the limit at which the model is asked for a last answer; None before.
@@ -159,6 +160,7 @@ class Run:
         self.context = _BLANK.evolve(messages=History(), tools=config.tools, run=run)
         self.detector = LoopDetector(config.loop_threshold)
         self.result: Result | None = None
+        self.is_resumable = False
         self.pauses = 0
         self.elapsed_before = 0.0
         self.pending_messages: tuple[JSONDict, ...] = ()
@@ -178,6 +180,11 @@ class Run:
             steps = self.given.claimed(steps)
         session = self.config.session
         return steps if session is None else continue_session(session, self, steps)
+
+    def end_with(self, result: Result) -> None:
+        """Take over the result of a run that has ended before, for its handle."""
+        self.result = result
+        self.keep(self.context.evolve(messages=History(result.messages)))
 
     def _steps(self) -> Steps[Result]:
         is_resumed = isinstance(self.given, Resumption)
