@@ -42,9 +42,11 @@ class MemoryJournal:
         self.opened: list[MemoryRun] = []
         self.idle = 0.0
 
-    def open(self, run_id: str, start: JSONDict) -> MemoryRun:
+    def open(self, run_id: str, start: JSONDict | None) -> MemoryRun:
         """See `Journal.open`."""
         parts = self.parts.get(run_id)
+        if parts is None and start is None:
+            raise JournalError(f"there is no run {run_id!r}")
         if parts is None:
             parts = self.parts[run_id] = [{"start": json.dumps(start), "log": [], "outcome": None}]
         elif parts[-1]["outcome"] is None:

@@ -181,11 +181,6 @@ class Run:
         session = self.config.session
         return steps if session is None else continue_session(session, self, steps)
 
-    def end_with(self, result: Result) -> None:
-        """Take over the result of a run that has ended before, for its handle."""
-        self.result = result
-        self.keep(self.context.evolve(messages=History(result.messages)))
-
     def _steps(self) -> Steps[Result]:
         is_resumed = isinstance(self.given, Resumption)
         started = yield NOW
