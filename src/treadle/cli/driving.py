@@ -126,7 +126,7 @@ class StoredRun:
     def _report_paused(self, result: Paused) -> Exit:
         if self._args.json:
             show(as_json(result))
-        warn(f"the run waits for approval; to decide: {self._command('resume')} with")
+        warn(f"{why(result)}; to decide: {self._command('resume')} with")
         for call in result.pending:
             note(f"  --approve {escape_controls(call.id)}   {question_of(call)}")
         return Exit.FAILED
@@ -191,5 +191,6 @@ def report(result: Result, args: argparse.Namespace) -> Exit:
     if was_cancelled and not args.json:
         for line in transcript(result.messages):
             note(line)
-    warn(f"{why(result)} ({summary(result)})")
+    advice = "; only a run with --journal can go on" if isinstance(result, Paused) else ""
+    warn(f"{why(result)}{advice} ({summary(result)})")
     return Exit.INTERRUPTED if was_cancelled else Exit.FAILED

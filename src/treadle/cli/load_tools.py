@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterable
 from types import ModuleType
-from typing import Any, cast
+from typing import Any
 
 from treadle.cli.exits import UsageError
 from treadle.errors import ToolDefinitionError, did_you_mean
@@ -36,7 +36,7 @@ def load_tools(specs: Iterable[str]) -> list[Tool]:
     return tools
 
 
-def load_loop(spec: str) -> Loop[Any]:
+def load_loop(spec: str) -> Any:
     """Import a loop.
 
     Args:
@@ -49,9 +49,10 @@ def load_loop(spec: str) -> Loop[Any]:
     if not module_name or not name:
         raise UsageError(f"--loop: expected MODULE:NAME, got {spec!r}")
     found = _found(_imported(module_name, "--loop"), name, "--loop")
-    if not isinstance(found, Loop):
-        raise UsageError(f"--loop: {spec} is not a Loop, but {type(found).__name__}")
-    return cast("Loop[Any]", found)
+    kind = "" if isinstance(found, Loop) else type(found).__name__
+    if kind:
+        raise UsageError(f"--loop: {spec} is not a Loop, but {kind}")
+    return found
 
 
 def _imported(name: str, option: str) -> ModuleType:

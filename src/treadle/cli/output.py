@@ -57,7 +57,7 @@ def why(result: Result) -> str | None:
     if isinstance(result, Err):
         return str(result.reason)
     waiting = ", ".join(call.name for call in result.pending)
-    return f"the run waits for approval of {waiting}; to decide, run it with --journal"
+    return f"the run waits for approval of {waiting}"
 
 
 def _calls(result: Result) -> Iterator[dict[str, Any]]:

@@ -131,11 +131,21 @@ def _of_part(part: StoredPart) -> Iterator[str]:
     has_answer = part.outcome is not None and part.outcome["status"] == "ok"
     for step in steps_of(part):
         where = f"  (in {one_line(step.within)}) " if step.within else ""
-        yield where + (_of_request(step) if step.call is None else _of_call(step))
+        for line in _of_step(step, is_answer_shown=has_answer and not where):
+            yield where + line
+
+
+def _of_step(step: Step, *, is_answer_shown: bool) -> Iterator[str]:
+    if step.call is not None:
+        yield _of_call(step)
+    elif step.iteration is None:
+        yield from transcript([step.outcome])
+    else:
+        yield _of_request(step)
         response = step.outcome
-        if isinstance(response, Response) and (response.tool_calls or not has_answer or where):
-            text = one_line(response.text, _WIDTH)  # the answer is shown as a whole at the end
-            yield from [f"{where}  {text}"] if text else []
+        if isinstance(response, Response) and (response.tool_calls or not is_answer_shown):
+            text = one_line(response.text, _WIDTH)
+            yield from [f"  {text}"] if text else []
 
 
 def _of_request(step: Step) -> str:

@@ -14,13 +14,13 @@ from treadle.recording.log import STARTED, Entry
 
 @fast_dataclass
 class Step:
-    """A request to the model, or a call.
+    """A request to the model, a call, or a message that was sent to the run.
 
     Args:
         within: the call of the subagent that it is a part of; empty for the run itself.
-        iteration: the number of the iteration of a request; None for a call.
-        call: the call, as the model wrote it; None for a request.
-        outcome: a `Response` or a `ToolResult`; None if it failed, or is not over.
+        iteration: the number of the iteration of a request; None for others.
+        call: the call, as the model wrote it; None for others.
+        outcome: a `Response`, a `ToolResult`, or the message; None if it failed, or is not over.
         error: what was raised instead.
         began: when it started, in seconds since the epoch.
         ended: when it ended; None if it is not over.
@@ -39,7 +39,7 @@ class Step:
         made: JSONDict = {"within": self.within} if self.within else {}
         if self.call is not None:
             made |= {"call": self.call.id, "name": self.call.name, "arguments": self.call.arguments}
-        else:
+        elif self.iteration is not None:
             made["iteration"] = self.iteration
         outcome = self.outcome
         if isinstance(outcome, Response):
@@ -48,6 +48,8 @@ class Step:
         elif isinstance(outcome, ToolResult):
             made |= {"content": outcome.content, "status": outcome.status}
             made["is_error"] = outcome.is_error
+        elif outcome is not None:
+            made["message"] = outcome
         if self.error is not None:
             made["error"] = f"{type(self.error).__name__}: {self.error}"
         return {**made, "began": self.began, "ended": self.ended}
@@ -60,6 +62,9 @@ def steps_of(part: StoredPart) -> Iterator[Step]:
     for entry in part.log:
         if entry.label == labels.CHAT and entry.kind == "call":
             yield calls.request(entry)
+        elif entry.label == labels.STEER:
+            for message in entry.outcome or ():
+                yield Step("", None, None, message, None, entry.at, entry.at)
         elif entry.label == labels.EXECUTE_TOOL and entry.kind == STARTED:
             started.setdefault(entry.place, calls.call(entry))
         elif entry.label == labels.EXECUTE_TOOL:
@@ -84,7 +89,7 @@ class _Calls:
         outcome, began, ended = _timed(entry)
         if isinstance(outcome, Response):
             self._latest[within] = list(outcome.tool_calls)
-        iteration = int(number) if number.isdecimal() else None
+        iteration = int(number) if number.isdecimal() else 0
         return Step(within, iteration, None, outcome, entry.error, began, ended)
 
     def call(self, entry: Entry, started: Step | None = None) -> Step:
