@@ -27,7 +27,7 @@ ONLY_IN = {
     "opentelemetry": {"telemetry"},
     "pydantic": {"tools"},
     "pydantic_core": {"tools"},
-    "redis": {"sessions"},
+    "redis": {"durable", "redis_client", "sessions"},
     "referencing": {"tools"},
     "rich": {"cli", "reports"},
     "sniffio": {"effects"},

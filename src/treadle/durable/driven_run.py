@@ -103,6 +103,8 @@ class DrivenRun:
         """
         with self._file.connection() as db:
             rows = rows_of(db, self.place, self._part)
+            is_cancelled = self.look(db, renew=False)
+        self.learn(is_cancelled)
         part, interrupted = part_of(self._payloads, self.place, rows)
         self.start, self.log, self.outcome = part.start, part.log, part.outcome
         self.decisions = part.decisions

@@ -78,7 +78,7 @@ def _entry(payloads: Payloads, place: Place, number: int, body: Stored) -> Entry
     data = payloads.get(body, what)
     try:
         return Entry.from_json(data)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise JournalError(f"could not read {what}: {error!r}") from error
 
 
