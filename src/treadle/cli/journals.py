@@ -70,9 +70,9 @@ class CommandJournal:
         self._journal = journal
         self._options = _stored(args)
 
-    def open(self, run_id: str, start: JSONDict) -> JournaledRun:
+    def open(self, run_id: str, start: JSONDict | None) -> JournaledRun:
         """See `Journal.open`."""
-        return self._journal.open(run_id, {**start, _COMMAND: self._options})
+        return self._journal.open(run_id, start and {**start, _COMMAND: self._options})
 
 
 def _stored(args: argparse.Namespace) -> JSONDict:
