@@ -164,7 +164,8 @@ class _Journaled:
         if opened.outcome is None:
             return (yield from self._part(_given(self._loop, opened.start)))
         result = result_from_data(opened.outcome["result"], self._loop)
-        if not (isinstance(result, Paused) and opened.decisions):
+        goes_on = opened.decisions or self._handle.ended.is_set  # which cancels it
+        if not (isinstance(result, Paused) and goes_on):
             self._handle.bind_result(result)
             return result
         start = {
