@@ -28,7 +28,9 @@ from treadle.loop.configuration import configuration_of
 from treadle.loop.journal import Journal, JournaledRun
 from treadle.loop.pause import Resumption
 from treadle.loop.start import MISSING
+from treadle.loop.subagent import Subagent
 from treadle.messages import JSONDict
+from treadle.pipeline.compiler import Kind
 from treadle.recording.configuration import changes_between
 from treadle.recording.data import NotDataError, from_data, to_data
 from treadle.recording.log import RESUMED, STARTED, Entry, Path, Place
@@ -49,6 +51,7 @@ MakeRun: TypeAlias = Callable[[Any, RunState], "Run"]
 _WRITTEN = frozenset(
     {
         labels.CHAT,
+        labels.STREAMED,
         labels.EXECUTE_TOOL,
         labels.STAGE,
         labels.STEER,
@@ -161,7 +164,8 @@ class _Journaled:
         if opened.outcome is None:
             return (yield from self._part(_given(self._loop, opened.start)))
         result = result_from_data(opened.outcome["result"], self._loop)
-        if not (isinstance(result, Paused) and opened.decisions):
+        goes_on = opened.decisions or self._handle.ended.is_set  # which cancels it
+        if not (isinstance(result, Paused) and goes_on):
             self._handle.bind_result(result)
             return result
         start = {
@@ -191,6 +195,7 @@ class _Journaled:
         is_resumed = isinstance(given, Resumption)
         state = given.run_state if is_resumed else RunState(self._loop.settings.name, self._run_id)
         run = self._make(given, state)
+        run.is_resumable = True
         run.run.shows_text = bool(self._opened.start.get("shows_text"))
         if is_resumed:
             run.run.numbers[0] = given.last_seq
@@ -202,6 +207,7 @@ class _Journaled:
         else:
             steps = self._replayed(run, steps, writer)
         result = yield from steps
+        yield from writer.end()
         outcome = outcome_of(result)
         yield _calling(self._opened.finish, self._run_id, outcome)
         return result
@@ -214,8 +220,13 @@ class _Journaled:
                 started.append(event)
 
         replay = Replay(steps, note, self._explain)
+        before: float | None = None
         try:
-            replay.replay(self._opened.log)
+            for entry in self._opened.log:
+                replay.advance(entry)
+                if entry.kind == RESUMED and before is not None:
+                    run.run.budget.idle += max(0.0, entry.at - before)
+                before = entry.at
         except ReplayError:
             steps.close()
             raise
@@ -262,12 +273,14 @@ class _Writer(LogMiddleware):
         self._started = {entry.place: entry.at for entry in opened.log if entry.kind == STARTED}
         self._queue: list[Entry] = []
         self._taken: list[int] = []
+        self._received: set[int] = set()
         self._mutex = threading.Lock()
-        self._failure: BaseException | None = None
+        self._failure: Exception | None = None
         self._is_detached = False
 
     def _queue_entry(self, entry: Entry) -> None:
-        if not self._is_detached and entry.kind != "emit":
+        # A replay emits the events by itself; whether one was interrupted it cannot know.
+        if not self._is_detached and (entry.kind != "emit" or entry.error is not None):
             at, last = time.time(), self._numbers[0]
             self._queue.append(dataclasses.replace(entry, at=at, last_seq=last))
 
@@ -275,48 +288,59 @@ class _Writer(LogMiddleware):
 
     def perform(self, effect: Effect, entry: Entry) -> Steps[Any]:
         """Perform an effect; one that lasted when the run was interrupted has less time left."""
-        if self._is_detached:
-            return (yield effect)
         if isinstance(effect, Call):
             return (yield from self._perform_call(effect, entry))
-        if isinstance(effect, Sleep) or (
-            isinstance(effect, Bounded) and effect.seconds is not None
-        ):
+        if self._is_detached:
+            return (yield effect)
+        if isinstance(effect, Sleep):
+            return (yield from self._sleep(effect, entry))
+        if isinstance(effect, Bounded) and effect.seconds is not None:
             if entry.place not in self._started:
                 self._mark_started(entry)
-            elif isinstance(effect, Sleep):
-                elapsed = (yield NOW) - self._started[entry.place]
-                effect = Sleep(min(effect.seconds, max(0.0, effect.seconds - elapsed)))
-            elif effect.seconds is not None:
+            else:
                 left = max(0.0, effect.seconds - self._elapsed(entry.place))
                 effect = Bounded(effect.steps, seconds=left, until=effect.until)
         return (yield effect)
 
+    def _sleep(self, effect: Sleep, entry: Entry) -> Steps[None]:
+        seconds = effect.seconds
+        if entry.place not in self._started:
+            self._mark_started(entry)
+            yield from self._flush()
+        else:
+            elapsed = (yield NOW) - self._started[entry.place]
+            seconds = min(seconds, max(0.0, seconds - elapsed))
+        yield Sleep(seconds)
+
     def _perform_call(self, call: Call, entry: Entry) -> Steps[Any]:
+        if self._failure is not None and call.label in _WRITTEN:
+            raise self._failure  # another process may make the call
+        if self._is_detached:
+            return (yield call)
         if call.label == labels.STEER:
-            return (yield self._taking(call))
+            return (yield from self._take(call))
         if call.once:
             if entry.place in self._started:
                 raise OutcomeUnknownError(f"{entry} had started when the run was interrupted")
             self._mark_started(entry)
+        if call.once or call.label == labels.SAVE_SESSION:
             yield from self._flush()
         return (yield call)
 
     def _mark_started(self, entry: Entry) -> None:
         self.write(dataclasses.replace(entry, kind=STARTED))
 
-    def _taking(self, call: Call) -> Call:
+    def _take(self, call: Call) -> Steps[tuple[JSONDict, ...]]:
         """Take the user messages of this process, and those that arrived through the journal."""
-
-        def take(*args: Any) -> tuple[JSONDict, ...]:
-            sent = self._opened.messages()
-            self._taken.extend(number for number, _ in sent)
-            if sent and args:  # the run goes on with these, so it accepts others
-                args = (False,)
-            given: tuple[JSONDict, ...] = call.fn(*args)
-            return *given, *(message for _, message in sent)
-
-        return Call.of(take, call.args, Mode.BRIEF, label=call.label, key=call.key)
+        sent = yield from self._calling(self._opened.messages)
+        new = [(number, message) for number, message in sent if number not in self._received]
+        if new and call.args:  # the run goes on with these, so it accepts others
+            call = Call.of(call.fn, (False,), call.mode, label=call.label, key=call.key)
+        given: tuple[JSONDict, ...] = yield call
+        numbers = [number for number, _ in new]
+        self._received.update(numbers)
+        self._taken += numbers
+        return *given, *(message for _, message in new)
 
     def _elapsed(self, place: Place) -> float:
         """How long some steps have run, in seconds, without the time in which no process drove the run.
@@ -343,9 +367,17 @@ class _Writer(LogMiddleware):
     def record(self, entry: Entry) -> Steps[None]:
         """Queue the entry; write the queue if the call depends on the world."""
         self.write(entry)
+        if entry.label not in _WRITTEN or entry.is_cancelled:
+            return
         is_empty = entry.label == labels.STEER and not entry.outcome
-        if entry.label in _WRITTEN and not (entry.is_cancelled or is_empty):
+        # What was streamed before a request failed is the next effect, and is written with it.
+        is_followed = entry.label == labels.CHAT and entry.error is not None
+        if not (is_empty or is_followed):
             yield from self._flush()
+
+    def end(self) -> Steps[None]:
+        """Write what is left."""
+        yield from self._flush()
 
     def is_void(self, error: BaseException, path: Path) -> bool:
         """A journal that fails ends the run. A cancellation of the whole run, as at a shutdown, is not written.
@@ -357,13 +389,17 @@ class _Writer(LogMiddleware):
         return error is self._failure
 
     def _flush(self) -> Steps[None]:
-        if self._is_detached or not self._queue:
-            return
+        if self._queue and not self._is_detached:
+            yield from self._calling(self._write_queue)
+
+    def _calling(self, fn: Callable[[], Any]) -> Steps[Any]:
+        """Call the journal. Nothing is written after it has failed once."""
         try:
-            yield _calling(self._write_queue, self._run_id)
+            return (yield _calling(fn, self._run_id))
         except Exception as error:
-            self._failure = error
-            raise
+            if self._failure is None:
+                self._failure, self._is_detached = error, True
+            raise self._failure  # noqa: B904 - it is the error, or an earlier one
 
     def _write_queue(self) -> None:
         """Write what is queued, in order, even if this call was abandoned and another one writes meanwhile."""
@@ -440,3 +476,16 @@ def check_options(loop: Loop[Any], given: Any) -> None:
         )
     if loop.settings.state is not None:
         raise OptionError("state: a run with a journal makes its own; give run_id= instead")
+    _check_stages(loop)
+
+
+def _check_stages(loop: Loop[Any]) -> None:
+    for stage in loop.pipeline.stages_of_kind(Kind.CALL):
+        raise OptionError(
+            f"journal: stage {stage!r} is an async def: what it awaits is no effect, so it would happen again when "
+            "the run is taken up, and its outcome, a context, is no data. Make it a generator that yields effects, "
+            "or do the work in a tool"
+        )
+    for tool in loop.tools.values():
+        if isinstance(tool.steps, Subagent):
+            _check_stages(tool.steps.loop)

@@ -86,7 +86,7 @@ def start_run(
     numbers = [given.last_seq if isinstance(given, Resumption) else 0]
 
     def make(given: Any, state: RunState) -> Run:
-        run = make_run(loop, given, llm_send_fn, state, handle, numbers)
+        run = make_run(loop, given, llm_send_fn, state, handle=handle, numbers=numbers)
         run.run.has_listeners = has_listeners
         run.run.shows_text = shows_text
         return run
@@ -117,6 +117,7 @@ def make_run(
     given: Any,
     llm_send_fn: Model | None,
     state: RunState,
+    *,
     handle: RunHandle | None,
     numbers: list[int],
 ) -> Run:
