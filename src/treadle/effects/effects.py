@@ -194,9 +194,10 @@ class Call(Effect):
         about: the object that the call is about, for a driver that performs the call elsewhere: the `ModelRequest`
             of a request to the model, the `Tool` of a call of a tool. Middleware that replaces the function
             keeps it.
+        once: whether it must not be called again if its outcome is lost, as when the process ends.
     """
 
-    __slots__ = ("about", "args", "fn", "key", "label", "mode", "reporting")
+    __slots__ = ("about", "args", "fn", "key", "label", "mode", "once", "reporting")
 
     def __init__(
         self,
@@ -207,6 +208,7 @@ class Call(Effect):
         key: str = "",
         reporting: bool = False,
         about: Any = None,
+        once: bool = False,
     ) -> None:
         self.fn = fn
         self.args = args
@@ -215,6 +217,7 @@ class Call(Effect):
         self.key = key
         self.reporting = reporting
         self.about = about
+        self.once = once
 
     @staticmethod
     def of(
@@ -226,6 +229,7 @@ class Call(Effect):
         key: str = "",
         reporting: bool = False,
         about: Any = None,
+        once: bool = False,
     ) -> Call:
         """Make a call of a function and its arguments, in half the time that the constructor takes."""
         call = _new(Call)
@@ -236,6 +240,7 @@ class Call(Effect):
         call.key = key
         call.reporting = reporting
         call.about = about
+        call.once = once
         return call
 
     def replace(self, *, fn: Callable[..., Any] | None = None, key: str | None = None) -> Call:
@@ -249,6 +254,7 @@ class Call(Effect):
             key=key,
             reporting=self.reporting,
             about=self.about,
+            once=self.once,
         )
 
     def __repr__(self) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from treadle.messages import JSONDict
-from treadle.recording.log import Entry
+
+if TYPE_CHECKING:
+    from treadle.recording.log import Entry
 
 
 class Journal(Protocol):

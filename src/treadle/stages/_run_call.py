@@ -28,7 +28,7 @@ from treadle.effects import (
     is_awaitable,
     without_frame,
 )
-from treadle.errors import Retry
+from treadle.errors import OutcomeUnknownError, Retry
 from treadle.events import ToolFinished, ToolRetried, ToolStarted
 from treadle.messages import ATOMS, ToolCall, ToolResult, copy_json, safe_str
 from treadle.model import doubled
@@ -58,6 +58,14 @@ from treadle.tracebacks import from_user_code, has_traceback
 
 RETRY_DELAY = 0.1
 """Seconds before the second attempt of a tool; each further delay is twice as long, up to 30 s."""
+
+UNKNOWN = (
+    "Unknown: the program ended while {!r} ran, so it may or may not have taken effect. "
+    "Find out before you call it again."
+)
+"""The result of a call that must not run twice and may have run."""
+RUN_AGAIN = "The program ended while {!r} ran, so it may have taken effect already. Run it again?"
+"""The question to a person, with ``on_unknown="ask"``."""
 
 log = logging.getLogger("treadle.tools")
 
@@ -136,7 +144,14 @@ def _run(
     except GeneratorExit:
         raise
     except SubagentPausedError as waiting:
-        return (yield from _waiting(ctx, call, waiting.paused, started))
+        in_flight.paused[call.id] = waiting.paused
+        return (yield from _waiting(ctx, call, started))
+    except OutcomeUnknownError:
+        if ctx.run.asks_unknown and within is None:  # nothing can be asked within a recipe
+            in_flight.unknown[call.id] = RUN_AGAIN.format(call.name)
+            return (yield from _waiting(ctx, call, started))
+        unknown = ToolResult(call.id, UNKNOWN.format(call.name), True, "unknown")
+        result, began, ended = unknown, started, (yield NOW)
     except BaseException:
         yield from _interrupted(ctx, call, node, started, within)
         raise
@@ -151,11 +166,9 @@ def _run(
     return result
 
 
-def _waiting(ctx: Context, call: ToolCall, paused: Paused, started: float) -> Steps[ToolResult]:
-    """Note that a subagent waits for approval: its call is over for now, and has no result."""
-    in_flight = ctx.run.in_flight
-    in_flight.running.pop(call.id, None)
-    in_flight.paused[call.id] = paused
+def _waiting(ctx: Context, call: ToolCall, started: float) -> Steps[ToolResult]:
+    """Note that a call, or its subagent, waits for a person: it is over for now, and has no result."""
+    ctx.run.in_flight.running.pop(call.id, None)
     result = ToolResult(call.id, "It waits for approval.", status="waiting")
     ended = yield NOW
     if ctx.run.has_listeners:
@@ -271,7 +284,7 @@ def _attempts(ctx: Context, call: ToolCall, tool: Tool | None) -> Steps[Timed[To
             if tool is None or tool.timeout is None:
                 return (yield effect)
             return (yield Bounded(_one(effect), seconds=tool.timeout))
-        except SubagentPausedError:
+        except (SubagentPausedError, OutcomeUnknownError):
             raise
         except Retry as error:
             ended = yield NOW
@@ -402,7 +415,8 @@ def call_effect(
         label=labels.EXECUTE_TOOL,
         key=call.id,
         reporting=True,
-        about=tool,
+        about=resolver if tool is None or tool.fn is None else tool,
+        once=tool is None or not tool.idempotent,
     )
 
 

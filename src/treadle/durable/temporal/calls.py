@@ -15,13 +15,12 @@ from treadle.durable.temporal.driver import shielded
 from treadle.durable.temporal.policies import (
     CANCEL_SECONDS,
     local_options,
-    may_repeat,
     options_of,
 )
 from treadle.durable.temporal.requests import request_as_data, tool_call_as_data
 from treadle.effects import Call, Effect, failure_of, is_awaitable
-from treadle.errors import TreadleError
-from treadle.messages import ToolCall, ToolResult
+from treadle.errors import OutcomeUnknownError, TreadleError
+from treadle.messages import ToolCall
 from treadle.model import ModelRequest
 from treadle.recording.data import from_data
 from treadle.tools import InFlight, ToolContext
@@ -37,11 +36,6 @@ CHAT = "treadle.chat"
 EXECUTE_TOOL = "treadle.execute_tool"
 HERE = "treadle.here"
 """The names of the activities."""
-
-UNKNOWN = (
-    "It is not known whether this call was done: the process that ran it was lost. "
-    "Check before you call it again."
-)
 
 _IN_PLACE = frozenset(
     {
@@ -122,7 +116,7 @@ class RunCalls:
                     f"tool {call.about.name!r} was added or replaced by a stage; on Temporal, any worker may run "
                     "it, so it has to be among the tools of the loop"
                 )
-            return await self._tool(*call.args[1:])
+            return await self._tool(*call.args[1:], once=call.once)
         if call.label in _IN_PLACE:
             return _performed_here(call)
         if call.label == labels.LIMIT:
@@ -143,28 +137,25 @@ class RunCalls:
         for name in self._loop.tools.keys() - self._payloads.keys():
             self._payloads[name] = self._loop.tools[name].as_openai()
         given = request_as_data(sent, self._payloads, sent.messages) | self._facts()
-        options = options_of(seconds=None, may_repeat=True)
+        options = options_of(seconds=None, once=False)
         made = await self._activity(CHAT, given, options, _Late(sent=sent))
         return self._outcome(made, _Late(sent=sent))
 
     async def _tool(
-        self, call: ToolCall, context: ToolContext | None, in_flight: InFlight
+        self, call: ToolCall, context: ToolContext | None, in_flight: InFlight, *, once: bool
     ) -> Any:
         tool = self._loop.tools.get(call.name)
         given = tool_call_as_data(call, context) | self._facts()
-        options = options_of(
-            seconds=None if tool is None else tool.timeout, may_repeat=may_repeat(tool)
-        )
+        options = options_of(seconds=None if tool is None else tool.timeout, once=once)
         late = _Late(in_flight=in_flight)
-        started = self.now()
         try:
             made = await self._activity(EXECUTE_TOOL, given, options, late)
         except ActivityError as error:
-            if not isinstance(error.cause, ActivityTimeoutError):
-                raise
-            log.warning("call %s of %s was lost with its worker", call.id, call.name)
-            result = ToolResult(call.id, UNKNOWN, True, "unknown")
-            return in_flight.complete(result), started, self.now()
+            if isinstance(error.cause, ActivityTimeoutError):
+                raise OutcomeUnknownError(
+                    f"call {call.id} of {call.name!r} was lost with its worker"
+                ) from error
+            raise
         outcome = self._outcome(made, late)
         in_flight.complete(outcome[0])
         return outcome

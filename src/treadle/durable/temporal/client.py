@@ -7,11 +7,11 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, WorkflowUpdateFailedError
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 
-from treadle.durable.temporal.results import result_from_data
+from treadle.durable.temporal.results import result_of
 from treadle.durable.temporal.worker import TASK_QUEUE
 from treadle.durable.temporal.workflow import WORKFLOW
 from treadle.errors import OptionError
@@ -44,10 +44,9 @@ class TemporalRun:
         try:
             data = await self._handle.result()
         except WorkflowFailureError as error:
-            if isinstance(error.cause, ApplicationError) and error.cause.type == "OptionError":
-                raise OptionError(error.cause.message) from error
+            _raise_option_error(error)
             raise
-        return result_from_data(data, self._loop)
+        return result_of(data, self._loop)
 
     async def decide(self, decisions: Mapping[str, Approval]) -> list[str]:
         """Decide on calls that wait for approval; the run continues when it has a decision on each.
@@ -59,10 +58,14 @@ class TemporalRun:
             The ids of the calls that still wait.
 
         Raises:
-            WorkflowUpdateFailedError: a decision on a call that does not wait, or edited arguments that are invalid.
+            OptionError: a decision on a call that does not wait, or edited arguments that are invalid.
         """
         given = {key: dataclasses.asdict(decision) for key, decision in decisions.items()}
-        left: list[str] = await self._handle.execute_update("decide", given)
+        try:
+            left: list[str] = await self._handle.execute_update("decide", given)
+        except WorkflowUpdateFailedError as error:
+            _raise_option_error(error)
+            raise
         return left
 
     async def steer(self, message: str | Mapping[str, Any]) -> None:
@@ -77,6 +80,13 @@ class TemporalRun:
         """The status of the run, its calls that run, and those that wait for approval."""
         state: JSONDict = await self._handle.query("state")
         return state
+
+
+def _raise_option_error(error: WorkflowFailureError | WorkflowUpdateFailedError) -> None:
+    """Raise the `OptionError` that a workflow reported, if it did."""
+    cause = error.cause
+    if isinstance(cause, ApplicationError) and cause.type == OptionError.__name__:
+        raise OptionError(cause.message) from error
 
 
 async def start_on_temporal(
@@ -102,12 +112,11 @@ async def start_on_temporal(
         The run, which has been started and goes on without this process.
     """
     name = loop if isinstance(loop, str) else loop.settings.name
-    given: Any = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
     run_id = run_id or uuid.uuid4().hex
     try:
         await client.start_workflow(
             WORKFLOW,
-            {"loop": name, "messages": copy_json(list(given))},
+            {"loop": name, "messages": copy_json(messages)},
             id=run_id,
             task_queue=task_queue,
             id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,

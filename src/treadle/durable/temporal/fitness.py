@@ -36,5 +36,6 @@ def check_loop(loop: Loop[Any], name: str) -> None:
 _OF_ONE_PROCESS = {
     "locks": "runs on Temporal share no table of locks, since they are on several machines; each run has its own",
     "handle": "a run on Temporal has its own; steer and cancel it through its TemporalRun",
+    "journal": "the history of its workflow is the journal of a run on Temporal",
     "state": "a run on Temporal makes its own, and returns it with the result",
 }

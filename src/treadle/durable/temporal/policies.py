@@ -9,8 +9,6 @@ from typing import Any
 from temporalio.common import RetryPolicy
 from temporalio.workflow import ActivityCancellationType
 
-from treadle.tools import Tool
-
 HEARTBEAT_SECONDS = 2.0
 """How often an activity tells the server that it runs. The answer says whether it is cancelled."""
 LOST_SECONDS = 20.0
@@ -29,7 +27,7 @@ _REPEATED = RetryPolicy(
 _ONCE = RetryPolicy(maximum_attempts=1)
 
 
-def options_of(*, seconds: float | None, may_repeat: bool) -> Mapping[str, Any]:
+def options_of(*, seconds: float | None, once: bool) -> Mapping[str, Any]:
     """The options of the activity of a call.
 
     An exception of a tool or a model is an outcome, and the steps of the run decide whether to try again. The
@@ -37,13 +35,13 @@ def options_of(*, seconds: float | None, may_repeat: bool) -> Mapping[str, Any]:
 
     Args:
         seconds: the time limit of the call; None means that it has none.
-        may_repeat: whether a second call does no harm, so that a lost one is made again.
+        once: whether it must not be made again if it is lost, since it may have taken effect.
     """
     limit = LONGEST_SECONDS if seconds is None else seconds + MARGIN_SECONDS
     return {
         "start_to_close_timeout": timedelta(seconds=limit),
         "heartbeat_timeout": timedelta(seconds=LOST_SECONDS),
-        "retry_policy": _REPEATED if may_repeat else _ONCE,
+        "retry_policy": _ONCE if once else _REPEATED,
         "cancellation_type": _WAIT,
     }
 
@@ -55,8 +53,3 @@ def local_options() -> Mapping[str, Any]:
         "retry_policy": _ONCE,
         "cancellation_type": _WAIT,
     }
-
-
-def may_repeat(tool: Tool | None) -> bool:
-    """Whether a call of a tool that was lost with its worker may be made again."""
-    return tool is not None and bool(tool.idempotent)

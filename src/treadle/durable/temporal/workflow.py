@@ -12,15 +12,15 @@ from temporalio.exceptions import ApplicationError
 from treadle.durable.temporal.calls import RunCalls
 from treadle.durable.temporal.driver import WorkflowDriver
 from treadle.durable.temporal.host import Host
-from treadle.durable.temporal.results import result_as_data
 from treadle.errors import OptionError, TreadleError
 from treadle.loop.handle import RunHandle
+from treadle.loop.journaled import outcome_of
 from treadle.loop.loop import Loop
+from treadle.loop.pause import Resumption
 from treadle.loop.run import Run, end_state
 from treadle.loop.start import start_run
 from treadle.messages import JSONDict
 from treadle.results import Err, Paused, PendingCall, Result, RunCancelled
-from treadle.run_state import RunState
 from treadle.tools import Approval
 
 WORKFLOW = "treadle.run"
@@ -78,13 +78,13 @@ class RunWorkflow:
             except OptionError as error:
                 raise _failure(error) from error
             if not isinstance(result, Paused):
-                return result_as_data(result)
+                return _outcome(result)
             self._paused, self._decisions = result, {}
             await workflow.wait_condition(lambda: self._is_cancelled or not self._undecided())
             self._paused = None
             if self._is_cancelled:
-                return result_as_data(_cancelled(result))
-            start = self._base.resumption(result.state, self._decisions, None)
+                return _outcome(_cancelled(result))
+            start = Resumption(self._base, result.state, self._decisions, None)
 
     async def _part(self, start: Any) -> Result:
         """Perform the run up to its result or its next pause."""
@@ -92,8 +92,8 @@ class RunWorkflow:
         calls = RunCalls(self._host, self._path, self._base)
         handle = _Handle(calls)
         options: dict[str, Any] = {"handle": handle}
-        if isinstance(start, list):
-            options["state"] = RunState(self._base.settings.name, run_id)
+        if not isinstance(start, Resumption):
+            options["run_id"] = run_id
         loop = self._base.with_options(**options)
         steps, deliver = start_run(loop, start, None)
         relay = None if deliver is None else self._host.open_relay(run_id, deliver)
@@ -140,7 +140,7 @@ class RunWorkflow:
         if self._paused is None:
             raise OptionError("decisions: no call of the run waits for one")
         given = {key: Approval(**one) for key, one in decisions.items()}
-        self._base.resumption(self._paused.state, given, None)
+        Resumption(self._base, self._paused.state, given, None)
 
     @workflow.signal
     def steer(self, message: Any) -> None:
@@ -168,6 +168,11 @@ class RunWorkflow:
             "in_flight": [] if handle is None else [call.id for call in handle.in_flight],
             "pending": [dataclasses.asdict(call) for call in self._undecided()],
         }
+
+
+def _outcome(result: Result) -> JSONDict:
+    """The result as data; its messages are in its run state."""
+    return outcome_of(dataclasses.replace(result, messages=[]))
 
 
 def _failure(error: TreadleError) -> ApplicationError:
