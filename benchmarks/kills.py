@@ -1,8 +1,8 @@
 """Runs whose processes are killed: what ran twice, what was lost, and what the model is told of it.
 
-Each effect of a run is written to a file when it begins and when it has happened, and compared with what was recorded
-of it. `kills_temporal.py` has the processes that are killed. A process dies by SIGKILL, at an effect that was
-chosen, before or after it has happened, or at any time.
+Each effect of a run is written to a file when it begins and when it has happened, and compared with what was
+recorded of it. `kills_temporal.py` has the processes that are killed. A process dies by SIGKILL, at an effect that
+was chosen, before or after it has happened, or at any time.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -223,7 +224,7 @@ class Report:
             for message in result.messages
             if message["role"] == "tool"
         }
-        unknown = {name for name, text in told.items() if "not known" in text}
+        unknown = {name for name, text in told.items() if text.startswith("Unknown: ")}
         self.unknown += len(unknown)
         for effect in effects:
             for problem in _problems(
@@ -275,8 +276,9 @@ def _wrong_messages(
         name = message.get("tool_call_id")
         if name in unknown:
             message["content"] = told[name]
-    if result.messages != expected:
-        yield f"its messages differ from those of a run that was not killed: {result.messages}"
+    for place, (found, other) in enumerate(zip_longest(result.messages, expected)):
+        if found != other:
+            yield f"message {place} is {found}, and {other} in a run that was not killed"
 
 
 def undisturbed(run: str, steps: int) -> list[JSONDict]:

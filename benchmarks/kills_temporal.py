@@ -15,19 +15,27 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Self, TypeVar
 
 from kills import POINTS, Effect, Recorded, Report, World, effects_of, loop_of, question
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
+from temporalio.service import RPCError
 
-from treadle.durable.temporal import TemporalRun, policies, run_worker, start_on_temporal
+from treadle.durable.temporal import (
+    TemporalRun,
+    policies,
+    run_worker,
+    start_on_temporal,
+)
 
 sys.path.append(str(Path(__file__).parents[1]))
-from tests.durable.temporal.servers import TemporalServer  # noqa: E402 - it is no package
+from tests.durable.temporal.servers import TemporalServer
+
+T = TypeVar("T")
 
 QUEUE = "killed"
 STEPS = 3
@@ -62,7 +70,7 @@ class Worker:
         self._log = (folder / "workers.log").open("ab")
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self._log)
 
-    def __enter__(self) -> Worker:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -72,7 +80,12 @@ class Worker:
         """Wait until it has connected."""
         assert self._process.stdout is not None
         line = await asyncio.to_thread(self._process.stdout.readline)
-        assert line == b"ready\n" or self.is_dead, f"the worker said {line!r}"
+        assert line == b"ready\n", f"the worker said {line!r}"
+
+    async def end(self) -> None:
+        """Wait until it was killed."""
+        while not self.is_dead:  # noqa: ASYNC110 - nothing tells when another process ends
+            await asyncio.sleep(0.02)
 
     @property
     def is_dead(self) -> bool:
@@ -91,13 +104,13 @@ class Worker:
 # The runs
 
 
-async def start(client: Client, names: list[str]) -> dict[str, TemporalRun]:
-    """Start runs."""
+async def start(client: Client, names: list[str], steps: int) -> dict[str, TemporalRun]:
+    """Start runs with so many iterations that have calls."""
     return {
         name: await start_on_temporal(
             client,
             "killed",
-            question(name, STEPS),
+            question(name, steps),
             run_id=name,
             task_queue=QUEUE,
             task_timeout=timedelta(seconds=TASK_SECONDS),
@@ -135,13 +148,23 @@ async def recorded_of(client: Client, name: str) -> Mapping[Effect, Recorded]:
 
 
 async def check(
-    client: Client, world: World, runs: Mapping[str, TemporalRun], report: Report
+    client: Client, world: World, runs: Mapping[str, TemporalRun], steps: int, report: Report
 ) -> None:
     """Wait for the results of runs, and compare them with what has happened."""
-    results = {name: await run.result() for name, run in runs.items()}
+    results = {name: await persistently(run.result) for name, run in runs.items()}
     seen = world.seen()
     for name, result in results.items():
-        report.add(name, STEPS, result, seen, await recorded_of(client, name))
+        recorded = await persistently(lambda name=name: recorded_of(client, name))
+        report.add(name, steps, result, seen, recorded)
+
+
+async def persistently(ask: Callable[[], Awaitable[T]]) -> T:
+    """What the server answers, asked again as long as it does not answer."""
+    while True:
+        try:
+            return await ask()
+        except RPCError:
+            await asyncio.sleep(0.2)
 
 
 @contextlib.asynccontextmanager
@@ -153,9 +176,7 @@ async def workers(address: str, folder: Path, count: int = 1) -> AsyncGenerator[
         while True:
             worker = Worker(address, folder)
             started.append(worker)
-            await worker.ready()
-            while not worker.is_dead:
-                await asyncio.sleep(0.02)
+            await worker.end()
 
     tasks = [asyncio.create_task(replace()) for _ in range(count)]
     try:
@@ -166,6 +187,13 @@ async def workers(address: str, folder: Path, count: int = 1) -> AsyncGenerator[
         await asyncio.gather(*tasks, return_exceptions=True)
         for worker in started:
             worker.kill()
+
+
+async def kill_one(started: list[Worker], chance: random.Random) -> None:
+    """Kill one of the workers that live, as soon as there is one."""
+    while not (living := [worker for worker in started if not worker.is_dead]):
+        await asyncio.sleep(0.02)
+    chance.choice(living).kill()
 
 
 async def trial(kills: int, servers: int, chance: random.Random, folder: Path) -> Report:
@@ -187,13 +215,12 @@ async def trial(kills: int, servers: int, chance: random.Random, folder: Path) -
                 names = [f"r{batch}x{number}" for number in range(10)]
                 for name in names[: len(names) // 2]:
                     world.plan(chance.choice(effects_of(name, STEPS)), chance.choice(POINTS))
-                runs = await start(client, names)
-                checking = asyncio.create_task(check(client, world, runs, report))
+                runs = await start(client, names, STEPS)
+                checking = asyncio.create_task(check(client, world, runs, STEPS, report))
                 while not checking.done():
                     await asyncio.wait([checking], timeout=chance.uniform(1, 4))
-                    living = [worker for worker in started if not worker.is_dead]
-                    if living and not checking.done():
-                        chance.choice(living).kill()
+                    if not checking.done():
+                        await kill_one(started, chance)
                     if restarts < servers and chance.random() < 1 / 10:
                         restarts += 1
                         server.kill()
