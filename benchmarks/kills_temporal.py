@@ -191,7 +191,7 @@ async def workers(address: str, folder: Path, count: int = 1) -> AsyncGenerator[
 
 async def kill_one(started: list[Worker], chance: random.Random) -> None:
     """Kill one of the workers that live, as soon as there is one."""
-    while not (living := [worker for worker in started if not worker.is_dead]):
+    while not (living := [worker for worker in started if not worker.is_dead]):  # noqa: ASYNC110
         await asyncio.sleep(0.02)
     chance.choice(living).kill()
 
