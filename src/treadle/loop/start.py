@@ -123,6 +123,7 @@ def start_subagent(
     parent: RunContext,
     call_id: str,
     shares_iterations: bool = True,
+    handle: RunHandle | None = None,
 ) -> tuple[Steps[Result], Deliver | None]:
     """Make the run of a subagent, which is a call of another run.
 
@@ -134,6 +135,7 @@ def start_subagent(
         parent: the state and services of the run that makes the call.
         call_id: the id of the call.
         shares_iterations: whether its iterations count against the limit of the outer run.
+        handle: may end it, if it is driven apart from the outer run; None if there is none.
 
     Returns:
         The steps, and the listeners of the subagent; None if it has none.
@@ -141,11 +143,16 @@ def start_subagent(
     settings = loop.settings
     observers = _observers_of(settings)
     numbers = [given.last_seq if isinstance(given, Resumption) else 0]
-    context = _run_context(loop, numbers, llm_send_fn, state, None, parent=parent, call_id=call_id)
+    context = _run_context(
+        loop, numbers, llm_send_fn, state, handle, parent=parent, call_id=call_id
+    )
     context.budget.shares_iterations = shares_iterations
     context.has_listeners = parent.has_listeners or bool(observers)
     context.shows_text = parent.shows_text or _shows_text(settings)
-    steps = Run(_config_of(loop), context, given).steps()
+    run = Run(_config_of(loop), context, given, handle)
+    if handle is not None:
+        handle.bind(run)
+    steps = run.steps()
     deliver = Observers(observers, numbers).deliver if observers else None
     return _wrapped(steps, settings), deliver
 

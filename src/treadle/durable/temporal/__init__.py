@@ -15,7 +15,7 @@ from treadle.durable.temporal.store import (
     StoredValueError,
     StoreError,
 )
-from treadle.durable.temporal.worker import make_worker, run_worker
+from treadle.durable.temporal.worker import make_replayer, make_worker, run_worker
 
 __all__ = [
     "RedisStore",
@@ -24,6 +24,7 @@ __all__ = [
     "StoreError",
     "StoredValueError",
     "TemporalRun",
+    "make_replayer",
     "make_worker",
     "run_on_temporal",
     "run_worker",

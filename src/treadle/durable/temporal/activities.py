@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from treadle.durable.temporal.requests import (
     request_from_data,
     tool_call_from_data,
 )
+from treadle.durable.temporal.store import StoredValueError
 from treadle.effects import Bounded, Call, Effect, Steps
 from treadle.messages import JSONDict
 from treadle.model import ModelRequest
@@ -25,6 +27,8 @@ from treadle.recording.data import to_data
 
 if TYPE_CHECKING:
     from treadle.durable.temporal.host import Host
+
+log = logging.getLogger("treadle.durable")
 
 
 class Activities:
@@ -49,15 +53,33 @@ class Activities:
     async def chat(self, given: Mapping[str, Any]) -> JSONDict:
         """Send a request to the model of a loop."""
         relay = self._host.relay(given["run_id"])
+        try:
+            messages = await self._messages(given)
+        except StoredValueError as error:
+            log.warning("%s; the whole conversation is sent again", error)
+            return {"is_lost": True}
         request = request_from_data(
             given,
-            given["messages"],
+            messages,
             self._host.loop(given["loop"]),
             given["iteration"],
             has_listeners=relay is not None,
         )
         effect = chat_effect(request, given["iteration"])
-        return await _performed(effect, relay and relay.put, lambda: _so_far(request))
+        return await self._performed(
+            effect, None if relay is None else relay.put, lambda: _so_far(request)
+        )
+
+    async def _messages(self, given: Mapping[str, Any]) -> list[JSONDict]:
+        conversations = self._host.conversations
+        if "delta" not in given:
+            messages: list[JSONDict] = given["messages"]
+            return messages
+        if conversations is None:
+            raise RuntimeError(
+                "the worker has no store, and the workflow was started on one that has"
+            )
+        return await conversations.add(given["delta"])
 
     @activity.defn(name=calls.EXECUTE_TOOL)
     async def execute_tool(self, given: Mapping[str, Any]) -> JSONDict:
@@ -74,7 +96,7 @@ class Activities:
             result = in_flight.late_result(call.key)
             return {} if result is None else {"late": to_data(result)}
 
-        return await _performed(effect, relay and relay.put, late)
+        return await self._performed(effect, None if relay is None else relay.put, late)
 
     @activity.defn(name=calls.HERE)
     async def here(self, key: str) -> JSONDict:
@@ -82,37 +104,39 @@ class Activities:
         call = self._host.local_calls.pop(key)
         relay = self._host.relay(activity.info().workflow_id or "")
         sent = call.about
-        return await _performed(
+        return await self._performed(
             call,
-            relay and relay.put,
+            None if relay is None else relay.put,
             lambda: _so_far(sent) if isinstance(sent, ModelRequest) else {},
         )
+
+    async def _performed(
+        self,
+        effect: Effect,
+        emit: Callable[[Any], Any] | None,
+        without_outcome: Callable[[], JSONDict],
+    ) -> JSONDict:
+        """Perform an effect, and write its outcome as data.
+
+        Args:
+            effect: the effect.
+            emit: takes events; None if nobody listens.
+            without_outcome: what to tell of a call that failed or was cancelled.
+        """
+        try:
+            async with _heartbeats():
+                value = await effects.drive(_one(effect), emit)
+            return {"value": await self._host.payloads.pack(to_data(value))}
+        except asyncio.CancelledError:
+            if not _is_asked_to_cancel():
+                raise
+            return without_outcome()
+        except Exception as error:  # noqa: BLE001 - it is an outcome
+            return {"error": to_data(error), **without_outcome()}
 
 
 def _so_far(request: ModelRequest) -> JSONDict:
     return {"so_far": to_data(request.so_far(_Clock()))}
-
-
-async def _performed(
-    effect: Effect, emit: Callable[[Any], Any] | None, without_outcome: Callable[[], JSONDict]
-) -> JSONDict:
-    """Perform an effect, and write its outcome as data.
-
-    Args:
-        effect: the effect.
-        emit: takes events; None if nobody listens.
-        without_outcome: what to tell of a call that failed or was cancelled.
-    """
-    try:
-        async with _heartbeats():
-            value = await effects.drive(_one(effect), emit)
-        return {"value": to_data(value)}
-    except asyncio.CancelledError:
-        if not _is_asked_to_cancel():
-            raise
-        return without_outcome()
-    except Exception as error:  # noqa: BLE001 - it is an outcome
-        return {"error": to_data(error), **without_outcome()}
 
 
 def _is_asked_to_cancel() -> bool:

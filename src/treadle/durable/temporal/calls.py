@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, TimeoutError as ActivityTimeoutError
 
 from treadle import labels
+from treadle.durable.temporal.conversation import Conversation
 from treadle.durable.temporal.driver import shielded
 from treadle.durable.temporal.policies import (
     CANCEL_SECONDS,
@@ -18,9 +20,11 @@ from treadle.durable.temporal.policies import (
     options_of,
 )
 from treadle.durable.temporal.requests import request_as_data, tool_call_as_data
-from treadle.effects import Call, Effect, failure_of, is_awaitable
+from treadle.durable.temporal.subagents import Child
+from treadle.effects import Call, Effect, Mode, failure_of, is_awaitable
 from treadle.errors import OutcomeUnknownError, TreadleError
-from treadle.messages import ToolCall
+from treadle.events import RunStarted
+from treadle.messages import JSONDict, ToolCall
 from treadle.model import ModelRequest
 from treadle.recording.data import from_data
 from treadle.tools import InFlight, ToolContext
@@ -73,7 +77,9 @@ class RunCalls:
         self._relay: Relay | None = None
         self._latest = 0.0
         self._number = 0
-        self._payloads: dict[str, Any] = {}
+        self._offered: dict[str, Any] = {}
+        self._conversation = Conversation()
+        self._started: RunStarted | None = None
         self.run: Run | None = None
 
     def begin(self, loop: Loop[Any], relay: Relay | None) -> None:
@@ -87,12 +93,18 @@ class RunCalls:
 
     def emit(self, event: Any) -> None:
         """See `Performer`. While the workflow is replayed, the listeners have the event already."""
-        if self._relay is None:
+        relay = self._relay
+        if relay is None:
             return
         if workflow.unsafe.is_replaying():
             self._run.run.numbers[0] += 1
-        else:
-            self._relay.put(event)
+            if isinstance(event, RunStarted):
+                self._started = event
+            return
+        started, self._started = self._started, None
+        if started is not None and not relay.has_events:  # another process had the run
+            relay.put(dataclasses.replace(started, resumed=True, at=self.now()))
+        relay.put(event)
 
     def keeps_time_of(self, effect: Effect, seconds: float) -> bool:
         """See `Performer`: an activity keeps the time limit of its tool."""
@@ -111,12 +123,15 @@ class RunCalls:
         if isinstance(call.about, ModelRequest) and call.about.model is self._run.run.model:
             return await self._chat(call.about)
         if call.label == labels.EXECUTE_TOOL and call.about is not None:
-            if not self._is_of_loop(call):
+            if not self._is_of_loop(call) and call.once:
                 raise NotInWorkflowError(
                     f"tool {call.about.name!r} was added or replaced by a stage; on Temporal, any worker may run "
-                    "it, so it has to be among the tools of the loop"
+                    "it, so it has to be among the tools of the loop, or idempotent"
                 )
-            return await self._tool(*call.args[1:], once=call.once)
+            if self._is_of_loop(call):
+                return await self._tool(*call.args[1:], once=call.once)
+        if isinstance(call.about, Child):
+            return await self._child(call.about)
         if call.label in _IN_PLACE:
             return _performed_here(call)
         if call.label == labels.LIMIT:
@@ -134,18 +149,26 @@ class RunCalls:
     # In activities
 
     async def _chat(self, sent: ModelRequest) -> Any:
-        for name in self._loop.tools.keys() - self._payloads.keys():
-            self._payloads[name] = self._loop.tools[name].as_openai()
-        given = request_as_data(sent, self._payloads, sent.messages) | self._facts()
-        options = options_of(seconds=None, once=False)
-        made = await self._activity(CHAT, given, options, _Late(sent=sent))
-        return self._outcome(made, _Late(sent=sent))
+        for name in self._loop.tools.keys() - self._offered.keys():
+            self._offered[name] = self._loop.tools[name].as_openai()
+        given = {**request_as_data(sent, self._offered), **self._facts()}
+        options, late = options_of(seconds=None, once=False), _Late(sent=sent)
+        if self._host.conversations is None:
+            made = await self._activity(CHAT, given | {"messages": sent.messages}, options, late)
+            return self._outcome(made, late)
+        while True:
+            delta = self._conversation.delta(sent.messages)
+            made = await self._activity(CHAT, given | {"delta": delta.data}, options, late)
+            if "is_lost" not in made:
+                self._conversation.stored(delta)
+                return self._outcome(made, late)
+            self._conversation.forget()
 
     async def _tool(
         self, call: ToolCall, context: ToolContext | None, in_flight: InFlight, *, once: bool
     ) -> Any:
         tool = self._loop.tools.get(call.name)
-        given = tool_call_as_data(call, context) | self._facts()
+        given = {**tool_call_as_data(call, context), **self._facts()}
         options = options_of(seconds=None if tool is None else tool.timeout, once=once)
         late = _Late(in_flight=in_flight)
         try:
@@ -160,6 +183,30 @@ class RunCalls:
         in_flight.complete(outcome[0])
         return outcome
 
+    async def _child(self, child: Child) -> Any:
+        """Run a subagent as a child workflow; return its outcome, and what it used."""
+        given = await self.packed(child.given)
+        handle = await workflow.start_child_workflow(
+            workflow.info().workflow_type,
+            given,
+            id=child.id,
+            parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
+        )
+        made: list[Any] = []
+        try:
+            made.append(await self._awaited(handle, made.append))
+        finally:
+            child.late = self._host.payloads.unpack_in_workflow(made[0]) if made else None
+        return child.late
+
+    async def packed(self, data: Any) -> JSONDict:
+        """Put a value into the store if it is large; the workflow itself must not write there."""
+        payloads = self._host.payloads
+        if not payloads.is_large(data):
+            return {"data": data}
+        made: JSONDict = await self._on_this_worker(Call(payloads.pack, data, mode=Mode.ASYNC))
+        return made
+
     def _facts(self) -> Mapping[str, Any]:
         state = self._run.state
         return {"loop": self._path, "run_id": state.run_id, "iteration": len(state.nodes)}
@@ -168,7 +215,7 @@ class RunCalls:
         self, name: str, given: Mapping[str, Any], options: Mapping[str, Any], late: _Late
     ) -> Any:
         handle = workflow.start_activity(name, given, **options)
-        return await self._awaited(handle, late)
+        return await self._awaited(handle, late.take)
 
     async def _on_this_worker(self, call: Call) -> Any:
         """Perform a call in a local activity, which finds it in a table of the process."""
@@ -177,9 +224,9 @@ class RunCalls:
         self._host.local_calls[key] = call
         late = _Late(sent=call.about if isinstance(call.about, ModelRequest) else None)
         handle = workflow.start_local_activity(HERE, key, **local_options())
-        return self._outcome(await self._awaited(handle, late), late)
+        return self._outcome(await self._awaited(handle, late.take), late)
 
-    async def _awaited(self, handle: workflow.ActivityHandle[Any], late: _Late) -> Any:
+    async def _awaited(self, handle: asyncio.Task[Any], late: Callable[[Any], object]) -> Any:
         """Await an activity; if the task is cancelled, cancel the activity, and take what it has done meanwhile."""
         try:
             await asyncio.wait([handle])
@@ -189,7 +236,7 @@ class RunCalls:
             if not handle.done():
                 log.warning("an activity has not ended %g s after it was cancelled", CANCEL_SECONDS)
             elif not handle.cancelled() and handle.exception() is None:
-                late.take(handle.result())
+                late(handle.result())
             raise
         return handle.result()
 
@@ -199,7 +246,7 @@ class RunCalls:
             raise from_data(made["error"])
         if "value" not in made:
             raise asyncio.CancelledError
-        value = from_data(made["value"])
+        value = from_data(self._host.payloads.unpack_in_workflow(made["value"]))
         if isinstance(value, tuple) and len(value) == _TIMED:  # pyright: ignore[reportUnknownArgumentType]
             return self._on_clock(value)  # pyright: ignore[reportUnknownArgumentType]
         return value
@@ -218,9 +265,7 @@ _TIMED = 3
 class _Late:
     """What is known of a call that has no outcome: the text so far, or a result that came too late."""
 
-    def __init__(
-        self, sent: ModelRequest | None = None, in_flight: InFlight | None = None
-    ) -> None:
+    def __init__(self, sent: ModelRequest | None = None, in_flight: InFlight | None = None) -> None:
         self._sent = sent
         self._in_flight = in_flight
 

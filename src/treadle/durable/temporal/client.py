@@ -7,11 +7,18 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, WorkflowUpdateFailedError
+from temporalio.client import (
+    Client,
+    WorkflowFailureError,
+    WorkflowHandle,
+    WorkflowUpdateFailedError,
+)
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 
+from treadle.durable.temporal.payloads import Payloads
 from treadle.durable.temporal.results import result_of
+from treadle.durable.temporal.store import Store
 from treadle.durable.temporal.worker import TASK_QUEUE
 from treadle.durable.temporal.workflow import WORKFLOW
 from treadle.errors import OptionError
@@ -28,10 +35,19 @@ class TemporalRun:
         client: connected to the server.
         run_id: the id of the run, which is that of its workflow.
         loop: makes the output of the result an object of its type; None leaves it as JSON data.
+        store: that of the workers.
     """
 
-    def __init__(self, client: Client, run_id: str, loop: Loop[Any] | None = None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        run_id: str,
+        loop: Loop[Any] | None = None,
+        *,
+        store: Store | None = None,
+    ) -> None:
         self._handle: WorkflowHandle[Any, Any] = client.get_workflow_handle(run_id)
+        self._payloads = Payloads(store)
         self._loop = loop
         self.run_id = run_id
 
@@ -42,11 +58,12 @@ class TemporalRun:
             OptionError: the run could not start; the text says why.
         """
         try:
-            data = await self._handle.result()
+            packed = await self._handle.result()
         except WorkflowFailureError as error:
             _raise_option_error(error)
             raise
-        return result_of(data, self._loop)
+        made = await self._payloads.unpack(packed)
+        return result_of(made["outcome"], self._loop)
 
     async def decide(self, decisions: Mapping[str, Approval]) -> list[str]:
         """Decide on calls that wait for approval; the run continues when it has a decision on each.
@@ -96,6 +113,7 @@ async def start_on_temporal(
     *,
     run_id: str | None = None,
     task_queue: str = TASK_QUEUE,
+    store: Store | None = None,
     **options: Any,
 ) -> TemporalRun:
     """Start a run on Temporal; workers perform it.
@@ -106,6 +124,7 @@ async def start_on_temporal(
         messages: a text, or a list of OpenAI chat dicts.
         run_id: the id of the run; None makes one. If a run of this id was started already, that run is returned.
         task_queue: the queue of the workers.
+        store: that of the workers.
         **options: options of `temporalio.client.Client.start_workflow`.
 
     Returns:
@@ -116,7 +135,7 @@ async def start_on_temporal(
     try:
         await client.start_workflow(
             WORKFLOW,
-            {"loop": name, "messages": copy_json(messages)},
+            await Payloads(store).pack({"loop": name, "messages": copy_json(messages)}),
             id=run_id,
             task_queue=task_queue,
             id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
@@ -125,7 +144,7 @@ async def start_on_temporal(
         )
     except WorkflowAlreadyStartedError:
         pass  # it has ended: its result is there
-    return TemporalRun(client, run_id, None if isinstance(loop, str) else loop)
+    return TemporalRun(client, run_id, None if isinstance(loop, str) else loop, store=store)
 
 
 async def run_on_temporal(

@@ -92,11 +92,11 @@ class WorkflowDriver:
                     bound.start(effect)
                 try:
                     outcome = await self._perform(effect)
-                except asyncio.CancelledError:
-                    await self._clean_up(steps)
-                    raise
                 except Exception as raised:  # noqa: BLE001 - raised in the steps
                     error = raised
+                except BaseException as end:
+                    await self._end(steps, end)
+                    raise
         except StopIteration as stop:
             return stop.value
         except Cancelled as end:  # raised by the steps themselves, although nothing cancelled them
@@ -163,10 +163,22 @@ class WorkflowDriver:
             raise Stopped
         raise TimeLimitReached(f"it took longer than {effect.seconds:g} s")
 
-    async def _clean_up(self, steps: Steps[Any]) -> None:
-        """Raise a cancellation in steps, and perform their cleanup, which a further cancellation does not stop."""
+    async def _end(self, steps: Steps[Any], end: BaseException) -> None:
+        """End steps whose effect was cancelled; their cleanup is not stopped by a further cancellation.
+
+        If the workflow leaves the memory of its worker, nothing can be performed: another one continues it.
+        """
+        try:
+            if not isinstance(end, asyncio.CancelledError):
+                raise end
+            bound = _Bound(self._performer, CLEANUP_SECONDS)
+            bound.start(None)  # raises if the workflow leaves
+        except BaseException:
+            close_steps(steps)
+            raise
         task = asyncio.create_task(self.drive(remaining_steps(steps, Cancelled())))
-        await shielded(asyncio.wait([task], timeout=CLEANUP_SECONDS))
+        await shielded(asyncio.wait([task, bound.is_over], return_when=asyncio.FIRST_COMPLETED))
+        bound.cancel()
         if not task.done():
             task.cancel()
         elif not task.cancelled():
@@ -192,12 +204,12 @@ class _Bound:
         self._timer: asyncio.TimerHandle | None = None
         self.is_over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def start(self, effect: Effect) -> None:
+    def start(self, effect: Effect | None) -> None:
         """Start the timer, unless it runs already, or the performer ends the effect at the limit."""
         seconds = self._seconds
         if seconds is None or self._timer is not None:
             return
-        if not self._performer.keeps_time_of(effect, seconds):
+        if effect is None or not self._performer.keeps_time_of(effect, seconds):
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(seconds, self._end)
 
@@ -214,7 +226,12 @@ class _Bound:
 async def _set(signal: Signal) -> None:
     """Wait until a signal is set, in the thread of the workflow."""
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    ticket = signal.subscribe(lambda: future.done() or future.set_result(None))
+
+    def arrive() -> None:
+        if not future.done():
+            future.set_result(None)
+
+    ticket = signal.subscribe(arrive)
     try:
         await future
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from treadle.errors import OptionError
+from treadle.loop.subagent import Subagent
 from treadle.pipeline.compiler import Kind
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ def check_loop(loop: Loop[Any], name: str) -> None:
             "happen again each time the workflow is replayed, and its outcome, a context, is no data that a "
             "history could keep. Make it a generator that yields effects, or do the work in a tool"
         )
+    for tool in loop.tools.values():
+        if isinstance(tool.steps, Subagent):
+            check_loop(tool.steps.loop_with_model, f"{name}/{tool.name}")
     settings = loop.settings
     for option, reason in _OF_ONE_PROCESS.items():
         if getattr(settings, option) is not None:

@@ -18,13 +18,15 @@ if TYPE_CHECKING:
     from treadle.loop.loop import Loop
 
 
-def request_as_data(sent: ModelRequest, tools: Mapping[str, Any], messages: Any) -> JSONDict:
+def request_as_data(sent: ModelRequest, tools: Mapping[str, Any]) -> JSONDict:
     """Write a request to the model of a loop; what the loop itself says is left out.
 
     Args:
         sent: the request.
         tools: the form in which each tool of the loop is offered, by name.
-        messages: the messages as data.
+
+    Returns:
+        Everything but its messages.
     """
     defaults = sent.model.options
     options = {
@@ -37,7 +39,6 @@ def request_as_data(sent: ModelRequest, tools: Mapping[str, Any], messages: Any)
         for one in sent.opts.get("tools", ())
     ]
     return {
-        "messages": messages,
         "options": to_data(options, "options of the request"),
         "without": [name for name in defaults if name not in sent.opts],
         "tools": offered,

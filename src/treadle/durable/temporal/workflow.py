@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 from treadle.durable.temporal.calls import RunCalls
 from treadle.durable.temporal.driver import WorkflowDriver
-from treadle.durable.temporal.host import Host
-from treadle.errors import OptionError, TreadleError
+from treadle.durable.temporal.host import HAND_OVER, Host
+from treadle.durable.temporal.subagents import outer_context
+from treadle.effects import Steps
+from treadle.errors import OptionError, PausedStateError, TreadleError
 from treadle.loop.handle import RunHandle
 from treadle.loop.journaled import outcome_of
 from treadle.loop.loop import Loop
 from treadle.loop.pause import Resumption
 from treadle.loop.run import Run, end_state
-from treadle.loop.start import start_run
+from treadle.loop.start import start_run, start_subagent
 from treadle.messages import JSONDict
 from treadle.results import Err, Paused, PendingCall, Result, RunCancelled
+from treadle.run_state import RunState
+from treadle.telemetry import active_telemetry
 from treadle.tools import Approval
 
 WORKFLOW = "treadle.run"
@@ -42,69 +47,154 @@ class _Handle(RunHandle):
 
 @workflow.defn(name=WORKFLOW)
 class RunWorkflow:
-    """A run of a loop. A call that needs approval is decided by an update, which may come days later."""
+    """A run of a loop. A call that needs approval is decided by an update, which may come days later.
+
+    Its input is packed, see `treadle.durable.temporal.payloads`. It has ``loop``, the name of the loop; and either
+    ``messages``, or ``paused`` and ``decisions``. That of a subagent has ``outer``, what it knows of the run that
+    has started it, and ``name``, the name of its agent.
+    """
 
     @workflow.init
-    def __init__(self, given: Mapping[str, Any]) -> None:
+    def __init__(self, packed: Mapping[str, Any]) -> None:
         host: Host = workflow.extern_functions()[HOST]()
         self._host = host
-        self._path: str = given["loop"]
+        self._given: JSONDict = host.payloads.unpack_in_workflow(packed)
+        self._path: str = self._given["loop"]
+        self._outer: JSONDict | None = self._given.get("outer")
+        self._loop = self._loop_of_worker()
         self._handle: RunHandle | None = None
-        self._messages: list[Any] = []
-        self._is_cancelled = False
+        self._calls = RunCalls(host, self._path, self._loop)
+        self._messages: list[Any] = self._given.get("steering", [])
+        self._is_cancelled = bool(self._given.get("is_cancelled"))
         self._paused: Paused | None = None
         self._decisions: dict[str, Approval] = {}
-        self._base = self._loop()
 
-    def _loop(self) -> Loop[Any]:
+    def _loop_of_worker(self) -> Loop[Any]:
         try:
-            return self._host.loop(self._path)
+            return self._host.loop_of_workflows(self._path)
         except OptionError as error:
             if workflow.unsafe.is_replaying():  # another worker had it: let one of those continue
                 raise
             raise _failure(error) from error
 
     @workflow.run
-    async def run(self, given: Mapping[str, Any]) -> JSONDict:
-        """Perform the run, from its first iteration to its result.
+    async def run(self, packed: Mapping[str, Any]) -> JSONDict:
+        """Perform the run, from its first iteration to its result; that of a subagent also ends when it pauses.
 
         Args:
-            given: ``loop``, the name of the loop; ``messages``; ``options`` of this run.
+            packed: see the class.
+
+        Returns:
+            What stands for the result, in ``outcome``, and for what was used, in ``used``.
         """
-        start: Any = given["messages"]
+        try:
+            return await self._calls.packed(await self._performed())
+        except (OptionError, PausedStateError) as error:
+            raise _failure(error) from error
+
+    async def _performed(self) -> JSONDict:
+        given = self._given
+        start: Any = given.get("messages")
+        if "paused" in given:
+            decisions = {key: Approval(**one) for key, one in given["decisions"].items()}
+            start = self._resumption(given["paused"], decisions)
         while True:
-            try:
-                result = await self._part(start)
-            except OptionError as error:
-                raise _failure(error) from error
+            result = await self._part(start)
             if not isinstance(result, Paused):
-                return _outcome(result)
+                return self._ended(result)
+            if not result.pending and result.state["trace"][-1] == HAND_OVER:
+                await self._go_on_in_new_history(result)
+            if self._outer is not None:
+                return self._ended(result)
             self._paused, self._decisions = result, {}
-            await workflow.wait_condition(lambda: self._is_cancelled or not self._undecided())
+            await self._decided()
             self._paused = None
             if self._is_cancelled:
-                return _outcome(_cancelled(result))
-            start = Resumption(self._base, result.state, self._decisions, None)
+                return self._ended(_cancelled(result))
+            start = self._resumption(result.state, self._decisions)
+
+    def _resumption(self, state: JSONDict, decisions: Mapping[str, Approval]) -> Resumption:
+        return Resumption(self._loop, state, decisions, None)
+
+    def _ended(self, result: Result) -> JSONDict:
+        budget = None if self._calls.run is None else self._calls.run.run.budget.as_json()
+        # The messages are in the run state.
+        return {"outcome": outcome_of(dataclasses.replace(result, messages=[])), "used": budget}
+
+    async def _decided(self) -> None:
+        """Wait until there is a decision on each call that waits, or the run is cancelled."""
+        try:
+            await workflow.wait_condition(lambda: self._is_cancelled or not self._undecided())
+        except asyncio.CancelledError:
+            if workflow.cancellation_reason() is None:
+                raise  # as in `_driven`
+            self._is_cancelled = True
+
+    async def _go_on_in_new_history(self, paused: Paused) -> NoReturn:
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        given: JSONDict = {
+            **{key: self._given[key] for key in ("loop", "outer", "name") if key in self._given},
+            "paused": paused.state,
+            "decisions": {},
+            "steering": self._messages,
+            "is_cancelled": self._is_cancelled,
+        }
+        workflow.continue_as_new(await self._calls.packed(given))
 
     async def _part(self, start: Any) -> Result:
         """Perform the run up to its result or its next pause."""
-        run_id = workflow.info().workflow_id
-        calls = RunCalls(self._host, self._path, self._base)
+        run_id, calls, loop = workflow.info().workflow_id, self._calls, self._loop
+        if self._outer is not None:
+            run_id = f"{self._outer['run_id']}/{self._outer['call_id']}"
         handle = _Handle(calls)
-        options: dict[str, Any] = {"handle": handle}
-        if not isinstance(start, Resumption):
-            options["run_id"] = run_id
-        loop = self._base.with_options(**options)
-        steps, deliver = start_run(loop, start, None)
-        relay = None if deliver is None else self._host.open_relay(run_id, deliver)
+        telemetry = self._telemetry()
+        if telemetry is not None:
+            given = loop.settings.on_event or ()
+            listeners = (given,) if callable(given) else given
+            loop = loop.with_options(on_event=(telemetry, *listeners))
+        if self._outer is None:
+            loop = loop.with_options(handle=handle)
+            if not isinstance(start, Resumption):
+                loop = loop.with_options(run_id=run_id)
+            steps, deliver = start_run(loop, start, None)
+        else:
+            is_resumed = isinstance(start, Resumption)
+            state = start.run_state if is_resumed else RunState(self._given["name"], run_id)
+            outer = outer_context(self._outer, self._host.outer_loops(self._path))
+            call_id = self._outer["call_id"]
+            steps, deliver = start_subagent(
+                loop, start, None, state, parent=outer, call_id=call_id, handle=handle
+            )
+        relay = self._host.open_relay(run_id, deliver, self._outer)
         calls.begin(loop, relay)
         self._take_over(handle)
+        result = await self._driven(steps)
+        self._handle = None
+        self._host.close_relay(run_id)
+        return result
+
+    async def _driven(self, steps: Steps[Result]) -> Result:
         try:
-            return await WorkflowDriver(calls).drive(steps)
-        finally:
-            self._handle = None
-            if relay is not None:
-                self._host.close_relay(run_id, relay)
+            return await WorkflowDriver(self._calls).drive(steps)
+        except asyncio.CancelledError:
+            result = None if self._calls.run is None else self._calls.run.result
+            if workflow.cancellation_reason() is None or result is None:
+                raise  # it only leaves the memory of this worker
+            return result  # the workflow was cancelled: its result says so
+
+    def _telemetry(self) -> Callable[[Any], None] | None:
+        """What reports the run to OpenTelemetry from its events; None for a subagent, which the outer run reports."""
+        settings = self._host.loop(self._path).settings
+        if self._outer is not None:
+            return None
+        telemetry = active_telemetry(
+            settings.tracer_provider,
+            settings.meter_provider,
+            settings.logger_provider,
+            capture_content=settings.capture_content,
+            chat_telemetry=settings.chat_telemetry,
+        )
+        return None if telemetry is None else telemetry.observer()
 
     def _take_over(self, handle: RunHandle) -> None:
         """Give the handle what was sent to the run when it had none."""
@@ -140,7 +230,7 @@ class RunWorkflow:
         if self._paused is None:
             raise OptionError("decisions: no call of the run waits for one")
         given = {key: Approval(**one) for key, one in decisions.items()}
-        Resumption(self._base, self._paused.state, given, None)
+        self._resumption(self._paused.state, given)
 
     @workflow.signal
     def steer(self, message: Any) -> None:
@@ -168,11 +258,6 @@ class RunWorkflow:
             "in_flight": [] if handle is None else [call.id for call in handle.in_flight],
             "pending": [dataclasses.asdict(call) for call in self._undecided()],
         }
-
-
-def _outcome(result: Result) -> JSONDict:
-    """The result as data; its messages are in its run state."""
-    return outcome_of(dataclasses.replace(result, messages=[]))
 
 
 def _failure(error: TreadleError) -> ApplicationError:
