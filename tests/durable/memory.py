@@ -31,8 +31,10 @@ class MemoryJournal:
         self.sent: dict[str, list[tuple[int, JSONDict]]] = {}
         self.opened: list[MemoryRun] = []
 
-    def open(self, run_id: str, start: JSONDict) -> MemoryRun:
+    def open(self, run_id: str, start: JSONDict | None) -> MemoryRun:
         parts = self.parts.get(run_id)
+        if parts is None and start is None:
+            raise JournalError(f"there is no run {run_id!r}")
         if parts is None:
             parts = self.parts[run_id] = [{"start": json.dumps(start), "log": [], "outcome": None}]
         else:

@@ -27,6 +27,9 @@ class Mode(Enum):
     """It returns at once: call it directly."""
     THREAD = "thread"
     """It may block: call it in a worker thread if other work would wait."""
+    BRIEF = "brief"
+    """It may block for milliseconds, as a write to a disk does: call it in a worker thread only if an event loop
+    would wait."""
     ASYNC = "async"
     """It returns an awaitable: await it on an event loop."""
 

@@ -92,7 +92,7 @@ def steps_of(
         "shows_text": shows_text,
         "configuration": configuration_of(loop),
     }
-    opening = _Opening(journal, run_id, start)
+    opening = _Opening(journal, run_id, None if given is MISSING else start)
     try:
         opened = yield _calling(opening.open, run_id)
         opened.on_stop(handle.cancel)
@@ -115,13 +115,13 @@ def _messages_as_data(given: Any) -> Any:
 
 
 def _calling(fn: Callable[..., Any], run_id: str, *args: Any) -> Call:
-    return Call.of(fn, args, Mode.THREAD, label=labels.JOURNAL, key=run_id)
+    return Call.of(fn, args, Mode.BRIEF, label=labels.JOURNAL, key=run_id)
 
 
 class _Opening:
     """Opens a run, which is closed for sure: also if the call that opened it was abandoned meanwhile."""
 
-    def __init__(self, journal: Journal, run_id: str, start: JSONDict) -> None:
+    def __init__(self, journal: Journal, run_id: str, start: JSONDict | None) -> None:
         self._journal, self._run_id, self._start = journal, run_id, start
         self._mutex = threading.Lock()
         self._opened: JournaledRun | None = None
@@ -162,6 +162,7 @@ class _Journaled:
             return (yield from self._part(_given(self._loop, opened.start)))
         result = result_from_data(opened.outcome["result"], self._loop)
         if not (isinstance(result, Paused) and opened.decisions):
+            self._handle.bind_result(result)
             return result
         start = {
             **self._start,
@@ -175,8 +176,6 @@ class _Journaled:
 
     def _check_messages(self) -> None:
         given, stored = self._start["messages"], self._opened.start["messages"]
-        if stored is None:
-            raise self._error("there is no such run; give the messages of a new one")
         if given is not None and given != stored:
             raise self._error(
                 "it was started with other messages; leave them out to continue it, or take another run_id"
@@ -317,7 +316,7 @@ class _Writer(LogMiddleware):
             given: tuple[JSONDict, ...] = call.fn(*args)
             return *given, *(message for _, message in sent)
 
-        return Call.of(take, call.args, Mode.THREAD, label=call.label, key=call.key)
+        return Call.of(take, call.args, Mode.BRIEF, label=call.label, key=call.key)
 
     def _elapsed(self, place: Place) -> float:
         """How long some steps have run, in seconds, without the time in which no process drove the run.

@@ -86,18 +86,16 @@ def start_run(
     numbers = [given.last_seq if isinstance(given, Resumption) else 0]
 
     def make(given: Any, state: RunState) -> Run:
-        context = _run_context(loop, numbers, llm_send_fn, state, handle)
-        context.has_listeners = has_listeners
-        context.shows_text = shows_text
-        run = Run(_config_of(loop), context, given, handle)
-        if handle is not None:
-            handle.bind(run)
+        run = make_run(loop, given, llm_send_fn, state, handle, numbers)
+        run.run.has_listeners = has_listeners
+        run.run.shows_text = shows_text
         return run
 
     if settings.journal is None:
         state = _state_for(settings, given)
         run_id = state.run_id
-        steps = make(given, state).steps()
+        run = make(given, state)
+        steps = _recorded(run.steps(), observers, loop, run)
     else:
         from treadle.loop import journaled  # noqa: PLC0415 - few runs need it
 
@@ -112,6 +110,31 @@ def start_run(
         steps = telemetry.middleware(steps)
     deliver = Observers(observers, numbers).deliver if observers else None
     return _wrapped(steps, settings), deliver
+
+
+def make_run(
+    loop: Loop[Any],
+    given: Any,
+    llm_send_fn: Model | None,
+    state: RunState,
+    handle: RunHandle | None,
+    numbers: list[int],
+) -> Run:
+    """Make a run of messages, or of a paused run.
+
+    Args:
+        loop: the loop.
+        given: the messages, or the paused run.
+        llm_send_fn: the model; None means that of the loop.
+        state: its state.
+        handle: is attached to it; None if there is none.
+        numbers: a list with the number of the latest event.
+    """
+    context = _run_context(loop, numbers, llm_send_fn, state, handle)
+    run = Run(_config_of(loop), context, given, handle)
+    if handle is not None:
+        handle.bind(run)
+    return run
 
 
 def start_subagent(
@@ -155,6 +178,20 @@ def start_subagent(
     steps = run.steps()
     deliver = Observers(observers, numbers).deliver if observers else None
     return _wrapped(steps, settings), deliver
+
+
+def _recorded(
+    steps: Steps[Result], observers: list[Observer], loop: Loop[Any], run: Run
+) -> Steps[Result]:
+    """The steps of a run, wrapped by those observers that record what becomes of them."""
+    for observer in observers:
+        middleware_of = getattr(type(observer), "middleware_of", None)
+        if callable(middleware_of):
+            from treadle.loop.run_start import start_of  # noqa: PLC0415 - which imports this module
+
+            middleware: Any = middleware_of(observer, start_of(loop, run))
+            steps = middleware(steps)
+    return steps
 
 
 def _wrapped(steps: Steps[Result], settings: Settings) -> Steps[Result]:

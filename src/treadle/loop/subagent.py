@@ -60,8 +60,8 @@ class Subagent:
     """
 
     def __init__(self, loop: Loop, llm_send_fn: LLMSendFn, messages: MakeMessages | None) -> None:
-        self._loop = loop
-        self._llm_send_fn = llm_send_fn
+        self.loop = loop
+        self.llm_send_fn = llm_send_fn
         self._messages = messages or _as_task
 
     def __call__(self, ctx: Context, call: ToolCall) -> Steps[Any]:
@@ -85,7 +85,7 @@ class Subagent:
             state = given.run_state
         attach(parent.state, call, state)
         steps, deliver = start_subagent(
-            self._loop, given, self._llm_send_fn, state, parent=parent, call_id=call.id
+            self.loop, given, self.llm_send_fn, state, parent=parent, call_id=call.id
         )
         result: Result = yield from _within_call(steps, call.id, deliver)
         return value_of(result, call)
@@ -93,7 +93,7 @@ class Subagent:
     @property
     def loop_with_model(self) -> Loop[Any]:
         """The loop, with the model of its runs."""
-        return self._loop.with_options(llm_send_fn=self._llm_send_fn)
+        return self.loop.with_options(llm_send_fn=self.llm_send_fn)
 
     def messages_of(self, call: ToolCall) -> Messages:
         """The initial messages of the run of a call."""
@@ -101,11 +101,11 @@ class Subagent:
 
     def name_for(self, call: ToolCall) -> str:
         """The name of the agent in the run of a call."""
-        return self._loop.settings.name or call.name
+        return self.loop.settings.name or call.name
 
     def resumption(self, state: JSONDict, decisions: Mapping[str, Approval]) -> Resumption:
         """Check the paused run of a call; its pause is claimed with that of the outer run."""
-        return Resumption(self._loop, state, decisions, None)
+        return Resumption(self.loop, state, decisions, None)
 
 
 def run_inside(ctx: Context, loop: Loop[Any], given: Messages, key: str) -> Steps[Result]:

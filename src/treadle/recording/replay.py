@@ -121,6 +121,10 @@ class Replay(Generic[R]):
         for entry in log:
             self.advance(entry)
 
+    def finish(self) -> None:
+        """Emit the events at the end of the steps, which a log may leave out."""
+        self._perform_emits(self._root)
+
     def advance(self, entry: Entry) -> None:
         """Advance the steps by one entry.
 

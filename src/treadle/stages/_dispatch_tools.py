@@ -57,31 +57,29 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
         yield from running if in_flight.stop is None else _stoppable(ctx, running)
         if in_flight.paused or in_flight.unknown:
             break
-    if still_paused:
-        in_flight.paused.update(still_paused)
+    in_flight.paused.update(still_paused)
     before = ctx.tool_results  # they keep their order, and the edits of stages
     ctx = ctx.evolve(tool_results={**before, **in_flight.results, **before})
-    ctx, waiting = _with_questions(ctx)
-    if waiting or in_flight.paused:  # a stage of a subagent may have paused it for another reason
-        return ctx.pause(waiting)
+    if plan.approvals or in_flight.paused or in_flight.unknown:
+        ctx = _with_questions(ctx)
+        waiting = _pending(ctx)
+        if (
+            waiting or in_flight.paused
+        ):  # a stage of a subagent may have paused it for another reason
+            return ctx.pause(waiting)
     if run.breaker is not None:
         yield from report_calls(ctx, plan.calls)
     return _concluded(ctx)
 
 
-def _with_questions(ctx: Context) -> tuple[Context, tuple[PendingCall, ...]]:
-    """The calls that wait for a person, and the context with the questions about those that may have run already.
-
-    An earlier approval does not count for the latter.
-    """
-    in_flight = ctx.run.in_flight
-    unknown = in_flight.unknown
-    if unknown:
-        plan = dataclasses.replace(ctx.plan, approvals={**ctx.plan.approvals, **unknown})
-        approvals = {key: one for key, one in ctx.approvals.items() if key not in unknown}
-        ctx = ctx.evolve(plan=plan, approvals=approvals)
-    is_asked = ctx.plan.approvals or in_flight.paused
-    return ctx, _pending(ctx) if is_asked else ()
+def _with_questions(ctx: Context) -> Context:
+    """The context with the questions about calls that may have run already; an earlier approval does not count."""
+    unknown = ctx.run.in_flight.unknown
+    if not unknown:
+        return ctx
+    plan = dataclasses.replace(ctx.plan, approvals={**ctx.plan.approvals, **unknown})
+    approvals = {key: one for key, one in ctx.approvals.items() if key not in unknown}
+    return ctx.evolve(plan=plan, approvals=approvals)
 
 
 def _admitted(ctx: Context) -> Context:
