@@ -265,11 +265,15 @@ async def _ended(task: asyncio.Task[Any]) -> None:
 
 
 async def shielded(waiting: Coroutine[Any, Any, Any]) -> None:
-    """Await something to its end; a cancellation that arrives meanwhile is ignored: one is under way already."""
+    """Await something to its end; a cancellation that arrives meanwhile is ignored: one is under way already.
+
+    Raises:
+        CancelledError: all tasks are cancelled, since the workflow leaves the memory of its worker.
+    """
     task = asyncio.ensure_future(waiting)
     while not task.done():
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError:
             if task.cancelled():
-                return
+                raise
