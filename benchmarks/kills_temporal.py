@@ -26,6 +26,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from treadle.durable.temporal import (
+    SQLiteStore,
     TemporalRun,
     policies,
     run_worker,
@@ -49,6 +50,11 @@ TASK_SECONDS = 2.0
 # The worker
 
 
+def store_in(folder: Path) -> SQLiteStore:
+    """The store of all workers and callers."""
+    return SQLiteStore(folder / "store.db")
+
+
 async def work(address: str, folder: Path) -> None:
     """Run the worker until it is killed."""
     policies.LOST_SECONDS, policies.HEARTBEAT_SECONDS = LOST_SECONDS, LOST_SECONDS / 6
@@ -58,6 +64,7 @@ async def work(address: str, folder: Path) -> None:
         client,
         loop_of(World(folder)),
         task_queue=QUEUE,
+        store=store_in(folder),
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
     )
 
@@ -104,7 +111,9 @@ class Worker:
 # The runs
 
 
-async def start(client: Client, names: list[str], steps: int) -> dict[str, TemporalRun]:
+async def start(
+    client: Client, folder: Path, names: list[str], steps: int
+) -> dict[str, TemporalRun]:
     """Start runs with so many iterations that have calls."""
     return {
         name: await start_on_temporal(
@@ -113,6 +122,7 @@ async def start(client: Client, names: list[str], steps: int) -> dict[str, Tempo
             question(name, steps),
             run_id=name,
             task_queue=QUEUE,
+            store=store_in(folder),
             task_timeout=timedelta(seconds=TASK_SECONDS),
         )
         for name in names
@@ -215,7 +225,7 @@ async def trial(kills: int, servers: int, chance: random.Random, folder: Path) -
                 names = [f"r{batch}x{number}" for number in range(10)]
                 for name in names[: len(names) // 2]:
                     world.plan(chance.choice(effects_of(name, STEPS)), chance.choice(POINTS))
-                runs = await start(client, names, STEPS)
+                runs = await start(client, folder, names, STEPS)
                 checking = asyncio.create_task(check(client, world, runs, STEPS, report))
                 while not checking.done():
                     await asyncio.wait([checking], timeout=chance.uniform(1, 4))

@@ -176,7 +176,7 @@ def chart(made: Measured, whole: Sequence[int]) -> str:
     for quarter in range(5):
         x, y = place(count * quarter / 4, 10 ** powers[0])
         parts.append(text(x, y + 18, f"{count * quarter // 4:,}", 'text-anchor="middle"'))
-    lines = (("new messages and a reference", "#06c", made.sizes), ("all messages", "#555", whole))
+    lines = (("new messages, a reference", "#06c", made.sizes), ("all messages", "#555", whole))
     for name, colour, sizes in lines:
         points = [place(at + 1, size) for at, size in enumerate(sizes)]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)

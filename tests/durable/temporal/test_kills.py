@@ -39,7 +39,7 @@ class Trial:
 
     async def started(self, names, steps=2):
         """A task that waits for the runs, and compares them with what has happened."""
-        runs = await killing.start(self.client, names, steps)
+        runs = await killing.start(self.client, self.folder, names, steps)
         return asyncio.create_task(killing.check(self.client, self.world, runs, steps, self.report))
 
     async def until(self, is_so):
