@@ -76,7 +76,7 @@ class Activities:
             raise RuntimeError(
                 "the worker has no store, and the workflow was started on one that has"
             )
-        return await conversations.add(given["delta"])
+        return await conversations.add(await self._host.payloads.unpack(given["delta"]))
 
     @activity.defn(name=calls.EXECUTE_TOOL)
     async def execute_tool(self, given: Mapping[str, Any]) -> JSONDict:

@@ -179,7 +179,9 @@ class RunCalls:
             return self._outcome(made, late)
         while True:
             delta = self._conversation.delta(sent.messages)
-            made = await self._activity(CHAT, given | {"delta": delta.data}, options, late)
+            # It is large in a new history, after compaction, and if the first messages are.
+            packed = await self.packed(delta.data)
+            made = await self._activity(CHAT, given | {"delta": packed}, options, late)
             if "is_lost" not in made:
                 self._conversation.stored(delta)
                 return self._outcome(made, late)
