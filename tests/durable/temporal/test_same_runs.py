@@ -4,7 +4,7 @@ import uuid
 
 import pytest
 from tests.deciding import on
-from tests.whole.conftest import SYNC
+from tests.ways import SYNC
 from tests.whole.guard_scripts import SCRIPTS
 from tests.whole.scripts import played
 from tests.whole.test_same_everywhere import alike, recorded, seen, settled

@@ -67,6 +67,11 @@ class RunCalls:
         host: what the worker has.
         path: the name of the loop, for the workers.
         loop: the loop of the run.
+
+    Attributes:
+        run: the run; None until it was made.
+        part: the key of the part of the run that is performed.
+        reported: the number of events for listeners so far.
     """
 
     def __init__(self, host: Host, path: str, loop: Loop[Any]) -> None:
@@ -83,6 +88,7 @@ class RunCalls:
         self._conversation = Conversation()
         self._started: RunStarted | None = None
         self.run: Run | None = None
+        self.reported = 0
 
     def begin(
         self, loop: Loop[Any], part: str, relay: Relay | None, *, has_own_listeners: bool
@@ -121,6 +127,7 @@ class RunCalls:
         relay.put(event)
 
     def _count(self, events: int) -> None:
+        self.reported += events
         if self._has_own_listeners:
             self._seq += events
 
@@ -220,7 +227,9 @@ class RunCalls:
         try:
             made.append(await self._awaited(handle, made.append))
         finally:
-            child.late = self._host.payloads.unpack_in_workflow(made[0]) if made else None
+            if made:
+                child.late = self._host.payloads.unpack_in_workflow(made[0])
+                self._count(child.late["events"])
         return child.late
 
     async def packed(self, data: Any) -> JSONDict:

@@ -86,7 +86,7 @@ class RunWorkflow:
             packed: see the class.
 
         Returns:
-            What stands for the result, in ``outcome``, and for what was used, in ``used``.
+            What stands for the result, in ``outcome``; what was used, in ``used``; and the number of ``events``.
         """
         try:
             return await self._calls.packed(await self._performed())
@@ -120,7 +120,11 @@ class RunWorkflow:
     def _ended(self, result: Result) -> JSONDict:
         budget = None if self._calls.run is None else self._calls.run.run.budget.as_json()
         # The messages are in the run state.
-        return {"outcome": outcome_of(dataclasses.replace(result, messages=[])), "used": budget}
+        return {
+            "outcome": outcome_of(dataclasses.replace(result, messages=[])),
+            "used": budget,
+            "events": self._calls.reported,
+        }
 
     async def _decided(self) -> None:
         """Wait until there is a decision on each call that waits, or the run is cancelled."""
