@@ -519,7 +519,7 @@ class Run:
     def _add_pending(self) -> Steps[None]:
         """Add the user messages that arrived meanwhile; the run continues with them."""
         given, self.pending_messages = self.pending_messages, ()
-        self._add_messages(given)
+        self.add_messages(given)
         self.context = self.context.evolve(decision=None, output=None, guidance=None)
         iteration = self.context.iteration + 1
         yield from self._emit(UserMessageAdded(iteration=iteration, messages=given))
@@ -529,9 +529,9 @@ class Run:
         given, self.pending_messages = self.pending_messages, ()
         if self.handle is not None:
             given += yield Call(self.handle.close, label=labels.STEER, key="end")
-        self._add_messages(given)
+        self.add_messages(given)
 
-    def _add_messages(self, given: tuple[JSONDict, ...]) -> None:
+    def add_messages(self, given: tuple[JSONDict, ...]) -> None:
         """Put user messages in the history; a new turn begins with them."""
         if not given:
             return
