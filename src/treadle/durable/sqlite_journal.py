@@ -244,10 +244,10 @@ class SQLiteJournal:
         due = [run for run in driven if run.is_due()]
         if due:
             with self._file.writing("renew the leases of runs") as db:
-                found = [(run, run.look(db, renew=True)) for run in due]
+                found = [(run, run.renew(db)) for run in due]
         else:
             with self._file.connection() as db:
-                found = [(run, run.look(db, renew=False)) for run in driven]
+                found = [(run, run.look(db)) for run in driven]
         for run, is_cancelled in found:
             run.learn(is_cancelled)
 
