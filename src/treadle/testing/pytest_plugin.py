@@ -9,9 +9,9 @@ A test makes its runs with the fixture `recorded`::
         assert "refunded" in result.output
 
 The recording is ``recordings/<name of the test>.jsonl`` next to the file of the test. If it exists, it is
-replayed, and the test fails with the first difference if a prompt, a tool or a stage has changed what happens; else
-the runs are recorded. ``pytest --record`` records them again. ``pytest --replay`` never records: a test without a
-recording fails.
+replayed, and the test fails with the first difference if a prompt, a tool or a stage has changed what happens.
+If it does not, the runs are recorded. ``pytest --record`` records them again. ``pytest --replay`` never records: a
+test without a recording fails.
 """
 
 from __future__ import annotations
