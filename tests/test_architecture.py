@@ -26,6 +26,7 @@ ONLY_IN = {
     "opentelemetry": {"telemetry"},
     "pydantic": {"tools"},
     "pydantic_core": {"tools"},
+    "pytest": {"testing"},
     "redis": {"sessions"},
     "referencing": {"tools"},
     "rich": {"cli", "reports"},

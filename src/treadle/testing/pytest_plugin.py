@@ -34,7 +34,7 @@ from treadle.model import Model
 from treadle.recording import Recorder, RecordingError, Run, read_recording
 from treadle.recording.divergence import Divergence, first_difference
 from treadle.results import Paused, Result
-from treadle.testing.replay import ReplayedPart, diverged
+from treadle.testing.replays import ReplayedPart, diverged
 from treadle.tools import Approval
 
 T = TypeVar("T")
