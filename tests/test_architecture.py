@@ -26,7 +26,7 @@ ONLY_IN = {
     "opentelemetry": {"telemetry"},
     "pydantic": {"tools"},
     "pydantic_core": {"tools"},
-    "redis": {"durable", "redis_client", "sessions"},
+    "redis": {"durable", "model", "redis_client", "sessions"},
     "referencing": {"tools"},
     "rich": {"cli", "reports"},
     "sniffio": {"effects"},
