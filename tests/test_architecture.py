@@ -18,6 +18,7 @@ FILES = sorted(ROOT.glob("**/*.py"))
 ONLY_IN = {
     "anyio": {"effects", "loop", "mcp", "model", "pipeline", "providers", "testing"},
     "anthropic": {"providers"},
+    "cryptography": {"durable"},
     "genai_prices": {"providers"},
     "httpx2": {"mcp"},
     "jsonschema": {"tools"},

@@ -168,6 +168,7 @@ class RunContext:
         has_listeners: whether there are listeners; without them, no events are made.
         shows_text: whether some of them are the caller's, who may show the text of a response as it arrives.
         deps: the object that the caller passed for tools and stages.
+        asks_unknown: whether a person is asked about a call that may have run already; else the model is told.
         output: what the run has to end with; None if the text of the answer is the output.
         accepted: the output that was checked; a stage may end the run with another one.
         cost_of: returns the cost of a response in US dollars; None if only the model reports or computes costs.
@@ -208,6 +209,7 @@ class RunContext:
     has_listeners: bool = False
     shows_text: bool = False
     deps: Any = field(default=None, repr=False)
+    asks_unknown: bool = False
     output: Output | None = None
     accepted: Any = None
     cost_of: Callable[[Response], float | None] | None = None

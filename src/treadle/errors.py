@@ -74,6 +74,13 @@ class LeaseLostError(JournalError):
     """Another process has taken the run over, since this one did not renew its lease; nothing more is written."""
 
 
+class OutcomeUnknownError(TreadleError):
+    """Raised in steps in place of the outcome of a call that must not run twice and may have run.
+
+    The process ended, or was lost, between the start of the call and its outcome.
+    """
+
+
 class ReplayError(JournalError):
     """A run asks for something else than what was recorded of it, since its loop has changed.
 

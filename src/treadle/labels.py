@@ -40,6 +40,8 @@ RANDOM = "random"
 """A random number or text."""
 STREAMED = "streamed"
 """The text that was streamed before a request failed or was interrupted, and the times of the request."""
+JOURNAL = "journal"
+"""The journal of the run is opened, written or closed; the key is the id of the run. It has no entry itself."""
 LAST_SEQ = "last_seq"
 """The number of the latest event of the run."""
 OBSERVE = "observe"
@@ -63,6 +65,7 @@ OF_THE_LOOP = frozenset(
         MEMORY,
         RANDOM,
         STREAMED,
+        JOURNAL,
         LAST_SEQ,
         OBSERVE,
     }

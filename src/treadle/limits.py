@@ -218,6 +218,20 @@ class Budget:
             if self.parent is not None:
                 self.parent.record_response(response)
 
+    def add(self, used: Mapping[str, Any]) -> None:
+        """Add what a subagent used that counted elsewhere.
+
+        Args:
+            used: what `as_json` of its budget returned.
+        """
+        usage = Usage.from_json(used["usage"])
+        for one in self.chain():
+            one.iterations += used["iterations"]
+            one.tool_calls += used["tool_calls"]
+            one.usage = one.usage.plus(usage)
+            if one.limits.has_tokens:
+                one.unknown = {**used["unknown"], **one.unknown}
+
     def _note_unknown(self, response: Response) -> None:
         usage = response.usage
         if usage is not None and usage.is_estimate and self.unmeasured == "stop":

@@ -9,6 +9,21 @@ REDACTED = "[redacted]"
 """What replaces a credential."""
 
 _NAME = r"[\w-]{0,40}(?:authorization|cookie|api[-_]?key|token|secret|password)"
+_CREDENTIALS = (
+    "auth",
+    "authorization",
+    "cookie",
+    "cookies",
+    "credential",
+    "credentials",
+    "headers",
+    "key",
+    "password",
+    "query",
+    "secret",
+    "token",
+)
+"""The ends of names of options that may have credentials."""
 
 
 @functools.cache
@@ -47,3 +62,8 @@ def redacted(text: str) -> str:
     for pattern, replacement in _patterns():
         text = pattern.sub(replacement, text)
     return text
+
+
+def is_credential(name: str) -> bool:
+    """Whether an option of a request may have credentials, by its name, such as ``extra_headers``."""
+    return name.lower().endswith(_CREDENTIALS)

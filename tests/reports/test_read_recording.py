@@ -28,7 +28,7 @@ from treadle.testing import ChaosLLM, ChaosTools, ScriptedLLM, call, calls
 from .samples import EVENTS, eventful, recorded, wipe
 
 QUESTION = [{"role": "user", "content": "go"}]
-HEAD = b'{"treadle_recording": 2, "treadle": "0.1.0"}\n'
+HEAD = b'{"treadle_recording": 3, "treadle": "0.1.0"}\n'
 
 
 @pytest.fixture
@@ -188,7 +188,7 @@ def test_calls_that_were_not_reached_are_there_all_the_same(path):
 @pytest.mark.parametrize("kept", [1, 7, 20, 40])
 def test_a_record_can_be_read_wherever_it_stops(path, kept):
     """A run whose record stops has not ended; what is there is there."""
-    with Recorder(path) as recorder:
+    with Recorder(path, replayable=False) as recorder:
         eventful(recorder)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[: kept + 1]))
@@ -300,8 +300,8 @@ NO_RECORDINGS = {
     "no record": ([b'{"a": 1}\n'], "the first line is not a header"),
     "binary": ([b"\x00\xff\xfe\n"], "it is not JSON"),
     "other version": (
-        [b'{"treadle_recording": 3}\n'],
-        "has version 3; this treadle reads version 2",
+        [b'{"treadle_recording": 2}\n'],
+        "has version 2; this treadle reads version 3",
     ),
     "odd version": ([b'{"treadle_recording": "x"}\n'], "has version 'x'"),
 }

@@ -208,7 +208,7 @@ def test_there_are_plain_words_for_every_reason_to_hold_a_call():
 def test_a_report_says_what_a_run_was_doing_when_its_record_stops(tmp_path):
     """Where it was not begun, where the model was asked, where a tool ran."""
     path = tmp_path / "run.jsonl"
-    with Recorder(path) as recorder:
+    with Recorder(path, replayable=False) as recorder:
         model = ScriptedLLM(calls(call("add", a=1, b=2)), "done")
         Loop(tools=[add], on_event=recorder).run_sync(QUESTION, model)
     lines = path.read_bytes().splitlines(keepends=True)

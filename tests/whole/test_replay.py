@@ -107,10 +107,10 @@ def lifeless(options: dict[str, Any]) -> dict[str, Any]:
 def _lifeless(one: Tool) -> Tool:
     if isinstance(one.steps, Subagent):
         child: Any = copy.copy(one.steps)
-        child._loop = child._loop.with_options(
-            tools=[_lifeless(made) for made in child._loop.tools.values() if not made.terminal]
+        child.loop = child.loop.with_options(
+            tools=[_lifeless(made) for made in child.loop.tools.values() if not made.terminal]
         )
-        child._llm_send_fn = forbidden
+        child.llm_send_fn = forbidden
         return dataclasses.replace(one, steps=child)
     return dataclasses.replace(one, fn=forbidden) if one.fn is not None else one
 

@@ -21,6 +21,31 @@ if TYPE_CHECKING:
     from treadle.loop.run import Run
 
 
+def as_user_message(message: str | Mapping[str, Any]) -> JSONDict:
+    """Make a user message to steer a run with.
+
+    Args:
+        message: a text, or a message with the role ``user``, which is copied.
+
+    Raises:
+        OptionError: it is not a user message.
+    """
+    if isinstance(message, str):
+        message = {"role": "user", "content": message}
+    elif not isinstance(message, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise OptionError(f"steer: expected text or a user message, got {type(message).__name__}")
+    given = dict(message)
+    problems = [*problems_of([given])]
+    content = given.get("content")
+    if not content or (isinstance(content, str) and not content.strip()):
+        problems.append("content: expected a text that is not empty")
+    if given.get("role") != "user" or problems:
+        problem = "; ".join(problems) or f"role: expected 'user', got {given.get('role')!r}"
+        raise OptionError(f"steer: expected text or a user message: {problem}")
+    copied: JSONDict = copy_json(given)
+    return copied
+
+
 class RunHandle:
     """Observes, steers and cancels one run: pass it as ``handle=``, or get it from ``stream``.
 
@@ -31,6 +56,7 @@ class RunHandle:
     def __init__(self) -> None:
         self.ended = Signal()
         self._run: Run | None = None
+        self._result: Result | None = None
         self._messages: list[JSONDict] = []
         self._is_closed = False
 
@@ -46,20 +72,28 @@ class RunHandle:
             )
         self._run = run
 
+    def bind_result(self, result: Result) -> None:
+        """Attach it to a run that had ended, whose result was stored in a journal."""
+        self._result = result
+
     @property
     def state(self) -> RunState | None:
         """The status of the run; None before it started."""
-        return self._run.state if self._run is not None else None
+        if self._run is None:
+            return None if self._result is None else self._result.run
+        return self._run.state
 
     @property
     def result(self) -> Result | None:
         """The result of the run, also if its task was cancelled; None until it ended."""
-        return self._run.result if self._run is not None else None
+        return self._result if self._run is None else self._run.result
 
     @property
     def messages(self) -> list[JSONDict]:
         """The history up to the last finished iteration; always valid."""
-        return self._run.context.messages.to_list() if self._run is not None else []
+        if self._run is None:
+            return [] if self._result is None else copy_json(self._result.messages)
+        return self._run.context.messages.to_list()
 
     @property
     def in_flight(self) -> tuple[ToolCall, ...]:
@@ -80,21 +114,7 @@ class RunHandle:
         Raises:
             OptionError: it is not a user message.
         """
-        if isinstance(message, str):
-            message = {"role": "user", "content": message}
-        elif not isinstance(message, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise OptionError(
-                f"steer: expected text or a user message, got {type(message).__name__}"
-            )
-        given = dict(message)
-        problems = [*problems_of([given])]
-        content = given.get("content")
-        if not content or (isinstance(content, str) and not content.strip()):
-            problems.append("content: expected a text that is not empty")
-        if given.get("role") != "user" or problems:
-            problem = "; ".join(problems) or f"role: expected 'user', got {given.get('role')!r}"
-            raise OptionError(f"steer: expected text or a user message: {problem}")
-        added: JSONDict = copy_json(given)
+        added = as_user_message(message)
         self._messages.append(added)
         if self._is_closed:
             try:  # either the run took the message before it ended, or it is still here

@@ -404,8 +404,9 @@ class Loop(Generic[OutputT_co]):
                 f"as_tool: messages: expected a callable that takes the arguments and returns messages, "
                 f"got {type(messages).__name__}"
             )
-        if self.settings.session is not None:
-            raise OptionError("session: a subagent has none; give it to the outer loop")
+        for option in ("session", "journal"):
+            if getattr(self.settings, option) is not None:
+                raise OptionError(f"{option}: a subagent has none; give it to the outer loop")
         loop = self if instructions is None else self.with_options(instructions=instructions)
         model = loop.model_for(llm_send_fn)
         check_model(model)

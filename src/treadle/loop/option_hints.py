@@ -203,7 +203,7 @@ _INSTEAD: Mapping[str, str] = {
         "result_tool_description result_tool_name structured_output_fn"
     ),
     "calls next to the call of an output tool do not run": "end_strategy",
-    "pass state=RunState(name, run_id)": "group_id run_id trace_id",
+    "use run_id": "group_id trace_id",
     "only name= is in telemetry": "infer_name tags trace_metadata version",
     "pass it in deps=, or to the model as llm_opts={'user': ...}": "user_id",
 }

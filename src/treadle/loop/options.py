@@ -16,6 +16,7 @@ from treadle.events import Completion
 from treadle.fast_dataclass import light_dataclass
 from treadle.limits import LIMIT_NAMES, Limits, Unmeasured
 from treadle.loop.handle import RunHandle
+from treadle.loop.journal import Journal
 from treadle.loop.observers import Observer
 from treadle.loop.session_turn import RunSession
 from treadle.messages import Response
@@ -82,6 +83,9 @@ class LoopOptions(TypedDict, total=False):
     pause_secret: str | bytes | None
     claim_store: ClaimStore | None
     session: RunSession | None
+    journal: Journal | None
+    run_id: str | None
+    on_unknown: Literal["tell", "ask"]
     on_iteration: Callable[[Context], Any] | None
     on_event: Observer | Sequence[Observer] | None
     on_complete: Callable[[Completion], Any] | None
@@ -157,6 +161,12 @@ class Settings:
             `ClaimStore`, for several processes. None uses a table in this process.
         session: the stored session that the run continues, such as ``SQLiteSessions(path).session("alice")``: its
             messages come before those of the run, which is stored as a turn when it ends. None if there is none.
+        journal: stores each outcome as it happens, such as ``SQLiteJournal(path)``, so that a run that was
+            interrupted continues, in any process, when it is run with the same ``run_id``; None stores nothing.
+        run_id: the id of the run; None makes one up.
+        on_unknown: what happens to a call that may have run already, because the process ended while it ran, and
+            whose tool is not ``idempotent``: ``tell`` tells the model that its outcome is unknown, ``ask`` pauses
+            the run for a person's decision.
         on_iteration: called with the context after each iteration.
         on_event: one observer of all events, or a list of them.
         on_complete: called with the `Completion` of the run, on every exit; sync or async.
@@ -209,6 +219,9 @@ class Settings:
     pause_secret: str | bytes | None = field(default=None, repr=False)
     claim_store: ClaimStore | None = field(default=None, repr=False)
     session: RunSession | None = None
+    journal: Journal | None = field(default=None, repr=False)
+    run_id: str | None = None
+    on_unknown: Literal["tell", "ask"] = "tell"
     on_iteration: Callable[[Context], Any] | None = None
     on_event: Observer | Sequence[Observer] | None = None
     on_complete: Callable[[Completion], Any] | None = None
@@ -339,6 +352,10 @@ def _is_session(value: Any) -> bool:
     return all(callable(getattr(value, name, None)) for name in ("load", "save"))
 
 
+def _is_journal(value: Any) -> bool:
+    return callable(getattr(value, "open", None))
+
+
 def _is_claim_store(value: Any) -> bool:
     return all(callable(getattr(value, name, None)) for name in ("claim", "release"))
 
@@ -369,6 +386,7 @@ _MAY_BE_OFF = frozenset({"loop_threshold"})
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "dedupe": DEDUPE_MODES,
     "on_limit": ("stop", "finish"),
+    "on_unknown": ("tell", "ask"),
     "sequential": ("defer", "in_step"),
     "output_mode": ("tool", "json"),
     "unmeasured": ("stop", "estimate", "ignore"),
@@ -393,6 +411,8 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         _is_claim_store,
         "an object with claim and release, such as SQLiteClaims(path)",
     ),
+    "journal": (_is_journal, "a journal, such as SQLiteJournal(path)"),
+    "run_id": (lambda value: isinstance(value, str) and bool(value), "a text that is not empty"),
     "session": (_is_session, "a session, such as SQLiteSessions(path).session('alice')"),
     "llm_opts": (lambda value: isinstance(value, Mapping), "a mapping"),
     "stages": (_is_many, "a list of stages, or a Pipeline"),

@@ -223,6 +223,7 @@ class Resumption:
                 f"the paused state is stale: it waits in stage {stage!r}, which the loop does not have"
             )
         self._check_decisions(decisions)
+        self._given = decisions
         own = f"@{_nonce_of(self.state)}"  # the stages know nothing about pauses
         self.decisions = {key.removesuffix(own): value for key, value in decisions.items()}
         self.run_state = RunState.from_json(self.state["run"])
@@ -230,6 +231,33 @@ class Resumption:
         self.last_seq: int = self.state["last_seq"]
         self._facts = _restored_facts(self.state, self.decisions, tools)
         self._check_subagents(tools)
+
+    def as_json(self) -> JSONDict:
+        """What it was made of, as JSON data, for `recorded`."""
+        return {
+            "paused": self.state,
+            "decisions": {key: asdict(decision) for key, decision in self._given.items()},
+            "claims": len(self._claims),
+            "is_saved": self._file is not None,
+        }
+
+    @classmethod
+    def recorded(cls, loop: Loop, start: Mapping[str, Any]) -> Resumption:
+        """The paused run of a recording, to be replayed: its pause is not claimed again.
+
+        Args:
+            loop: the loop.
+            start: what `as_json` returned.
+
+        Raises:
+            PausedStateError, OptionError: as in the constructor.
+        """
+        decisions = {key: Approval(**one) for key, one in start["decisions"].items()}
+        made = cls(loop, start["paused"], decisions, None)
+        recorded: Any = _RecordedClaims()
+        made._claims = [recorded] * start.get("claims", 0)
+        made._file = recorded if start.get("is_saved") else None
+        return made
 
     def _check_decisions(self, decisions: Mapping[str, Approval]) -> None:
         waiting = [call["id"] for call in self.state["pending"]]
@@ -389,6 +417,22 @@ def _calling(fn: Callable[..., Any], args: tuple[str, ...], label: str) -> Call:
 
 _QUICK = frozenset({PROCESS_CLAIMS.claim, PROCESS_CLAIMS.release})
 """Methods that return at once."""
+
+
+class _RecordedClaims:
+    """Stands for the claims of a recorded run, whose outcomes are in its log."""
+
+    def claim(self, pause_id: str, claimant: str, *, take_over: bool) -> bool:
+        """Is not called."""
+        raise NotImplementedError
+
+    def release(self, pause_id: str, claimant: str, outcome: Outcome) -> None:
+        """Is not called."""
+        raise NotImplementedError
+
+    def keep(self, claimant: str, state: Mapping[str, Any]) -> None:
+        """Is not called."""
+        raise NotImplementedError
 
 
 def _claimant() -> str:

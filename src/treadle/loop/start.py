@@ -64,7 +64,7 @@ def start_run(
         OptionError: there are no messages or there is no model, or an option does not fit this run.
     """
     settings = loop.settings
-    if given is MISSING:
+    if given is MISSING and settings.journal is None:
         raise OptionError(
             "messages: there are none; pass a text, or a list of chat messages, as the first argument of the run"
         )
@@ -81,19 +81,60 @@ def start_run(
         chat_telemetry=settings.chat_telemetry,
     )
     handle = stream or settings.handle
-    state = _state_for(settings, given)
-    context = _run_context(loop, given, llm_send_fn, state, handle)
-    context.has_listeners = bool(observers) or telemetry is not None or is_logged(logging.INFO)
-    context.shows_text = stream is not None or _shows_text(settings)
+    has_listeners = bool(observers) or telemetry is not None or is_logged(logging.INFO)
+    shows_text = stream is not None or _shows_text(settings)
+    numbers = [given.last_seq if isinstance(given, Resumption) else 0]
+
+    def make(given: Any, state: RunState) -> Run:
+        run = make_run(loop, given, llm_send_fn, state, handle, numbers)
+        run.run.has_listeners = has_listeners
+        run.run.shows_text = shows_text
+        return run
+
+    if settings.journal is None:
+        state = _state_for(settings, given)
+        run_id = state.run_id
+        run = make(given, state)
+        steps = _recorded(run.steps(), observers, loop, run)
+    else:
+        from treadle.loop import journaled  # noqa: PLC0415 - few runs need it
+
+        journaled.check_options(loop, given)
+        handle = handle or RunHandle()
+        has_listeners = True  # so that the effects of a run do not depend on its listeners
+        run_id = settings.run_id or RunState().run_id
+        steps = journaled.steps_of(loop, run_id, given, make, handle, shows_text=shows_text)
     if is_logged(logging.WARNING):
-        observers.insert(0, RunLog(state.run_id, state.agent_name))
+        observers.insert(0, RunLog(run_id, settings.name))
+    if telemetry is not None:
+        steps = telemetry.middleware(steps)
+    deliver = Observers(observers, numbers).deliver if observers else None
+    return _wrapped(steps, settings), deliver
+
+
+def make_run(
+    loop: Loop[Any],
+    given: Any,
+    llm_send_fn: Model | None,
+    state: RunState,
+    handle: RunHandle | None,
+    numbers: list[int],
+) -> Run:
+    """Make a run of messages, or of a paused run.
+
+    Args:
+        loop: the loop.
+        given: the messages, or the paused run.
+        llm_send_fn: the model; None means that of the loop.
+        state: its state.
+        handle: is attached to it; None if there is none.
+        numbers: a list with the number of the latest event.
+    """
+    context = _run_context(loop, numbers, llm_send_fn, state, handle)
     run = Run(_config_of(loop), context, given, handle)
     if handle is not None:
         handle.bind(run)
-    steps = run.steps()
-    if telemetry is not None:
-        steps = telemetry.middleware(steps)
-    return _wrapped(steps, settings), _deliver(observers, context)
+    return run
 
 
 def start_subagent(
@@ -105,6 +146,7 @@ def start_subagent(
     parent: RunContext,
     call_id: str,
     shares_iterations: bool = True,
+    handle: RunHandle | None = None,
 ) -> tuple[Steps[Result], Deliver | None]:
     """Make the run of a subagent, which is a call of another run.
 
@@ -116,22 +158,40 @@ def start_subagent(
         parent: the state and services of the run that makes the call.
         call_id: the id of the call.
         shares_iterations: whether its iterations count against the limit of the outer run.
+        handle: may end it, if it is driven apart from the outer run; None if there is none.
 
     Returns:
         The steps, and the listeners of the subagent; None if it has none.
     """
     settings = loop.settings
     observers = _observers_of(settings)
-    context = _run_context(loop, given, llm_send_fn, state, None, parent=parent, call_id=call_id)
+    numbers = [given.last_seq if isinstance(given, Resumption) else 0]
+    context = _run_context(
+        loop, numbers, llm_send_fn, state, handle, parent=parent, call_id=call_id
+    )
     context.budget.shares_iterations = shares_iterations
     context.has_listeners = parent.has_listeners or bool(observers)
     context.shows_text = parent.shows_text or _shows_text(settings)
-    steps = Run(_config_of(loop), context, given).steps()
-    return _wrapped(steps, settings), _deliver(observers, context)
+    run = Run(_config_of(loop), context, given, handle)
+    if handle is not None:
+        handle.bind(run)
+    steps = run.steps()
+    deliver = Observers(observers, numbers).deliver if observers else None
+    return _wrapped(steps, settings), deliver
 
 
-def _deliver(observers: list[Observer], context: RunContext) -> Deliver | None:
-    return Observers(observers, context.numbers).deliver if observers else None
+def _recorded(
+    steps: Steps[Result], observers: list[Observer], loop: Loop[Any], run: Run
+) -> Steps[Result]:
+    """The steps of a run, wrapped by those observers that record what becomes of them."""
+    for observer in observers:
+        middleware_of = getattr(type(observer), "middleware_of", None)
+        if callable(middleware_of):
+            from treadle.loop.run_start import start_of  # noqa: PLC0415 - which imports this module
+
+            middleware: Any = middleware_of(observer, start_of(loop, run))
+            steps = middleware(steps)
+    return steps
 
 
 def _wrapped(steps: Steps[Result], settings: Settings) -> Steps[Result]:
@@ -169,7 +229,11 @@ def _state_for(settings: Settings, given: Any) -> RunState:
         if settings.state is not None:
             raise OptionError("state: a paused run continues in its own state; leave this out")
         return given.run_state
-    return settings.state if settings.state is not None else RunState(settings.name)
+    if settings.state is None:
+        return RunState(settings.name, settings.run_id)
+    if settings.run_id is not None:
+        raise OptionError("run_id: the given state has an id; leave this out")
+    return settings.state
 
 
 def _config_of(loop: Loop[Any]) -> RunConfig:
@@ -192,7 +256,7 @@ def _options_of(loop: Loop[Any]) -> Mapping[str, Any]:
 
 def _run_context(
     loop: Loop[Any],
-    given: Any,
+    numbers: list[int],
     llm_send_fn: Model | None,
     state: RunState,
     handle: RunHandle | None,
@@ -211,7 +275,7 @@ def _run_context(
         cost_of = parent.cost_of
     return RunContext(
         state=state,
-        numbers=[given.last_seq if isinstance(given, Resumption) else 0],
+        numbers=numbers,
         budget=Budget(
             settings.limits, None if parent is None else parent.budget, settings.unmeasured
         ),
@@ -225,6 +289,7 @@ def _run_context(
         instructions=settings.instructions,
         show_budget=settings.show_budget,
         deps=settings.deps,
+        asks_unknown=settings.on_unknown == "ask",
         output=loop.output,
         cost_of=cost_of,
     )

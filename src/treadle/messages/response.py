@@ -48,8 +48,8 @@ class ToolResult:
         status: ``done`` (it ran, with or without an error), ``retry`` (the tool raised `Retry`, or the output was
             not accepted), ``invalid`` (the call is invalid), ``suppressed`` (a repeated call that was skipped),
             ``deferred`` (the model may request it again), ``over_budget``, ``denied`` (not approved), ``broken``
-            (the circuit breaker of its tool is open), ``skipped`` (not run for another reason), ``cancelled`` or
-            ``timeout``.
+            (the circuit breaker of its tool is open), ``skipped`` (not run for another reason), ``cancelled``,
+            ``timeout``, or ``unknown`` (the process ended while it ran, and it must not run twice).
         parts: the whole content in OpenAI's form if some of it is not text, such as an image; None for a text.
     """
 

@@ -65,6 +65,7 @@ class Entry:
         raised_in: the place of the branch that raised the error, which is not in the entry; None for others.
         asked: a digest of what a call asks, see `Digests`.
         at: when it was written, in seconds since the epoch.
+        last_seq: the number of the latest event of the run at that time.
     """
 
     path: Path = ()
@@ -77,6 +78,7 @@ class Entry:
     raised_in: int | None = None
     asked: str = ""
     at: float = 0.0
+    last_seq: int = 0
 
     @property
     def place(self) -> Place:
@@ -95,9 +97,9 @@ class Entry:
             NotDataError: its outcome is no data.
         """
         made: JSONDict = {"path": list(self.path), "number": self.number, "effect": self.kind}
-        for name in ("label", "key", "raised_in", "asked", "at"):
+        for name, default in _OPTIONAL.items():
             value = getattr(self, name)
-            if value not in ("", None, 0.0):
+            if value != default:
                 made[name] = value
         if self.outcome is not None:
             made["outcome"] = to_data(self.outcome, f"the outcome of {self}")
@@ -112,7 +114,7 @@ class Entry:
         Raises:
             ValueError, KeyError, TypeError: it is none.
         """
-        values = {name: data[name] for name in _PLAIN if name in data}
+        values = {name: data[name] for name in ("number", *_OPTIONAL) if name in data}
         error = from_data(data.get("error"))
         if error is not None and not isinstance(error, BaseException):
             raise ValueError(f"error: expected an exception, got {type(error).__name__}")
@@ -128,7 +130,15 @@ class Entry:
         return f"{self.label or self.kind} {self.key!r}" if self.key else self.label or self.kind
 
 
-_PLAIN = ("number", "label", "key", "raised_in", "asked", "at")
+_OPTIONAL: Mapping[str, Any] = {
+    "label": "",
+    "key": "",
+    "raised_in": None,
+    "asked": "",
+    "at": 0.0,
+    "last_seq": 0,
+}
+"""The fields that are left out of JSON if they have these values."""
 
 
 def branches_of(effect: Effect) -> list[Steps[Any]]:

@@ -14,6 +14,7 @@ from treadle.effects import (
     Parallel,
     Reporter,
     Steps,
+    close_steps,
     with_reporter,
 )
 from treadle.recording.digests import Digests
@@ -30,6 +31,9 @@ class LogMiddleware:
         write: receives the entries, in order, and in any thread. It does not block, and does not raise.
         digests: makes the digests of what calls ask; None makes new ones.
         reports: also write the events that calls emit while they run, such as the pieces of a stream.
+
+    Attributes:
+        digests: those; a run that was replayed goes on with those of the replay.
     """
 
     def __init__(
@@ -39,8 +43,8 @@ class LogMiddleware:
         *,
         reports: bool = True,
     ) -> None:
-        self._write = write
-        self._digests = digests or Digests()
+        self.write = write
+        self.digests = digests or Digests()
         self._reports = reports
 
     def __call__(self, steps: Steps[R]) -> Steps[R]:
@@ -54,27 +58,33 @@ class LogMiddleware:
         value: Any = None
         try:
             while True:
-                is_new = effect is None
                 if effect is None:
                     effect, number, inner = resume(value), number + 1, None
                 entry = self._entry_of(effect, path, number)
                 raised: dict[int, BaseException] = {}
                 try:
                     made = self._wrapped(effect, path, number, raised, inner)
-                    outcome = yield from self.perform(made, entry, branch, is_new=is_new)
-                    entry = self._ended(entry, effect, outcome)
-                    yield from self.record(entry)
+                    value = yield from self.perform(made, entry)
+                    resume, entry = steps.send, self._ended(entry, effect, value)
                 except GeneratorExit:
                     steps.close()
                     raise
                 except BaseException as error:
                     if self.is_void(error, path):
-                        steps.close()
+                        close_steps(steps)
                         raise
-                    self._note(self._failed(entry, error, raised))
+                    resume, value, entry = steps.throw, error, self._failed(entry, error, raised)
+                try:
+                    yield from self.record(entry)
+                except GeneratorExit:
+                    steps.close()
+                    raise
+                except BaseException as error:  # the steps are cancelled meanwhile
+                    if self.is_void(error, path):
+                        close_steps(steps)
+                        raise
                     resume, value = steps.throw, error
-                else:
-                    resume, value = steps.send, outcome
+                    self.write(self._failed(entry, error, {}))
                 effect = None
         except StopIteration as stop:
             return stop.value
@@ -83,35 +93,30 @@ class LogMiddleware:
 
     # What a journal does besides
 
-    def perform(self, effect: Effect, entry: Entry, branch: Branch, *, is_new: bool) -> Steps[Any]:
+    def perform(self, effect: Effect, entry: Entry) -> Steps[Any]:  # noqa: ARG002
         """Perform an effect.
 
         Args:
             effect: the effect, with its branches wrapped.
             entry: its entry, without the outcome.
-            branch: the steps that asked for it, as they were when the run was taken up.
-            is_new: False if the steps were waiting for it then.
         """
         return (yield effect)
 
     def record(self, entry: Entry) -> Steps[None]:
         """Write the entry of an effect that has an outcome."""
-        self._note(entry)
+        self.write(entry)
         yield from ()
 
-    def is_void(self, error: BaseException, path: Path) -> bool:
+    def is_void(self, error: BaseException, path: Path) -> bool:  # noqa: ARG002
         """Whether an exception ends the recording, so that the steps must not receive it."""
         return False
 
     # Entries
 
-    def _note(self, entry: Entry) -> None:
-        self._write(entry)
-
     def _entry_of(self, effect: Effect, path: Path, number: int) -> Entry:
         kind = KINDS.get(type(effect), "")
         if isinstance(effect, Call):
-            asked = self._digests.of(effect)
+            asked = self.digests.of(effect)
             return Entry(path, number, kind, effect.label, effect.key, asked=asked)
         return Entry(path, number, kind)
 
@@ -158,7 +163,7 @@ class LogMiddleware:
         if isinstance(effect, Call):
             if not (self._reports and effect.reporting):
                 return effect
-            return with_reporter(effect, lambda one: _Reporter(one, self._write, path, number))
+            return with_reporter(effect, lambda one: _Reporter(one, self.write, path, number))
         if not isinstance(effect, (Parallel, Bounded)):
             return effect
         if inner is not None:

@@ -193,6 +193,21 @@ _TIMES = (2, 3)
 
 
 @dataclass(slots=True)
+class Part:
+    """What a replay needs of a run, from its start or a pause to its end or the next pause.
+
+    Args:
+        start: what it starts from, as `treadle.loop.run_start.start_of` returns it.
+        log: what became of its effects, in order, as JSON data of `treadle.recording.log.Entry`.
+        problem: why it cannot be replayed to its end; empty if it can.
+    """
+
+    start: JSONDict
+    log: list[JSONDict] = field(default_factory=list[JSONDict])
+    problem: str = ""
+
+
+@dataclass(slots=True)
 class Run:
     """One run, of a loop or of a subagent.
 
@@ -224,6 +239,7 @@ class Run:
         guards: all guards that took effect, in order.
         pauses: when it was paused and when it was resumed, in seconds since the epoch.
         others: custom events.
+        parts: what a replay needs of it; empty for a subagent, and if its log was not recorded.
     """
 
     run_id: str
@@ -253,6 +269,7 @@ class Run:
     guards: list[Guard] = field(default_factory=list[Guard])
     pauses: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
     others: list[JSONDict] = field(default_factory=list[JSONDict])
+    parts: list[Part] = field(default_factory=list[Part])
 
     @property
     def calls(self) -> Iterator[Call]:

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from treadle.errors import TreadleError
 from treadle.messages import JSONDict, is_dict, is_list
 from treadle.recording.builder import RunBuilder
-from treadle.recording.model import Recording, Run
+from treadle.recording.model import Part, Recording, Run
 from treadle.recording.recorder import HEAD, VERSION
 from treadle.tools import Check, compile_check
 from treadle.tools.validation import SchemaValidator
@@ -31,6 +31,8 @@ MAX_PROBLEMS = 20
 """How many lines that cannot be read are reported one by one, and how many incomplete runs."""
 MAX_TRIED = 4
 """How many starts of a line are tried within a torn one. Nearly always there is one."""
+_OF_LOGS = ("effect", "start")
+"""The keys by which lines of a log are known; each has a part of the schema of this name."""
 _LINE_START = re.compile(rb'\{"(?:v":\d+,"part":"|treadle_recording":)')
 _TORN = "the line is torn, as by a crash"
 
@@ -39,11 +41,12 @@ class RecordingError(TreadleError, ValueError):
     """A file is not a recording, or cannot be read. The message names the file and the line."""
 
 
-def read_recording(path: str | os.PathLike[str]) -> Recording:
+def read_recording(path: str | os.PathLike[str], *, log: bool = True) -> Recording:
     """Read a recording.
 
     Args:
         path: the file.
+        log: read the logs of the runs as well, which only a replay needs.
 
     Returns:
         Its runs, and the problems: lines that cannot be read, such as one that a crash tore, were skipped.
@@ -53,22 +56,24 @@ def read_recording(path: str | os.PathLike[str]) -> Recording:
         OSError: the file cannot be read.
     """
     with Path(path).open("rb") as lines:
-        return read_lines(lines, os.fspath(path))
+        return read_lines(lines, os.fspath(path), log=log)
 
 
-def read_lines(lines: Iterable[bytes], name: str) -> Recording:
+def read_lines(lines: Iterable[bytes], name: str, *, log: bool = True) -> Recording:
     """Read the lines of a recording, each with its line end; ``name`` is the file in errors."""
-    reader = _Reader(name)
+    reader = _Reader(name, log=log)
     for number, line in enumerate(lines, 1):
         reader.add(number, line)
     return reader.end()
 
 
 class _Reader:
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, log: bool) -> None:
         self._name = name
+        self._reads_log = log
         self._recording = Recording()
         self._builders: dict[str, RunBuilder] = {}
+        self._parts: dict[str, Part] = {}
         self._last_seq: dict[str, int] = {}
         self._incomplete: dict[str, str] = {}
         self._paused: dict[str, RunBuilder] = {}
@@ -94,7 +99,7 @@ class _Reader:
             self._header(number, line)
             return
         try:
-            self._event(line)
+            self._line(line)
         except ValueError as error:
             self._skip(number, f"{error}; it was skipped")
 
@@ -124,21 +129,46 @@ class _Reader:
             self._skip(number, f"{error}; its lines were skipped")
         self._has_header = True
 
-    def _event(self, line: JSONDict) -> None:
-        """Read an event. The message of a `ValueError` says why it cannot be read."""
-        name, checks = line.get("event"), _checks()
-        if not isinstance(name, str):
-            raise ValueError("the line is not an event: it has no 'event'")  # noqa: TRY004 - data
+    def _line(self, line: JSONDict) -> None:
+        """Read an event, or a line of the log. The message of a `ValueError` says why it cannot be read."""
+        kind = next((one for one in ("event", *_OF_LOGS) if one in line), None)
+        if kind is None:
+            raise ValueError(
+                "the line is not an event and not of a log: it has no 'event', 'effect' or 'start'"
+            )
         _check_version("line", line.get("v"))
         self._count(line)
-        if name not in checks:
+        if kind == "event":
+            self._event(line)
+        elif self._reads_log:
+            self._log(kind, line)
+
+    def _log(self, kind: str, line: JSONDict) -> None:
+        """Read a line of a log; one that cannot be read ends the log, and the events do not depend on it."""
+        key = line.get("part")
+        part = self._parts.get(key) if isinstance(key, str) else None
+        try:
+            _check_line(kind, line)
+        except ValueError as error:
+            if part is not None:
+                part.problem = part.problem or f"a line of its log cannot be read: {error}"
+            raise
+        if kind == "start":
+            self._parts[line["part"]] = Part(
+                line["start"], problem=line["start"].get("problem", "")
+            )
+        elif part is not None and not part.problem:
+            part.log.append(line)
+            part.problem = line.get("problem", "")
+
+    def _event(self, line: JSONDict) -> None:
+        name = line["event"]
+        if not isinstance(name, str):
+            raise ValueError("the line is not an event: 'event' is not a text")  # noqa: TRY004 - data
+        if name in _OF_LOGS or name not in _checks():
             self._unknown.add(name[:40])
             return
-        quick, validator = checks[name]
-        if quick is None or not quick(line):
-            problems = [one.removeprefix("arguments: ") for one in validator.problems_of(line)]
-            if problems:
-                raise ValueError(f"{name}: {'; '.join(problems[:3])}")
+        _check_line(name, line)
         if len(line.get("within", ())) > MAX_WITHIN:
             self._unknown.add(f"{name}, of subagents nested deeper than {MAX_WITHIN}")
             return
@@ -149,7 +179,11 @@ class _Reader:
         part, seq = line.get("part"), line.get("seq")
         if isinstance(part, str) and isinstance(seq, int):
             if seq > self._last_seq.get(part, 0) + 1:
-                self._incomplete[part] = str(line.get("run"))
+                lost = self._parts.get(part)
+                run_id = line.get("run") if lost is None else lost.start["run_id"]
+                self._incomplete[part] = str(run_id)
+                if lost is not None:
+                    lost.problem = lost.problem or "lines of its log are missing"
             self._last_seq[part] = seq
 
     def _builder_of(self, name: str, line: JSONDict) -> RunBuilder:
@@ -167,6 +201,8 @@ class _Reader:
                 builder = RunBuilder(Run(run_id))
                 self._all.append(builder)
             self._builders[part] = builder
+            if part in self._parts:
+                builder.run.parts.append(self._parts[part])
         if is_own and name == "run_finished" and line["status"] == "paused":
             self._paused[run_id] = builder
         return builder
@@ -178,6 +214,15 @@ class _Reader:
 
     def _fail(self, number: int, what: str) -> NoReturn:
         raise RecordingError(f"{self._name}:{number}: {what}")
+
+
+def _check_line(name: str, line: JSONDict) -> None:
+    """Check a line against the schema of its kind; the message of a `ValueError` names the problems."""
+    quick, validator = _checks()[name]
+    if quick is None or not quick(line):
+        problems = [one.removeprefix("arguments: ") for one in validator.problems_of(line)]
+        if problems:
+            raise ValueError(f"{name}: {'; '.join(problems[:3])}")
 
 
 def _check_version(what: str, version: Any) -> None:
@@ -227,7 +272,7 @@ def recording_schema() -> JSONDict:
 
 @functools.cache
 def _checks() -> Mapping[str, tuple[Check | None, SchemaValidator]]:
-    """The checks of a line, by the name of its event."""
+    """The checks of a line, by the name of its event, or its kind if it belongs to a log."""
     parts = recording_schema()["$defs"]
     line = parts["line"]
     checks: dict[str, tuple[Check | None, SchemaValidator]] = {}
@@ -238,6 +283,8 @@ def _checks() -> Mapping[str, tuple[Check | None, SchemaValidator]]:
             whole = {"type": "object", "properties": properties, "required": required}
             schema = _inlined(whole, parts)
             checks[name] = compile_check(schema), SchemaValidator(schema, name)
+        elif name in _OF_LOGS:
+            checks[name] = compile_check(part), SchemaValidator(part, name)
     return checks
 
 

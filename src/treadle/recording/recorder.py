@@ -1,17 +1,20 @@
-"""`Recorder`: writes the events of runs to a file as they happen, one JSON line each.
+"""`Recorder`: writes runs to a file as they happen, as JSON lines: their events, and their log.
 
 The first line of a file, and of each part that was appended to it, is a header::
 
-    {"treadle_recording": 2, "treadle": "0.1.0"}
+    {"treadle_recording": 3, "treadle": "0.1.0"}
 
-Each further line is one event::
+Each further line is an event, which reports show, or belongs to the log, from which the run can be replayed::
 
-    {"v": 2, "part": "9b1f...", "run": "4f0c...", "seq": 7, "at": 1767225600.25, "event": "tool_finished", ...}
+    {"v": 3, "part": "9b1f...", "run": "4f0c...", "seq": 7, "at": 1767225600.25, "event": "tool_finished", ...}
+    {"v": 3, "part": "9b1f...", "run": "4f0c...", "seq": 1, "start": {...}}
+    {"v": 3, "part": "9b1f...", "seq": 6, "path": [], "number": 9, "effect": "call", "label": "execute_tool", ...}
 
 ``part`` is the same on all lines that one recorder writes of one run, and on no other line, so any number of
 processes can append to one file. ``run`` is the id of the run, ``seq`` counts the lines of the part from 1, and
-``at`` is in seconds since the epoch, or null for an event without a time. The other fields are those of the event
-in `treadle.events`. ``recording.schema.json`` in this package describes every line, and docs/guide-report.md how
+``at`` is in seconds since the epoch, or null for an event without a time. The other fields of an event are those in
+`treadle.events`. ``start`` is what the run starts from; each line of the log has what became of one effect, see
+`treadle.recording.log`. ``recording.schema.json`` in this package describes every line, and docs/guide-report.md how
 lines of subagents and messages are written.
 
 Events of subagents are not nested into the event of the call, so readers can filter lines without unwrapping them,
@@ -21,27 +24,38 @@ and a run five levels deep is not wrapped five times.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import logging
 import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, Self, TextIO
+from typing import IO, Any, Self, TextIO, TypeVar
 
+from treadle.effects import Steps
 from treadle.events import Event, RunStarted, SubagentEvent
 from treadle.files import create_file, open_special, open_to_append, write_all
 from treadle.forks import renew_after_fork
 from treadle.json_data import to_json_line
+from treadle.messages import JSONDict
+from treadle.recording.data import NotDataError
 from treadle.recording.lines import DELTAS, EVENT_NAMES, OTHER, Fields, Lines
+from treadle.recording.log import Entry
+from treadle.recording.middleware import LogMiddleware
 from treadle.version import __version__
 
-VERSION = 2
+R = TypeVar("R")
+VERSION = 3
 """The version of the format. It changes when an older reader would misread the file."""
 HEAD = b'{"treadle_recording":'
 """The start of every recording."""
 
 
+log = logging.getLogger("treadle.recording")
+
+
 class Recorder:
-    """An observer that writes every event to a file: ``Loop(on_event=Recorder("run.jsonl"))``.
+    """An observer that writes runs to a file: ``Loop(on_event=Recorder("run.jsonl"))``.
 
     One recorder takes any number of runs, one after another or concurrently, in any threads and in processes that
     were forked. Each line is written to the operating system before the run continues, so a crash leaves a
@@ -52,6 +66,8 @@ class Recorder:
         append: append to the file if it exists, as for a run that is resumed in another process. Several processes
             may append to one file at the same time. Otherwise a new file replaces it.
         deltas: write the pieces of streamed responses as well. The complete response is always written.
+        replayable: write the log of each run as well, so that `treadle.testing.replay` can replay it. Runs with a
+            journal have their log there, and the events of ``Loop.stream`` that are handed on one by one have none.
 
     Attributes:
         failure: the error that stopped the recording, such as a full disk; None while all lines were written.
@@ -65,10 +81,16 @@ class Recorder:
     """It shows nothing; a report takes the text of the whole response."""
 
     def __init__(
-        self, to: str | os.PathLike[str] | TextIO, *, append: bool = False, deltas: bool = True
+        self,
+        to: str | os.PathLike[str] | TextIO,
+        *,
+        append: bool = False,
+        deltas: bool = True,
+        replayable: bool = True,
     ) -> None:
         self.failure: Exception | None = None
         self._deltas = deltas
+        self._replayable = replayable
         self._lock = threading.Lock()
         self._is_torn = False
         self._direct: Callable[[Event], None] | None = None
@@ -85,7 +107,8 @@ class Recorder:
 
     def for_run(self) -> Callable[[Event], None]:
         """An observer for one run. A loop calls this before each run."""
-        return _OneRun(self, deltas=self._deltas)
+        kind = _ReplayableRun if self._replayable else _OneRun
+        return kind(self, deltas=self._deltas)
 
     def __call__(self, event: Event) -> None:
         """Write an event of one run after another, such as the events of ``Loop.stream``."""
@@ -170,7 +193,7 @@ def _ends_within_a_line(file: IO[bytes]) -> bool:
 
 
 class _OneRun:
-    """Writes one run, and the runs of its subagents."""
+    """Writes the events of one run, and of the runs of its subagents."""
 
     def __init__(self, recorder: Recorder, *, deltas: bool) -> None:
         self._recorder = recorder
@@ -179,11 +202,14 @@ class _OneRun:
         self._run_ids: dict[tuple[str, ...], str] = {}
         self._seq = 0
         self._lines: dict[tuple[str, ...], Lines] = {}
+        self._waiting: list[str] = []
+        self._lock = threading.Lock()
         renew_after_fork(self, _OneRun._renew)
 
     def _renew(self) -> None:
         """Continue in a child process, where the lines of the run form a separate part."""
-        self._part = os.urandom(8).hex()
+        self._part, self._waiting = os.urandom(8).hex(), []
+        self._lock = threading.Lock()
 
     def __call__(self, event: Event) -> None:
         path: tuple[str, ...] = ()
@@ -195,12 +221,73 @@ class _OneRun:
         if isinstance(event, RunStarted):
             self._run_ids[path] = event.run_id
         fields = self._lines.setdefault(path, Lines()).fields_of(event)
-        self._seq += 1
-        run_id = self._run_ids.get((), "")
-        line: Fields = {"v": VERSION, "part": self._part, "run": run_id, "seq": self._seq}
-        line["at"] = fields.pop("at", None)
+        line: Fields = {"at": fields.pop("at", None)}
         if path:
             line |= {"within": path, "run_id": self._run_ids.get(path, "")}
         if name == "run_finished":
             del self._lines[path]
-        self._recorder.write(to_json_line({**line, "event": name, **fields}))
+        self._write({**line, "event": name, **fields}, self._run_ids.get((), ""))
+
+    def _write(self, fields: Fields, run_id: str | None = None, *, later: bool = False) -> None:
+        """Write a line; several threads may do so at once.
+
+        Args:
+            fields: its fields.
+            run_id: the id of the run; None leaves it out.
+            later: write it together with the next one.
+        """
+        head: Fields = {"v": VERSION, "part": self._part}
+        if run_id is not None:
+            head["run"] = run_id
+        with self._lock:
+            self._seq += 1
+            self._waiting.append(to_json_line({**head, "seq": self._seq, **fields}))
+            if not later:
+                lines, self._waiting = self._waiting, []
+                self._recorder.write("\n".join(lines))
+
+
+class _ReplayableRun(_OneRun):
+    """Writes the log of one run as well."""
+
+    def __init__(self, recorder: Recorder, *, deltas: bool) -> None:
+        super().__init__(recorder, deltas=deltas)
+        self._start: JSONDict | None = None
+        self._has_log = True
+
+    def _renew(self) -> None:
+        super()._renew()
+        self._has_log = False  # its start is in the part of the parent process
+
+    def middleware_of(self, start: JSONDict) -> Callable[[Steps[R]], Steps[R]]:
+        """Middleware that writes the log; a loop puts it directly around the steps of the run.
+
+        Args:
+            start: what the run starts from.
+        """
+        self._start = start
+        return LogMiddleware(self._write_entry, reports=self._deltas)
+
+    def _write_entry(self, entry: Entry) -> None:
+        if not self._has_log:
+            return
+        try:
+            start, self._start = self._start, None
+            if start is not None:
+                self._write({"start": start}, start["run_id"])
+                self._has_log = "problem" not in start
+            is_emitted = entry.kind == "emit" and entry.error is None
+            # The run itself emits its events in the order in which it asks; branches may not.
+            if self._has_log and (entry.path or not is_emitted):
+                self._write(self._fields_of(entry), later=is_emitted or entry.kind == "now")
+        except Exception:
+            self._has_log = False
+            log.exception("the log of a run could not be recorded")
+
+    def _fields_of(self, entry: Entry) -> Fields:
+        try:
+            return entry.as_json()
+        except NotDataError as error:
+            self._has_log = False
+            place = dataclasses.replace(entry, outcome=None, error=None)
+            return {**place.as_json(), "problem": str(error)}

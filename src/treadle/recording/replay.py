@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from treadle.effects import Bounded, Call, Effect, Emit, Parallel, Steps
 from treadle.errors import ReplayError
 from treadle.recording.digests import Digests
-from treadle.recording.log import KINDS, MARKS, REPORTED, Entry, Path, branches_of
+from treadle.recording.log import KINDS, REPORTED, RESUMED, STARTED, Entry, Path, branches_of
 
 R = TypeVar("R")
 
@@ -121,22 +121,27 @@ class Replay(Generic[R]):
         for entry in log:
             self.advance(entry)
 
+    def finish(self) -> None:
+        """Emit the events at the end of the steps, which a log may leave out."""
+        self._perform_emits(self._root)
+
     def advance(self, entry: Entry) -> None:
         """Advance the steps by one entry.
 
         Raises:
             ReplayError: they ask for something else than what was recorded.
         """
-        if entry.kind in MARKS:
+        if entry.kind == RESUMED:
             return
         if entry.kind == REPORTED:
             self._deliver(entry.outcome)
             return
-        branch = self._branches.get(entry.path)
+        branch = self._branch_of(entry.path)
         if branch is None:
             raise self._error(entry, None)
-        while isinstance(branch.effect, Emit) and branch.number < entry.number:
-            self._perform_emit(branch)
+        self._perform_emits(branch, entry.number)
+        if entry.kind == STARTED:
+            return
         effect = branch.effect
         if effect is None or not self._is_same(effect, branch.number, entry):
             raise self._error(entry, branch)
@@ -199,19 +204,35 @@ class Replay(Generic[R]):
     def _error_of(self, entry: Entry, effect: Effect) -> BaseException | None:
         if entry.raised_in is None:
             return entry.error
-        raised = self._branches[(*entry.path, entry.number, entry.raised_in)].error
-        if raised is None:
+        inside = self._branches[(*entry.path, entry.number, entry.raised_in)]
+        self._perform_emits(inside)
+        if inside.error is None:
             raise self._error(entry, None, effect)
-        return raised
+        return inside.error
 
     def _outcome_of(self, entry: Entry, branch: Branch, effect: Effect) -> Any:
         if not isinstance(effect, (Parallel, Bounded)):
             return entry.outcome
         inside = self._inside(branch)
+        for one in inside:
+            self._perform_emits(one)
         if not all(one.is_over and one.error is None for one in inside):
             raise self._error(entry, None, effect)
         values = [one.value for one in inside]
         return values if isinstance(effect, Parallel) else values[0]
+
+    def _branch_of(self, path: Path) -> Branch | None:
+        """The branch of a path; it starts when the events before it, which a log may leave out, are emitted."""
+        if path and path not in self._branches:
+            around = self._branch_of(path[:-2])
+            if around is not None:
+                self._perform_emits(around, path[-2])
+        return self._branches.get(path)
+
+    def _perform_emits(self, branch: Branch, number: int | None = None) -> None:
+        """Emit the events that a branch waits to emit, before its effect of a number; None means all."""
+        while isinstance(branch.effect, Emit) and (number is None or branch.number < number):
+            self._perform_emit(branch)
 
     def _perform_emit(self, branch: Branch) -> None:
         effect = branch.effect

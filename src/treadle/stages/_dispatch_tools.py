@@ -55,18 +55,31 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
             else _together(ctx, batch, nodes)
         )
         yield from running if in_flight.stop is None else _stoppable(ctx, running)
-        if in_flight.paused:
+        if in_flight.paused or in_flight.unknown:
             break
-    if still_paused:
-        in_flight.paused.update(still_paused)
+    in_flight.paused.update(still_paused)
     before = ctx.tool_results  # they keep their order, and the edits of stages
     ctx = ctx.evolve(tool_results={**before, **in_flight.results, **before})
-    waiting = _pending(ctx) if plan.approvals or in_flight.paused else ()
-    if waiting or in_flight.paused:  # a stage of a subagent may have paused it for another reason
-        return ctx.pause(waiting)
+    if plan.approvals or in_flight.paused or in_flight.unknown:
+        ctx = _with_questions(ctx)
+        waiting = _pending(ctx)
+        if (
+            waiting or in_flight.paused
+        ):  # a stage of a subagent may have paused it for another reason
+            return ctx.pause(waiting)
     if run.breaker is not None:
         yield from report_calls(ctx, plan.calls)
     return _concluded(ctx)
+
+
+def _with_questions(ctx: Context) -> Context:
+    """The context with the questions about calls that may have run already; an earlier approval does not count."""
+    unknown = ctx.run.in_flight.unknown
+    if not unknown:
+        return ctx
+    plan = dataclasses.replace(ctx.plan, approvals={**ctx.plan.approvals, **unknown})
+    approvals = {key: one for key, one in ctx.approvals.items() if key not in unknown}
+    return ctx.evolve(plan=plan, approvals=approvals)
 
 
 def _admitted(ctx: Context) -> Context:

@@ -28,7 +28,7 @@ from treadle.effects import (
     is_awaitable,
     without_frame,
 )
-from treadle.errors import Retry
+from treadle.errors import OutcomeUnknownError, Retry
 from treadle.events import ToolFinished, ToolRetried, ToolStarted
 from treadle.messages import ATOMS, ToolCall, ToolResult, copy_json, safe_str
 from treadle.model import doubled
@@ -58,6 +58,14 @@ from treadle.tracebacks import from_user_code, has_traceback
 
 RETRY_DELAY = 0.1
 """Seconds before the second attempt of a tool; each further delay is twice as long, up to 30 s."""
+
+UNKNOWN = (
+    "Unknown: the program ended while {!r} ran, so it may or may not have taken effect. "
+    "Find out before you call it again."
+)
+"""The result of a call that must not run twice and may have run."""
+RUN_AGAIN = "The program ended while {!r} ran, so it may have taken effect already. Run it again?"
+"""The question to a person, with ``on_unknown="ask"``."""
 
 log = logging.getLogger("treadle.tools")
 
@@ -136,7 +144,14 @@ def _run(
     except GeneratorExit:
         raise
     except SubagentPausedError as waiting:
-        return (yield from _waiting(ctx, call, waiting.paused, started))
+        in_flight.paused[call.id] = waiting.paused
+        return (yield from _waiting(ctx, call, started))
+    except OutcomeUnknownError:
+        if ctx.run.asks_unknown and within is None:  # nothing can be asked within a recipe
+            in_flight.unknown[call.id] = RUN_AGAIN.format(call.name)
+            return (yield from _waiting(ctx, call, started))
+        unknown = ToolResult(call.id, UNKNOWN.format(call.name), True, "unknown")
+        result, began, ended = unknown, started, (yield NOW)
     except BaseException:
         yield from _interrupted(ctx, call, node, started, within)
         raise
@@ -151,11 +166,9 @@ def _run(
     return result
 
 
-def _waiting(ctx: Context, call: ToolCall, paused: Paused, started: float) -> Steps[ToolResult]:
-    """Note that a subagent waits for approval: its call is over for now, and has no result."""
-    in_flight = ctx.run.in_flight
-    in_flight.running.pop(call.id, None)
-    in_flight.paused[call.id] = paused
+def _waiting(ctx: Context, call: ToolCall, started: float) -> Steps[ToolResult]:
+    """Note that a call, or its subagent, waits for a person: it is over for now, and has no result."""
+    ctx.run.in_flight.running.pop(call.id, None)
     result = ToolResult(call.id, "It waits for approval.", status="waiting")
     ended = yield NOW
     if ctx.run.has_listeners:
@@ -271,7 +284,7 @@ def _attempts(ctx: Context, call: ToolCall, tool: Tool | None) -> Steps[Timed[To
             if tool is None or tool.timeout is None:
                 return (yield effect)
             return (yield Bounded(_one(effect), seconds=tool.timeout))
-        except SubagentPausedError:
+        except (SubagentPausedError, OutcomeUnknownError):
             raise
         except Retry as error:
             ended = yield NOW
@@ -359,23 +372,52 @@ def _effect(
     attempt: int,
     progress: Progress | None = None,
 ) -> Call:
-    """The effect of one attempt: the tool's function, or the resolver. Its outcome is the result, `Timed`."""
+    """The effect of one attempt of a call in a run."""
+    takes_context = tool is not None and tool.fn is not None and tool.takes_context
+    context = _tool_context(ctx, call, attempt, progress) if takes_context else None
+    return call_effect(call, tool, ctx.run.resolver, context, ctx.run.in_flight, progress)
+
+
+def call_effect(
+    call: ToolCall,
+    tool: Tool | None,
+    resolver: Resolver | None,
+    context: ToolContext | None,
+    in_flight: InFlight,
+    progress: Progress | None = None,
+) -> Call:
+    """Make the effect of one attempt: the tool's function, or the resolver. Its outcome is the result, `Timed`.
+
+    Args:
+        call: the call.
+        tool: its tool; None if only the resolver knows it.
+        resolver: runs the calls of tools without a function; None if there is none.
+        context: what the tool can read about the run; None if it takes none.
+        in_flight: records the result where the call runs.
+        progress: takes what the tool reports; None if nobody listens.
+    """
     if tool is not None and tool.fn is not None:
         invoke, mode = tool.invoke, _ASYNC if tool.is_async else _THREAD
-        context = _tool_context(ctx, call, attempt, progress) if tool.takes_context else None
+    elif resolver is None:
+        raise RuntimeError(f"there is no resolver to run {call.name!r}")
     else:
-        resolver = ctx.run.resolver
-        if resolver is None:
-            raise RuntimeError(f"there is no resolver to run {call.name!r}")
-        invoke, mode, context = _resolving(resolver, call), resolver.mode, None
-    if progress is None:
-        run = _async_run if mode is _ASYNC else _sync_run
-        args: tuple[Any, ...] = invoke, call, context, ctx.run.in_flight
-        return Call.of(run, args, mode, label=labels.EXECUTE_TOOL, key=call.id, reporting=True)
-    reporting = _async_reporting_run if mode is _ASYNC else _sync_reporting_run
-    bind = functools.partial(progress.wrap_async if mode is _ASYNC else progress.wrap, invoke)
-    args = bind, call, context, ctx.run.in_flight
-    return Call.of(reporting, args, mode, label=labels.EXECUTE_TOOL, key=call.id, reporting=True)
+        invoke, mode = _resolving(resolver, call), resolver.mode
+    bound: Any = invoke
+    run: Callable[..., Any] = _async_run if mode is _ASYNC else _sync_run
+    if progress is not None:
+        run = _async_reporting_run if mode is _ASYNC else _sync_reporting_run
+        wrap = progress.wrap_async if mode is _ASYNC else progress.wrap
+        bound = functools.partial(wrap, invoke)
+    return Call.of(
+        run,
+        (bound, call, context, in_flight),
+        mode,
+        label=labels.EXECUTE_TOOL,
+        key=call.id,
+        reporting=True,
+        about=resolver if tool is None or tool.fn is None else tool,
+        once=tool is None or not tool.idempotent,
+    )
 
 
 def _resolving(resolver: Resolver, call: ToolCall) -> Invoke:

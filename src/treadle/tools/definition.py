@@ -52,6 +52,14 @@ class ToolContext(Generic[DepsT_co]):
         default=None, compare=False, repr=False
     )
 
+    @property
+    def idempotency_key(self) -> str:
+        """A key for services that carry out each request once: the same in every attempt of the call.
+
+        It is also the same if the call runs again because the process ended, see ``journal=``.
+        """
+        return f"{self.run_id}/{self.call_id}"
+
     def report(self, message: str, progress: float | None = None, data: Any = None) -> None:
         """Report progress to the listeners of the run, as the event `ToolProgress`. The model does not see it.
 

@@ -21,6 +21,7 @@ class InFlight:
         completed: the results of calls, recorded where they run, by id; so the result of a call that completes
             while it is being cancelled is not lost.
         paused: the paused subagents, by id of their call.
+        unknown: the calls that may have run already, each with the question whether to run it again, by id.
         counts: how often the model made each call in this turn, by fingerprint.
         calls_run: the calls of the model that have run in this run.
         held_locks: the keys that each running call holds, each with the name under which it is held.
@@ -32,6 +33,7 @@ class InFlight:
         self.results: dict[str, ToolResult] = {}
         self.completed: dict[str, ToolResult] = {}
         self.paused: dict[str, Paused] = {}
+        self.unknown: dict[str, str] = {}
         self.counts: dict[str, int] = {}
         self.calls_run = 0
         self.held_locks: dict[str, Mapping[str, str]] = {}
@@ -94,12 +96,14 @@ class InFlight:
         """Forget the results of the previous iteration."""
         self.results.clear()
         self.paused.clear()
+        self.unknown.clear()
 
     def renew(self) -> None:
         """Forget the calls, and keep their results: further calls of the iteration start."""
         self.running.clear()
         self.completed.clear()
         self.paused.clear()
+        self.unknown.clear()
         self.held_locks.clear()
         if self.stop is not None and self.stop.is_set:
             self.stop = Signal()

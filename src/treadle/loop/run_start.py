@@ -1,0 +1,129 @@
+"""What a run starts from, as data; and a run that starts from it again, to be replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from treadle.loop.configuration import configuration_of
+from treadle.loop.handle import RunHandle
+from treadle.loop.pause import Resumption
+from treadle.loop.start import make_run
+from treadle.messages import JSONDict
+from treadle.recording.data import NotDataError, from_data, to_data
+from treadle.run_state import RunState
+
+if TYPE_CHECKING:
+    from treadle.loop.loop import Loop
+    from treadle.loop.run import Run
+
+
+def start_of(loop: Loop[Any], run: Run) -> JSONDict:
+    """What a run starts from, as JSON data: with it, its log and its loop, it can be replayed.
+
+    Args:
+        loop: its loop.
+        run: it has not started.
+
+    Returns:
+        ``run_id``, ``name``; ``messages``, or ``paused`` and what belongs to it; ``state``, if the run continues
+        in one; ``session``, the id of its session, or None; the facts about its model and its listeners that it
+        depends on; and the ``configuration`` of the loop. If the messages are no data, ``problem`` says so.
+    """
+    services, state = run.run, run.state
+    start: JSONDict = {
+        "run_id": state.run_id,
+        "name": state.agent_name,
+        "has_handle": run.handle is not None,
+        "has_listeners": services.has_listeners,
+        "shows_text": services.shows_text,
+        "session": None
+        if run.config.session is None
+        else str(getattr(run.config.session, "id", "")),
+        "model": _model_of(run),
+        "configuration": configuration_of(loop),
+    }
+    if isinstance(run.given, Resumption):
+        return start | run.given.as_json()
+    try:
+        start["messages"] = to_data(run.given, "messages")
+        if state.nodes or state.history:
+            start["state"] = to_data(state, "state")
+    except NotDataError as error:
+        start["problem"] = str(error)
+    return start
+
+
+def _model_of(run: Run) -> JSONDict:
+    model = run.run.model
+    if model is None:
+        return {}
+    name, provider, request = model.model_info()
+    return {
+        "model": name,
+        "provider": provider,
+        "request": to_data(request, "the options of the model"),
+        "takes_parts": model.takes_parts,
+    }
+
+
+def restarted(loop: Loop[Any], start: Mapping[str, Any]) -> Run:
+    """A run that starts from the same as a recorded one. Its steps are for a replay.
+
+    Args:
+        loop: the loop of the recorded run.
+        start: what `start_of` returned.
+
+    Raises:
+        PausedStateError, OptionError: the loop cannot resume the paused run.
+        MalformedDataError: it is not what `start_of` returned.
+    """
+    if "session" in start:
+        session = None if start["session"] is None else _RecordedSession(start["session"])
+        loop = loop.with_options(session=session)
+    if "paused" in start:
+        given: Any = Resumption.recorded(loop, start)
+        state, last_seq = given.run_state, given.last_seq
+    else:
+        given, last_seq = from_data(start["messages"]), 0
+        state = from_data(start["state"]) if "state" in start else None
+        state = state or RunState(start["name"], start["run_id"])
+    handle = RunHandle() if start.get("has_handle", True) else None
+    model = RecordedModel(start.get("model", {}))
+    run = make_run(loop, given, model, state, handle, [last_seq])
+    run.run.has_listeners = start.get("has_listeners", True)
+    run.run.shows_text = start["shows_text"]
+    return run
+
+
+class RecordedModel:
+    """Stands for the model of a recorded run, with what was known about it. It answers nothing.
+
+    Args:
+        facts: what `start_of` has of it.
+    """
+
+    def __init__(self, facts: Mapping[str, Any]) -> None:
+        self.model = facts.get("model")
+        self.provider = facts.get("provider")
+        self.opts = facts.get("request", {})
+        self.accepts_tool_result_parts = facts.get("takes_parts", False)
+
+    def __call__(self, messages: list[JSONDict], **opts: Any) -> Any:
+        """Is not called."""
+        raise NotImplementedError
+
+
+class _RecordedSession:
+    """Stands for the session of a recorded run."""
+
+    def __init__(self, session_id: str) -> None:
+        self.id = session_id
+
+    def load(self) -> JSONDict:
+        """Is not called."""
+        raise NotImplementedError
+
+    def save(self, loaded: JSONDict, turn: JSONDict) -> None:
+        """Is not called."""
+        raise NotImplementedError
