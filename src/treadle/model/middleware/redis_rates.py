@@ -30,7 +30,7 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local function forget(first, last)
   for _, old in ipairs(redis.call('ZRANGEBYSCORE', sent, first, last)) do
-    redis.call('HINCRBY', tokens, 'total', -redis.call('HGET', tokens, old))
+    redis.call('HINCRBY', tokens, 'total', 0 - redis.call('HGET', tokens, old))  -- -0 is no integer
     redis.call('HDEL', tokens, old)
   end
   redis.call('ZREMRANGEBYSCORE', sent, first, last)
