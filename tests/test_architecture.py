@@ -28,7 +28,7 @@ ONLY_IN = {
     "pydantic": {"tools"},
     "pydantic_core": {"tools"},
     "pytest": {"testing"},
-    "redis": {"durable", "redis_client", "sessions"},
+    "redis": {"durable", "model", "redis_client", "sessions"},
     "referencing": {"tools"},
     "rich": {"cli", "reports"},
     "sniffio": {"effects"},
