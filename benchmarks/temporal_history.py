@@ -1,9 +1,9 @@
 """What an iteration adds to the history of a workflow, while the conversation grows to 200,000 tokens.
 
 Run it with ``make bench-temporal-history``. It runs 1,000 iterations on a real Temporal server, each with a call
-of a tool, and measures the bytes of the events of each iteration: the server stores them, and each worker that takes
-the run over reads them. Beside it is what an iteration would add if its request carried the whole conversation;
-``--whole N`` runs so many iterations that do, to check that number.
+of a tool, and measures the bytes of the events of each iteration: the server stores them, and each worker that
+takes the run over reads them. Beside it is what an iteration would add if its request carried the whole
+conversation; ``--whole N`` runs so many iterations that do, to check that number.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def _snapshot(run: Run, now: float) -> JSONDict:
     return {
         "pauses": run.pauses,
         "paused_at": now,
-        "elapsed": now - run.run.budget.started_at,
+        "elapsed": run.run.budget.elapsed(now),
         "iteration": ctx.iteration,
         "pending": [_values(one) | {"arguments": dict(one.arguments)} for one in ctx.waiting],
         "messages": ctx.messages.to_list(),
@@ -420,19 +420,17 @@ _QUICK = frozenset({PROCESS_CLAIMS.claim, PROCESS_CLAIMS.release})
 
 
 class _RecordedClaims:
-    """Stands for the claims of a recorded run, whose outcomes are in its log."""
+    """Stands for the claims of a recorded run, which has claimed its pause already."""
 
-    def claim(self, pause_id: str, claimant: str, *, take_over: bool) -> bool:
-        """Is not called."""
-        raise NotImplementedError
+    def claim(self, pause_id: str, claimant: str, *, take_over: bool) -> bool:  # noqa: ARG002
+        """Do nothing."""
+        return True
 
     def release(self, pause_id: str, claimant: str, outcome: Outcome) -> None:
-        """Is not called."""
-        raise NotImplementedError
+        """Do nothing."""
 
     def keep(self, claimant: str, state: Mapping[str, Any]) -> None:
-        """Is not called."""
-        raise NotImplementedError
+        """Do nothing."""
 
 
 def _claimant() -> str:
