@@ -88,14 +88,14 @@ bench-sessions: $(VENV)/.test $(VENV)/.system  ## two hundred killed writers of 
 bench-compaction: $(VENV)/.test  ## 2,000 turns, and 300 calls in a small window, against summarising alone
 	$(BIN)/python benchmarks/compaction.py
 
+bench-journal: $(VENV)/.test  ## the cost of a journal per iteration and per write, with and without fsync
+	$(BIN)/python benchmarks/journal.py
+
 bench-kills: $(VENV)/.test  ## a hundred killed workers of runs on Temporal, and killed servers
 	$(BIN)/python benchmarks/kills_temporal.py --kills 100
 
 bench-temporal-history: $(VENV)/.test  ## 1,000 iterations on Temporal: what each adds to the history of the workflow
 	$(BIN)/python benchmarks/temporal_history.py --chart docs/images/temporal-history.svg
-
-bench-journal: $(VENV)/.test  ## the cost of a journal per iteration and per write, with and without fsync
-	$(BIN)/python benchmarks/journal.py
 
 bench-agentdojo:  ## AgentDojo's user tasks, in a separate virtual environment
 	$(PYTHON) benchmarks/agentdojo/run.py

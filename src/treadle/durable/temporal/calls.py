@@ -27,7 +27,7 @@ from treadle.events import RunStarted
 from treadle.messages import JSONDict, ToolCall
 from treadle.model import ModelRequest
 from treadle.recording.data import from_data
-from treadle.tools import InFlight, ToolContext
+from treadle.tools import InFlight, Resolver, Tool, ToolContext
 
 if TYPE_CHECKING:
     from treadle.durable.temporal.host import Host, Relay
@@ -49,7 +49,6 @@ _IN_PLACE = frozenset(
         labels.CANCELLED,
         labels.RACE,
         labels.STREAMED,
-        labels.LAST_SEQ,
         labels.STAGE,
         labels.OBSERVE,
     }
@@ -68,6 +67,11 @@ class RunCalls:
         host: what the worker has.
         path: the name of the loop, for the workers.
         loop: the loop of the run.
+
+    Attributes:
+        run: the run; None until it was made.
+        part: the key of the part of the run that is performed.
+        reported: the number of events for listeners so far.
     """
 
     def __init__(self, host: Host, path: str, loop: Loop[Any]) -> None:
@@ -75,16 +79,31 @@ class RunCalls:
         self._path = path
         self._loop = loop
         self._relay: Relay | None = None
+        self.part = ""
+        self._has_own_listeners = False
+        self._seq = 0  # the number of the latest event, if the listeners have had them all
         self._latest = 0.0
         self._number = 0
         self._offered: dict[str, Any] = {}
         self._conversation = Conversation()
         self._started: RunStarted | None = None
         self.run: Run | None = None
+        self.reported = 0
 
-    def begin(self, loop: Loop[Any], relay: Relay | None) -> None:
-        """Set the loop with the options of the run, and what passes its events to the listeners."""
-        self._loop, self._relay = loop, relay
+    def begin(
+        self, loop: Loop[Any], part: str, relay: Relay | None, *, has_own_listeners: bool
+    ) -> None:
+        """Begin a part of the run.
+
+        Args:
+            loop: the loop with the options of the run.
+            part: the key of the part.
+            relay: passes its events to the listeners; None if there are none.
+            has_own_listeners: whether some of them are not those of an outer run, and so number the events.
+        """
+        self._has_own_listeners = has_own_listeners
+        self._loop, self.part, self._relay, self._started = loop, part, relay, None
+        self._seq = self._run.run.numbers[0]
 
     def now(self) -> float:
         """See `Performer`."""
@@ -96,8 +115,9 @@ class RunCalls:
         relay = self._relay
         if relay is None:
             return
+        self._count(1)
         if workflow.unsafe.is_replaying():
-            self._run.run.numbers[0] += 1
+            self._run.run.numbers[0] = self._seq  # in case another process had the run
             if isinstance(event, RunStarted):
                 self._started = event
             return
@@ -106,11 +126,17 @@ class RunCalls:
             relay.put(dataclasses.replace(started, resumed=True, at=self.now()))
         relay.put(event)
 
+    def _count(self, events: int) -> None:
+        self.reported += events
+        if self._has_own_listeners:
+            self._seq += events
+
     def keeps_time_of(self, effect: Effect, seconds: float) -> bool:
         """See `Performer`: an activity keeps the time limit of its tool."""
         if not (isinstance(effect, Call) and effect.label == labels.EXECUTE_TOOL):
             return False
-        return self._is_of_loop(effect) and getattr(effect.about, "timeout", None) == seconds
+        tool = self._loop.tools.get(effect.args[1].name) if self._is_of_loop(effect) else None
+        return tool is not None and tool.timeout == seconds
 
     @property
     def _run(self) -> Run:
@@ -122,16 +148,17 @@ class RunCalls:
         """See `Performer`."""
         if isinstance(call.about, ModelRequest) and call.about.model is self._run.run.model:
             return await self._chat(call.about)
-        if call.label == labels.EXECUTE_TOOL and call.about is not None:
-            if not self._is_of_loop(call) and call.once:
-                raise NotInWorkflowError(
-                    f"tool {call.about.name!r} was added or replaced by a stage; on Temporal, any worker may run "
-                    "it, so it has to be among the tools of the loop, or idempotent"
-                )
-            if self._is_of_loop(call):
-                return await self._tool(*call.args[1:], once=call.once)
+        if call.label == labels.EXECUTE_TOOL and call.once and not self._is_of_loop(call):
+            raise NotInWorkflowError(
+                f"call {call.key}: its tool was added or replaced by a stage; on Temporal, any worker may run it, so "
+                "it has to be among the tools of the loop, or idempotent"
+            )
+        if call.label == labels.EXECUTE_TOOL and self._is_of_loop(call):
+            return await self._tool(*call.args[1:], once=call.once)
         if isinstance(call.about, Child):
             return await self._child(call.about)
+        if call.label == labels.LAST_SEQ:
+            return call.fn([self._seq])
         if call.label in _IN_PLACE:
             return _performed_here(call)
         if call.label == labels.LIMIT:
@@ -142,9 +169,10 @@ class RunCalls:
         return await self._on_this_worker(call)
 
     def _is_of_loop(self, call: Call) -> bool:
-        tool_call: ToolCall = call.args[1]
-        about = call.about
-        return about is self._loop.tools.get(tool_call.name) or about is self._loop.resolver
+        if not (isinstance(call.about, (Tool, Resolver)) and isinstance(call.args[1], ToolCall)):
+            return False
+        tool = self._loop.tools.get(call.args[1].name)
+        return call.about is tool or call.about is self._loop.resolver
 
     # In activities
 
@@ -187,6 +215,7 @@ class RunCalls:
 
     async def _child(self, child: Child) -> Any:
         """Run a subagent as a child workflow; return its outcome, and what it used."""
+        child.given["outer"]["relay"] = self.part
         given = await self.packed(child.given)
         handle = await workflow.start_child_workflow(
             workflow.info().workflow_type,
@@ -198,7 +227,9 @@ class RunCalls:
         try:
             made.append(await self._awaited(handle, made.append))
         finally:
-            child.late = self._host.payloads.unpack_in_workflow(made[0]) if made else None
+            if made:
+                child.late = self._host.payloads.unpack_in_workflow(made[0])
+                self._count(child.late["events"])
         return child.late
 
     async def packed(self, data: Any) -> JSONDict:
@@ -211,7 +242,12 @@ class RunCalls:
 
     def _facts(self) -> Mapping[str, Any]:
         state = self._run.state
-        return {"loop": self._path, "run_id": state.run_id, "iteration": len(state.nodes)}
+        return {
+            "loop": self._path,
+            "run_id": state.run_id,
+            "part": self.part,
+            "iteration": len(state.nodes),
+        }
 
     async def _activity(
         self, name: str, given: Mapping[str, Any], options: Mapping[str, Any], late: _Late
@@ -223,7 +259,7 @@ class RunCalls:
         """Perform a call in a local activity, which finds it in a table of the process."""
         self._number += 1
         key = f"{workflow.info().run_id}#{self._number}"
-        self._host.local_calls[key] = call
+        self._host.local_calls[key] = call, self.part
         late = _Late(sent=call.about if isinstance(call.about, ModelRequest) else None)
         handle = workflow.start_local_activity(HERE, key, **local_options())
         return self._outcome(await self._awaited(handle, late.take), late)
@@ -244,6 +280,7 @@ class RunCalls:
 
     def _outcome(self, made: Mapping[str, Any], late: _Late) -> Any:
         late.take(made)
+        self._count(made.get("events", 0))
         if "error" in made:
             raise from_data(made["error"])
         if "value" not in made:

@@ -67,6 +67,7 @@ class RunWorkflow:
         self._messages: list[Any] = self._given.get("steering", [])
         self._is_cancelled = bool(self._given.get("is_cancelled"))
         self._paused: Paused | None = None
+        self._parts = 0
         self._decisions: dict[str, Approval] = {}
 
     def _loop_of_worker(self) -> Loop[Any]:
@@ -85,7 +86,7 @@ class RunWorkflow:
             packed: see the class.
 
         Returns:
-            What stands for the result, in ``outcome``, and for what was used, in ``used``.
+            What stands for the result, in ``outcome``; what was used, in ``used``; and the number of ``events``.
         """
         try:
             return await self._calls.packed(await self._performed())
@@ -119,7 +120,11 @@ class RunWorkflow:
     def _ended(self, result: Result) -> JSONDict:
         budget = None if self._calls.run is None else self._calls.run.run.budget.as_json()
         # The messages are in the run state.
-        return {"outcome": outcome_of(dataclasses.replace(result, messages=[])), "used": budget}
+        return {
+            "outcome": outcome_of(dataclasses.replace(result, messages=[])),
+            "used": budget,
+            "events": self._calls.reported,
+        }
 
     async def _decided(self) -> None:
         """Wait until there is a decision on each call that waits, or the run is cancelled."""
@@ -165,12 +170,14 @@ class RunWorkflow:
             steps, deliver = start_subagent(
                 loop, start, None, state, parent=outer, call_id=call_id, handle=handle
             )
-        relay = self._host.open_relay(run_id, deliver, self._outer)
-        calls.begin(loop, relay)
+        self._parts += 1
+        part = f"{workflow.info().run_id}#{self._parts}"
+        relay = self._host.open_relay(part, deliver, self._outer)
+        calls.begin(loop, part, relay, has_own_listeners=deliver is not None)
         self._take_over(handle)
         result = await self._driven(steps)
         self._handle = None
-        self._host.close_relay(run_id)
+        self._host.close_relay(part)
         return result
 
     async def _driven(self, steps: Steps[Result]) -> Result:
