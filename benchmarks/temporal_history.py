@@ -39,7 +39,7 @@ WORDS = ["the", "train", "is", "late", "and", "the", "next", "one", "leaves", "a
 def loop_of(iterations: int, tokens: int) -> Loop[Any]:
     """A loop whose model calls a tool in each iteration; the results make up the tokens."""
     size = (
-        max(tokens // iterations - 45, 1) * 4
+        max(tokens // iterations - 31, 1) * 4
     )  # a call and the frame of two messages are the rest
 
     @tool(read_only=True)
