@@ -20,7 +20,7 @@ from treadle.durable.temporal.requests import (
     tool_call_from_data,
 )
 from treadle.durable.temporal.store import StoredValueError
-from treadle.effects import Bounded, Call, Effect, Steps
+from treadle.effects import Bounded, Effect, Steps
 from treadle.messages import JSONDict
 from treadle.model import ModelRequest
 from treadle.recording.data import to_data

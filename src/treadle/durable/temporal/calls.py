@@ -1,4 +1,4 @@
-"""Where each call of a run is performed: in an activity on any worker, on this worker, or in the workflow itself."""
+"""Where each call of a run is performed: in an activity on any worker, on this worker, or in the workflow."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, TimeoutError as ActivityTimeoutError
+from temporalio.exceptions import ActivityError
+from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 
 from treadle import labels
 from treadle.durable.temporal.conversation import Conversation
@@ -27,7 +28,7 @@ from treadle.events import RunStarted
 from treadle.messages import JSONDict, ToolCall
 from treadle.model import ModelRequest
 from treadle.recording.data import from_data
-from treadle.tools import InFlight, Resolver, Tool, ToolContext
+from treadle.tools import InFlight, ToolContext
 
 if TYPE_CHECKING:
     from treadle.durable.temporal.host import Host, Relay
@@ -150,8 +151,8 @@ class RunCalls:
             return await self._chat(call.about)
         if call.label == labels.EXECUTE_TOOL and call.once and not self._is_of_loop(call):
             raise NotInWorkflowError(
-                f"call {call.key}: its tool was added or replaced by a stage; on Temporal, any worker may run it, so "
-                "it has to be among the tools of the loop, or idempotent"
+                f"call {call.key}: its tool was added or replaced by a stage; on Temporal, any worker may run it, "
+                "so it has to be among the tools of the loop, or idempotent"
             )
         if call.label == labels.EXECUTE_TOOL and self._is_of_loop(call):
             return await self._tool(*call.args[1:], once=call.once)
@@ -161,18 +162,13 @@ class RunCalls:
             return call.fn([self._seq])
         if call.label in _IN_PLACE:
             return _performed_here(call)
-        if call.label == labels.LIMIT:
-            raise NotInWorkflowError(
-                "a limit of model calls that runs share needs one process; on Temporal, set "
-                "max_task_queue_activities_per_second or max_concurrent_activities of the workers"
-            )
         return await self._on_this_worker(call)
 
     def _is_of_loop(self, call: Call) -> bool:
-        if not (isinstance(call.about, (Tool, Resolver)) and isinstance(call.args[1], ToolCall)):
+        about: object = call.about
+        if about is None or not (len(call.args) > 1 and isinstance(call.args[1], ToolCall)):
             return False
-        tool = self._loop.tools.get(call.args[1].name)
-        return call.about is tool or call.about is self._loop.resolver
+        return about in (self._loop.tools.get(call.args[1].name), self._loop.resolver)
 
     # In activities
 
@@ -228,8 +224,9 @@ class RunCalls:
             made.append(await self._awaited(handle, made.append))
         finally:
             if made:
-                child.late = self._host.payloads.unpack_in_workflow(made[0])
-                self._count(child.late["events"])
+                late: JSONDict = self._host.payloads.unpack_in_workflow(made[0])
+                self._count(late["events"])
+                child.late = late
         return child.late
 
     async def packed(self, data: Any) -> JSONDict:
@@ -265,7 +262,7 @@ class RunCalls:
         return self._outcome(await self._awaited(handle, late.take), late)
 
     async def _awaited(self, handle: asyncio.Task[Any], late: Callable[[Any], object]) -> Any:
-        """Await an activity; if the task is cancelled, cancel the activity, and take what it has done meanwhile."""
+        """Await an activity; if the task is cancelled, cancel the activity, and take what it has done so far."""
         try:
             await asyncio.wait([handle])
         except asyncio.CancelledError:
@@ -285,20 +282,17 @@ class RunCalls:
             raise from_data(made["error"])
         if "value" not in made:
             raise asyncio.CancelledError
-        value = from_data(self._host.payloads.unpack_in_workflow(made["value"]))
-        if isinstance(value, tuple) and len(value) == _TIMED:  # pyright: ignore[reportUnknownArgumentType]
-            return self._on_clock(value)  # pyright: ignore[reportUnknownArgumentType]
-        return value
-
-    def _on_clock(self, timed: tuple[Any, ...]) -> tuple[Any, ...]:
-        """An outcome with times by the clock of another machine, which may be ahead of that of the workflow."""
-        value, started, ended = timed
-        now = self.now()
-        return value, min(started, now), min(ended, now)
-
-
-_TIMED = 3
-"""The length of a `Timed`."""
+        value: Any = from_data(self._host.payloads.unpack_in_workflow(made["value"]))
+        match value:
+            case (
+                outcome,
+                float(started),
+                float(ended),
+            ):  # by the clock of a machine that may be ahead
+                now = self.now()
+                return outcome, min(started, now), min(ended, now)
+            case _:
+                return value
 
 
 class _Late:

@@ -1,4 +1,4 @@
-"""What the workflows and the activities of one worker share: its loops, its store, and the listeners of its runs."""
+"""What the workflows and the activities of a worker share: its loops, its store, the listeners of its runs."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class Host:
     # Listeners
 
     def relay(self, key: str) -> Relay | None:
-        """The relay to the listeners of a part of a run whose workflow is in this process; None if there is none."""
+        """The relay to the listeners of a part of a run; None if its workflow is in another process."""
         return self._relays.get(key)
 
     def open_relay(
@@ -137,15 +137,9 @@ class Host:
         Returns:
             None if nobody listens.
         """
-        to_outer: Deliver | None = None
+        listeners = [] if deliver is None else [deliver]
         if outer is not None and outer["has_listeners"]:
-
-            def to_outer(event: Any) -> None:
-                relay = self.relay(outer["relay"])
-                if relay is not None:
-                    relay.put(SubagentEvent(call_id=outer["call_id"], event=event))
-
-        listeners = [one for one in (deliver, to_outer) if one is not None]
+            listeners.append(self._to_outer(outer["relay"], outer["call_id"]))
         if not listeners:
             return None
         if key not in self._relays:
@@ -153,6 +147,16 @@ class Host:
             if len(self._relays) > MAX_RELAYS:  # runs that went on elsewhere
                 del self._relays[next(iter(self._relays))]
         return self._relays[key]
+
+    def _to_outer(self, key: str, call_id: str) -> Deliver:
+        """What passes the events of a subagent to the listeners of its outer run."""
+
+        def deliver(event: Any) -> None:
+            relay = self.relay(key)
+            if relay is not None:
+                relay.put(SubagentEvent(call_id=call_id, event=event))
+
+        return deliver
 
     def close_relay(self, key: str) -> None:
         """Forget the relay of a part that has ended."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
@@ -56,8 +56,9 @@ class RunWorkflow:
 
     @workflow.init
     def __init__(self, packed: Mapping[str, Any]) -> None:
-        host: Host = workflow.extern_functions()[HOST]()
-        self._host = host
+        functions = cast("Any", workflow.extern_functions())  # pyright: ignore[reportUnknownMemberType]
+        host: Host = functions[HOST]()
+        self._host: Host = host
         self._given: JSONDict = host.payloads.unpack_in_workflow(packed)
         self._path: str = self._given["loop"]
         self._outer: JSONDict | None = self._given.get("outer")
@@ -79,7 +80,7 @@ class RunWorkflow:
             raise _failure(error) from error
 
     @workflow.run
-    async def run(self, packed: Mapping[str, Any]) -> JSONDict:
+    async def run(self, packed: Mapping[str, Any]) -> JSONDict:  # noqa: ARG002 - `__init__` takes it, too
         """Perform the run, from its first iteration to its result; that of a subagent also ends when it pauses.
 
         Args:
@@ -190,7 +191,7 @@ class RunWorkflow:
             return result  # the workflow was cancelled: its result says so
 
     def _telemetry(self) -> Callable[[Any], None] | None:
-        """What reports the run to OpenTelemetry from its events; None for a subagent, which the outer run reports."""
+        """What reports the run to OpenTelemetry by its events; None for a subagent: the outer run reports it."""
         settings = self._host.loop(self._path).settings
         if self._outer is not None:
             return None
