@@ -32,6 +32,7 @@ ONLY_IN = {
     "referencing": {"tools"},
     "rich": {"cli", "reports"},
     "sniffio": {"effects"},
+    "temporalio": {"durable"},
     "typing_extensions": {"type_vars"},  # for type checkers only
     "xllamacpp": {"providers"},
 }

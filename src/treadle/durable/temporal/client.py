@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import uuid
 from collections.abc import Mapping
@@ -79,7 +80,8 @@ class TemporalRun:
         """
         given = {key: dataclasses.asdict(decision) for key, decision in decisions.items()}
         try:
-            left: list[str] = await self._handle.execute_update("decide", given)
+            handle: Any = self._handle
+            left: list[str] = await handle.execute_update("decide", given)
         except WorkflowUpdateFailedError as error:
             _raise_option_error(error)
             raise
@@ -132,18 +134,17 @@ async def start_on_temporal(
     """
     name = loop if isinstance(loop, str) else loop.settings.name
     run_id = run_id or uuid.uuid4().hex
-    try:
+    given = await Payloads(store).pack({"loop": name, "messages": copy_json(messages)})
+    with contextlib.suppress(WorkflowAlreadyStartedError):  # it has ended: its result is there
         await client.start_workflow(
             WORKFLOW,
-            await Payloads(store).pack({"loop": name, "messages": copy_json(messages)}),
+            given,
             id=run_id,
             task_queue=task_queue,
             id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
             **options,
         )
-    except WorkflowAlreadyStartedError:
-        pass  # it has ended: its result is there
     return TemporalRun(client, run_id, None if isinstance(loop, str) else loop, store=store)
 
 
