@@ -39,6 +39,8 @@ from tests.durable.temporal.servers import TemporalServer
 T = TypeVar("T")
 
 QUEUE = "killed"
+RUNS = 40
+"""The runs that are on their way at the same time; in half of them, a worker dies at an effect."""
 STEPS = 3
 """The iterations of a run with calls."""
 LOST_SECONDS = 3.0
@@ -222,16 +224,16 @@ async def trial(kills: int, servers: int, chance: random.Random, folder: Path) -
             batch = restarts = 0
             while sum(worker.is_dead for worker in started) < kills:
                 batch += 1
-                names = [f"r{batch}x{number}" for number in range(10)]
+                names = [f"r{batch}x{number}" for number in range(RUNS)]
                 for name in names[: len(names) // 2]:
                     world.plan(chance.choice(effects_of(name, STEPS)), chance.choice(POINTS))
                 runs = await start(client, folder, names, STEPS)
                 checking = asyncio.create_task(check(client, world, runs, STEPS, report))
                 while not checking.done():
-                    await asyncio.wait([checking], timeout=chance.uniform(1, 4))
+                    await asyncio.wait([checking], timeout=chance.uniform(2, 6))
                     if not checking.done():
                         await kill_one(started, chance)
-                    if restarts < servers and chance.random() < 1 / 10:
+                    if restarts < servers and chance.random() < 1 / 5:
                         restarts += 1
                         server.kill()
                         server.start()

@@ -1,9 +1,9 @@
 """What an iteration adds to the history of a workflow, while the conversation grows to 200,000 tokens.
 
 Run it with ``make bench-temporal-history``. It runs 1,000 iterations on a real Temporal server, each with a call
-of a tool, and measures the bytes of the events of each iteration: the server stores them, and each worker that takes
-the run over reads them. Beside it is what an iteration would add if its request carried the whole conversation;
-``--whole N`` runs so many iterations that do, to check that number.
+of a tool, and measures the bytes of the events of each iteration: the server stores them, and each worker that
+takes the run over reads them. Beside it is what an iteration would add if its request carried the whole
+conversation; ``--whole N`` runs so many iterations that do, to check that number.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ WORDS = ["the", "train", "is", "late", "and", "the", "next", "one", "leaves", "a
 def loop_of(iterations: int, tokens: int) -> Loop[Any]:
     """A loop whose model calls a tool in each iteration; the results make up the tokens."""
     size = (
-        max(tokens // iterations - 45, 1) * 4
+        max(tokens // iterations - 31, 1) * 4
     )  # a call and the frame of two messages are the rest
 
     @tool(read_only=True)

@@ -113,10 +113,6 @@ class DrivenRun:
             self._entries = rows.entries[-1][0] + 1
         if self.lease is not None and self.lease.token > 1 and self.outcome is None:
             self._resume(interrupted)
-        elif self.lease is not None:
-            with self._file.connection() as db:
-                is_cancelled = self.look(db, renew=False)
-            self.learn(is_cancelled)
 
     def _resume(self, interrupted: list[int]) -> None:
         mark = Entry(kind=RESUMED, at=self._clock())

@@ -27,6 +27,7 @@ from treadle.json_data import to_json_line
 from treadle.loop.configuration import configuration_of
 from treadle.loop.journal import Journal, JournaledRun
 from treadle.loop.pause import Resumption
+from treadle.loop.run_start import start_of
 from treadle.loop.start import MISSING
 from treadle.loop.subagent import Subagent
 from treadle.messages import JSONDict
@@ -69,8 +70,6 @@ def steps_of(
     given: Any,
     make: MakeRun,
     handle: RunHandle,
-    *,
-    shows_text: bool,
 ) -> Steps[Result]:
     """Perform a run with a journal.
 
@@ -79,8 +78,7 @@ def steps_of(
         run_id: the id of the run.
         given: the messages of the caller; missing if the run exists.
         make: makes the run.
-        handle: ends the run if someone cancels it through the journal.
-        shows_text: see `RunContext`.
+        handle: is attached to the run, and ends it if someone cancels it through the journal.
 
     Raises:
         JournalError: the journal cannot be read or written, another process drives the run, or what was recorded
@@ -89,13 +87,12 @@ def steps_of(
     journal = loop.settings.journal
     if journal is None:
         raise AssertionError("unreachable: the loop has a journal")
-    start: JSONDict = {
-        "messages": None if given is MISSING else _messages_as_data(given),
-        "name": loop.settings.name,
-        "shows_text": shows_text,
-        "configuration": configuration_of(loop),
-    }
-    opening = _Opening(journal, run_id, None if given is MISSING else start)
+    start: JSONDict | None = None
+    if given is not MISSING:
+        start = start_of(loop, make(given, RunState(loop.settings.name, run_id)))
+        if "problem" in start:
+            raise OptionError(f"journal: {start['problem']}")
+    opening = _Opening(journal, run_id, start)
     try:
         opened = yield _calling(opening.open, run_id)
         opened.on_stop(handle.cancel)
@@ -108,13 +105,6 @@ def steps_of(
         raise
     yield _calling(opening.close, run_id)
     return result
-
-
-def _messages_as_data(given: Any) -> Any:
-    try:
-        return to_data(given, "messages")
-    except NotDataError as error:
-        raise OptionError(f"journal: {error}") from error
 
 
 def _calling(fn: Callable[..., Any], run_id: str, *args: Any) -> Call:
@@ -154,7 +144,7 @@ class _Journaled:
     _loop: Loop[Any]
     _opened: JournaledRun
     _run_id: str
-    _start: JSONDict
+    _start: JSONDict | None
     _make: MakeRun
     _handle: RunHandle
 
@@ -162,25 +152,21 @@ class _Journaled:
         opened = self._opened
         self._check_messages()
         if opened.outcome is None:
-            return (yield from self._part(_given(self._loop, opened.start)))
+            return (yield from self._part(self._run_of(_given(self._loop, opened.start))))
         result = result_from_data(opened.outcome["result"], self._loop)
         goes_on = opened.decisions or self._handle.ended.is_set  # which cancels it
         if not (isinstance(result, Paused) and goes_on):
             self._handle.bind_result(result)
             return result
-        start = {
-            **self._start,
-            "messages": opened.start["messages"],
-            "paused": result.state,
-            "decisions": dict(opened.decisions),
-        }
-        given = _given(self._loop, start)  # raises before the part begins
+        decisions = {key: Approval(**one) for key, one in opened.decisions.items()}
+        run = self._run_of(Resumption(self._loop, result.state, decisions, None))
+        # The messages are those of the first part, by which a caller is known to mean this run.
+        start = start_of(self._loop, run) | {"messages": opened.start["messages"]}
         yield _calling(opened.begin_part, self._run_id, start)
-        return (yield from self._part(given))
+        return (yield from self._part(run))
 
     def _check_messages(self) -> None:
-        given, stored = self._start["messages"], self._opened.start["messages"]
-        if given is not None and given != stored:
+        if self._start is not None and self._start["messages"] != self._opened.start["messages"]:
             raise self._error(
                 "it was started with other messages; leave them out to continue it, or take another run_id"
             )
@@ -190,15 +176,19 @@ class _Journaled:
         error.run_id = self._run_id
         return error
 
-    def _part(self, given: Any) -> Steps[Result]:
-        """Replay what is in the log, go on from there, and store the result."""
+    def _run_of(self, given: Any) -> Run:
         is_resumed = isinstance(given, Resumption)
         state = given.run_state if is_resumed else RunState(self._loop.settings.name, self._run_id)
         run = self._make(given, state)
         run.is_resumable = True
-        run.run.shows_text = bool(self._opened.start.get("shows_text"))
         if is_resumed:
             run.run.numbers[0] = given.last_seq
+        return run
+
+    def _part(self, run: Run) -> Steps[Result]:
+        """Replay what is in the log, go on from there, and store the result."""
+        self._handle.bind(run)
+        run.run.shows_text = bool(self._opened.start["shows_text"])
         log = self._opened.log
         writer = _Writer(self._opened, self._run_id, run.run.numbers)
         steps = run.steps()
@@ -249,8 +239,7 @@ def _given(loop: Loop[Any], start: Mapping[str, Any]) -> Any:
     """The messages, or the paused run, that a part starts from."""
     if "paused" not in start:
         return from_data(start["messages"])
-    decisions = {key: Approval(**one) for key, one in start["decisions"].items()}
-    return Resumption(loop, start["paused"], decisions, None)
+    return Resumption.recorded(loop, start)
 
 
 class _Writer(LogMiddleware):
