@@ -194,5 +194,7 @@ def test_an_encrypted_run_with_large_contents_is_taken_up(path):
     codec = EncryptedPayloads(Fernet.generate_key())
     journal = SQLiteJournal(path, codec=codec, max_inline=100)
     first = Loop.run_sync("Go", doubling(), tools=[double], journal=journal, run_id="r")
-    again = Loop.run_sync("Go", lambda messages: "unused", tools=[double], journal=journal, run_id="r")
+    again = Loop.run_sync(
+        "Go", lambda messages: "unused", tools=[double], journal=journal, run_id="r"
+    )
     assert again == first

@@ -46,17 +46,16 @@ def _store_of(place: str | None) -> Store | None:
 
 
 async def _work(args: argparse.Namespace, loops: dict[str, Loop[Any]], store: Store | None) -> Exit:
-    from temporalio.client import Client  # noqa: PLC0415 - an extra
-
     from treadle.durable.temporal import make_worker  # noqa: PLC0415 - an extra
+    from treadle.durable.temporal.client import connect  # noqa: PLC0415 - an extra
 
     options: dict[str, Any] = {}
     if args.max_activities is not None:
         options["max_concurrent_activities"] = args.max_activities
     try:
-        client = await Client.connect(args.address, namespace=args.namespace)
-    except RuntimeError as error:  # the class that the SDK raises
-        warn(f"the server {args.address} is not available: {error}")
+        client = await connect(args.address, args.namespace)
+    except ConnectionError as error:
+        warn(str(error))
         return Exit.FAILED
     made = make_worker(client, loops, task_queue=args.task_queue, store=store, **options)
     stopped, received = asyncio.Event(), set[int]()

@@ -10,7 +10,7 @@ from treadle.durable.temporal import make_worker, run_on_temporal
 from treadle.effects import Call, Sleep
 from treadle.errors import OptionError
 from treadle.loop.handle import RunHandle
-from treadle.model import ConcurrencyLimit, RateLimit
+from treadle.model import ConcurrencyLimit
 from treadle.run_state import RunState
 from treadle.stages import ask_model
 from treadle.testing import ScriptedLLM, call, calls
@@ -29,13 +29,9 @@ REFUSED = {
     "locks": ({"locks": Locks()}, "locks: runs on Temporal share no table of locks"),
     "handle": ({"handle": RunHandle()}, "handle: a run on Temporal has its own"),
     "state": ({"state": RunState()}, "state: a run on Temporal makes its own"),
-    "rate_limit": (
-        {"model_middleware": [RateLimit(requests_per_minute=5)]},
-        "RateLimit counts the requests of one process",
-    ),
-    "concurrency_limit": (
-        {"stages": [ask_model(model_middleware=(ConcurrencyLimit(1),)), ...][:1]},
-        "ConcurrencyLimit counts the requests of one process",
+    "limit_of_a_stage": (
+        {"stages": [ask_model(model_middleware=(ConcurrencyLimit(1),))]},
+        "stage 'ask_model': model_middleware has a limit of requests that runs share",
     ),
 }
 

@@ -1,4 +1,4 @@
-"""OpenTelemetry across workers: one trace of a run, and metrics that count each call once, also if it is replayed."""
+"""OpenTelemetry across workers: a run is one trace, and metrics count each call once, also if it is replayed."""
 
 import pytest
 from opentelemetry import trace
