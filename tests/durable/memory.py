@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from treadle.errors import JournalError
+from treadle.errors import JournalError, LeaseLostError
 from treadle.messages import JSONDict
 from treadle.recording.log import RESUMED, Entry, settled
 
@@ -90,13 +90,15 @@ class MemoryRun:
         self.start = json.loads(part["start"])
         self.log: Sequence[Entry] = log_of(part)
         self.outcome = part["outcome"] and json.loads(part["outcome"])
-        self.is_closed = self.is_dead = False
+        self.is_closed = self.is_dead = self.is_lost = False
         self.stops: list[Callable[[], None]] = []
 
     def _write(self, store: Callable[[], None]) -> None:
         journal = self._journal
         if self.is_closed:
             raise JournalError("it is closed")
+        if self.is_lost:
+            raise LeaseLostError("another process has taken it over")
         if self.is_dead:
             raise Interrupted
         journal.writes += 1
