@@ -17,6 +17,10 @@ class Interrupted(BaseException):
     """The process ends here, as far as the journal is concerned."""
 
 
+class EndedError(JournalError):
+    """The process has ended: what its cleanup writes is lost."""
+
+
 class MemoryJournal:
     """Keeps runs as JSON text.
 
@@ -100,7 +104,7 @@ class MemoryRun:
         if self.is_lost:
             raise LeaseLostError("another process has taken it over")
         if self.is_dead:
-            raise Interrupted
+            raise EndedError("the process has ended")
         journal.writes += 1
         self.is_dead = journal.writes == journal.at
         if not self.is_dead or journal.is_stored:

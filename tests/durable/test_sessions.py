@@ -11,12 +11,12 @@ from tests.ways import ASYNCIO, TRIO, Way
 from tests.whole.guard_scripts import pay, send
 
 from treadle import Loop, approve, tool
-from treadle.errors import SessionConflictError
-from treadle.sessions import MemorySessions, SQLiteSessions
+from treadle.errors import LeaseLostError, SessionConflictError
+from treadle.sessions import SQLiteSessions
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
 from .interrupting import RUN, Durable
-from .memory import MemoryJournal
+from .memory import Interrupted, MemoryJournal
 
 
 def conversation(store: Any) -> Any:
@@ -35,7 +35,7 @@ def turn_of(way: Way, session: Any) -> Durable:
 
 def test_a_turn_is_stored_once(driven: Way, tmp_path: Path):
     """Also if the process ends between storing it and recording that."""
-    first = conversation(MemorySessions())
+    first = conversation(SQLiteSessions(tmp_path / "s.db"))
     whole = turn_of(driven, first)
     expected = whole.run()
     assert [turn.status for turn in first.turns()] == ["ok", "paused", "ok"]
@@ -53,8 +53,8 @@ def test_a_turn_is_stored_once(driven: Way, tmp_path: Path):
             assert result.messages == expected.messages
 
 
-def test_another_turn_is_still_a_conflict(driven: Way):
-    session = conversation(MemorySessions())
+def test_another_turn_is_still_a_conflict(driven: Way, tmp_path: Path):
+    session = conversation(SQLiteSessions(tmp_path / "s.db"))
 
     def model(messages: Any) -> str:
         Loop.run_sync("Me first.", ScriptedLLM("Yes."), session=session)
@@ -65,23 +65,24 @@ def test_another_turn_is_still_a_conflict(driven: Way):
     assert len(session.turns()) == 2
 
 
-def test_a_turn_that_another_turn_follows_is_recognized():
+def test_a_turn_that_another_turn_follows_is_recognized(tmp_path: Path):
     """The process ended after its turn was stored, and the conversation went on before it was taken up."""
-    session = conversation(MemorySessions())
+    session = conversation(SQLiteSessions(tmp_path / "s.db"))
     one = Durable(TRIO, "Go.", ScriptedLLM("Done."), {"session": session})
-    one.journal.interrupt(3, is_stored=False)  # the loaded session, the answer, the stored turn
-    real, one.process = one.process, lambda: None
-    with pytest.raises(BaseException, match=""):
-        real()
+    one.journal.interrupt(4, is_stored=False)  # the outcome of storing the turn
+    with pytest.raises(Interrupted):
+        one.process()
     assert len(session.turns()) == 2
     Loop.run_sync("And then?", ScriptedLLM("Nothing."), session=session)
-    assert real().output == "Done."
+    assert one.process().output == "Done."
     assert len(session.turns()) == 3
 
 
 @pytest.mark.parametrize("way", [ASYNCIO, TRIO], ids=repr)
-def test_a_cancelled_task_stores_no_turn(way: Way):
-    session, scopes, asked = conversation(MemorySessions()), [], []
+def test_a_cancelled_task_stores_no_turn(way: Way, tmp_path: Path):
+    session = conversation(SQLiteSessions(tmp_path / "s.db"))
+    scopes: list[anyio.CancelScope] = []
+    asked: list[int] = []
 
     async def model(messages: Any) -> str:
         asked.append(len(messages))
@@ -106,9 +107,9 @@ def test_a_cancelled_task_stores_no_turn(way: Way):
     assert len(session.turns()) == 2
 
 
-def test_a_process_that_was_fenced_off_stores_no_turn(driven: Way):
+def test_a_process_that_was_fenced_off_stores_no_turn(driven: Way, tmp_path: Path):
     """Another one has taken the run over; this one is stopped, and its end is not that of the turn."""
-    session, journal = conversation(MemorySessions()), MemoryJournal()
+    session, journal = conversation(SQLiteSessions(tmp_path / "s.db")), MemoryJournal()
 
     @tool
     async def lose() -> str:
@@ -118,8 +119,6 @@ def test_a_process_that_was_fenced_off_stores_no_turn(driven: Way):
         run.stops[0]()
         await anyio.sleep(60)
         return "late"
-
-    from treadle.errors import LeaseLostError
 
     options = {"tools": [lose], "session": session, "journal": journal, "run_id": RUN}
     with pytest.raises(LeaseLostError):
