@@ -26,8 +26,8 @@ from typing import Any
 from playwright.sync_api import sync_playwright
 
 from treadle import CircuitBreaker, Loop, tool
-from treadle.reports.dashboard_page.server import PageServer
 from treadle.recording.recorder import Recorder
+from treadle.reports.dashboard_page.server import PageServer
 from treadle.reports.sources.recordings import RecordingSource
 from treadle.testing import call, calls
 

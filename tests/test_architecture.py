@@ -18,6 +18,7 @@ FILES = sorted(ROOT.glob("**/*.py"))
 ONLY_IN = {
     "anyio": {"effects", "loop", "mcp", "model", "pipeline", "providers", "testing"},
     "anthropic": {"providers"},
+    "cryptography": {"durable"},
     "genai_prices": {"providers"},
     "httpx2": {"mcp"},
     "jsonschema": {"tools"},
@@ -27,7 +28,7 @@ ONLY_IN = {
     "pydantic": {"tools"},
     "pydantic_core": {"tools"},
     "pytest": {"testing"},
-    "redis": {"sessions"},
+    "redis": {"durable", "redis_client", "sessions"},
     "referencing": {"tools"},
     "rich": {"cli", "reports"},
     "sniffio": {"effects"},

@@ -91,11 +91,11 @@ def create_file(
             temporary.unlink()
         raise
     if durable:
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
     return file
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Write the names in a folder to the disk. Windows and some file systems cannot do this on request."""
     with contextlib.suppress(OSError):
         fd = os.open(folder, os.O_RDONLY)

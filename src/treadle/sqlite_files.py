@@ -32,13 +32,16 @@ def path_of_file(path: object, what: str) -> str:
 
 
 @contextlib.contextmanager
-def opened(path: str, busy_seconds: float, *, create: bool = True) -> Generator[sqlite3.Connection]:
+def opened(
+    path: str, busy_seconds: float, *, create: bool = True, check_same_thread: bool = True
+) -> Generator[sqlite3.Connection]:
     """Open a file for one operation, without implicit transactions.
 
     Args:
         path: the file.
         busy_seconds: how long to wait for the operations of others, in seconds.
         create: create a missing file.
+        check_same_thread: refuse to be used in another thread.
 
     Raises:
         OSError, sqlite3.Error: the file cannot be opened.
@@ -50,11 +53,24 @@ def opened(path: str, busy_seconds: float, *, create: bool = True) -> Generator[
     if create:
         with contextlib.suppress(FileExistsError):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE))
-    db = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None)
+    db = sqlite3.connect(
+        path,
+        timeout=busy_seconds,
+        isolation_level=None,
+        check_same_thread=check_same_thread,
+    )
     try:
         yield db
     finally:
         db.close()  # which rolls an open transaction back
+
+
+def log_ahead(db: sqlite3.Connection) -> None:
+    """Have a file use a write-ahead log, which it keeps. It stays as it is while others use it."""
+    import sqlite3  # noqa: PLC0415 - it is slow to import
+
+    with contextlib.suppress(sqlite3.OperationalError):  # locked; a later operation tries it again
+        db.execute("PRAGMA journal_mode = WAL")
 
 
 class Contents(NamedTuple):

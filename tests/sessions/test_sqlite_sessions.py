@@ -1,20 +1,19 @@
 """The file of `SQLiteSessions`: who may read it, and what happens if it cannot be used."""
 
 import multiprocessing
-import shutil
 import sqlite3
 import stat
-import subprocess
-import sys
-import textwrap
 import threading
 
 import pytest
 from tests.sessions.conversing import answer, run, turn, user
+from tests.small_disk import on_small_disk, python
 
 from treadle import OptionError
 from treadle.model import SQLiteCache
 from treadle.sessions import SessionError, SQLiteSessions
+
+__all__ = ["on_small_disk"]
 
 
 @pytest.fixture
@@ -260,35 +259,6 @@ for act in (
     except SessionError as error:
         print(error)
 """
-
-
-@pytest.fixture
-def on_small_disk(tmp_path):
-    """Run shell commands where `disk` in the working folder is a file system of 2 MB."""
-    assert shutil.which("unshare"), (
-        "there is no unshare on this machine: apt-get install util-linux"
-    )
-    (tmp_path / "disk").mkdir()
-
-    def run_commands(commands):
-        script = f"set -e; mount -t tmpfs -o size=2m tmpfs disk\n{textwrap.dedent(commands)}"
-        done = subprocess.run(
-            ["unshare", "--map-root-user", "--mount", "sh", "-c", script],
-            cwd=tmp_path,
-            env={"PYTHONPATH": ":".join(sys.path)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout.splitlines()
-
-    return run_commands
-
-
-def python(code, *arguments):
-    """The command that runs a program; it has no single quotes."""
-    return f"{sys.executable} -c '{code}' {' '.join(arguments)}"
 
 
 def test_a_full_disk_loses_nothing_and_the_session_can_be_used_again(on_small_disk):

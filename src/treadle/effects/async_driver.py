@@ -55,7 +55,7 @@ _FAILURES = (Exception, asyncio.CancelledError, SystemExit, GeneratorExit)
 """The exceptions of callables that may become another one; see `failure_of`."""
 
 # Members are looked up slowly, and this is the hot path.
-_ASYNC, _THREAD = Mode.ASYNC, Mode.THREAD
+_ASYNC, _THREAD, _BRIEF = Mode.ASYNC, Mode.THREAD, Mode.BRIEF
 perf_counter = time.perf_counter
 
 
@@ -126,7 +126,7 @@ class AsyncDriver:
                     if type(effect) is Call:
                         task.effect = effect
                         try:
-                            if effect.mode is _THREAD:
+                            if effect.mode is _THREAD or effect.mode is _BRIEF:
                                 outcome = await call_in_thread(effect, self)
                             else:
                                 args = effect.args + (self,) if effect.reporting else effect.args  # noqa: RUF005 - faster

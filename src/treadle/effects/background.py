@@ -263,9 +263,12 @@ def _awaited(
         del future  # the traceback of its exception refers to this frame
 
 
+_BLOCKING = frozenset({Mode.THREAD, Mode.ASYNC})
+
+
 def may_block(effect: Any) -> bool:
     """Whether an effect is a call that may block other steps that run at the same time."""
-    return isinstance(effect, Call) and effect.mode is not Mode.INLINE
+    return isinstance(effect, Call) and effect.mode in _BLOCKING
 
 
 def _running_loop(depth: int) -> asyncio.AbstractEventLoop:

@@ -27,6 +27,9 @@ class Mode(Enum):
     """It returns at once: call it directly."""
     THREAD = "thread"
     """It may block: call it in a worker thread if other work would wait."""
+    BRIEF = "brief"
+    """It may block for milliseconds, as a write to a disk does: call it in a worker thread only if an event loop
+    would wait."""
     ASYNC = "async"
     """It returns an awaitable: await it on an event loop."""
 
@@ -191,10 +194,13 @@ class Call(Effect):
         label: the kind of call, for middleware that treats some kinds specially.
         key: identifies the call among its kind; the same on a replay.
         reporting: whether the driver appends a `Reporter` to the arguments.
+        about: the object that the call is about, for a driver that performs the call elsewhere: the `ModelRequest`
+            of a request to the model, the `Tool` of a call of a tool. Middleware that replaces the function
+            keeps it.
         once: whether it must not be called again if its outcome is lost, as when the process ends.
     """
 
-    __slots__ = ("args", "fn", "key", "label", "mode", "once", "reporting")
+    __slots__ = ("about", "args", "fn", "key", "label", "mode", "once", "reporting")
 
     def __init__(
         self,
@@ -204,6 +210,7 @@ class Call(Effect):
         label: str = "",
         key: str = "",
         reporting: bool = False,
+        about: Any = None,
         once: bool = False,
     ) -> None:
         self.fn = fn
@@ -212,6 +219,7 @@ class Call(Effect):
         self.label = label
         self.key = key
         self.reporting = reporting
+        self.about = about
         self.once = once
 
     @staticmethod
@@ -223,6 +231,7 @@ class Call(Effect):
         label: str = "",
         key: str = "",
         reporting: bool = False,
+        about: Any = None,
         once: bool = False,
     ) -> Call:
         """Make a call of a function and its arguments, in half the time that the constructor takes."""
@@ -233,6 +242,7 @@ class Call(Effect):
         call.label = label
         call.key = key
         call.reporting = reporting
+        call.about = about
         call.once = once
         return call
 
@@ -246,6 +256,7 @@ class Call(Effect):
             label=self.label,
             key=key,
             reporting=self.reporting,
+            about=self.about,
             once=self.once,
         )
 

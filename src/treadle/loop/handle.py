@@ -21,6 +21,31 @@ if TYPE_CHECKING:
     from treadle.loop.run import Run
 
 
+def as_user_message(message: str | Mapping[str, Any]) -> JSONDict:
+    """Make a user message to steer a run with.
+
+    Args:
+        message: a text, or a message with the role ``user``, which is copied.
+
+    Raises:
+        OptionError: it is not a user message.
+    """
+    if isinstance(message, str):
+        message = {"role": "user", "content": message}
+    elif not isinstance(message, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise OptionError(f"steer: expected text or a user message, got {type(message).__name__}")
+    given = dict(message)
+    problems = [*problems_of([given])]
+    content = given.get("content")
+    if not content or (isinstance(content, str) and not content.strip()):
+        problems.append("content: expected a text that is not empty")
+    if given.get("role") != "user" or problems:
+        problem = "; ".join(problems) or f"role: expected 'user', got {given.get('role')!r}"
+        raise OptionError(f"steer: expected text or a user message: {problem}")
+    copied: JSONDict = copy_json(given)
+    return copied
+
+
 class RunHandle:
     """Observes, steers and cancels one run: pass it as ``handle=``, or get it from ``stream``.
 
@@ -89,21 +114,7 @@ class RunHandle:
         Raises:
             OptionError: it is not a user message.
         """
-        if isinstance(message, str):
-            message = {"role": "user", "content": message}
-        elif not isinstance(message, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise OptionError(
-                f"steer: expected text or a user message, got {type(message).__name__}"
-            )
-        given = dict(message)
-        problems = [*problems_of([given])]
-        content = given.get("content")
-        if not content or (isinstance(content, str) and not content.strip()):
-            problems.append("content: expected a text that is not empty")
-        if given.get("role") != "user" or problems:
-            problem = "; ".join(problems) or f"role: expected 'user', got {given.get('role')!r}"
-            raise OptionError(f"steer: expected text or a user message: {problem}")
-        added: JSONDict = copy_json(given)
+        added = as_user_message(message)
         self._messages.append(added)
         if self._is_closed:
             try:  # either the run took the message before it ended, or it is still here

@@ -14,19 +14,21 @@ if TYPE_CHECKING:
 class Journal(Protocol):
     """Stores runs; `treadle.durable.SQLiteJournal` is one.
 
-    Its methods and those of `JournaledRun` are called in worker threads, one after another for each run.
+    Its methods and those of `JournaledRun` are called one after another for each run, and in worker threads if the
+    run is on an event loop.
     """
 
-    def open(self, run_id: str, start: JSONDict) -> JournaledRun:
+    def open(self, run_id: str, start: JSONDict | None) -> JournaledRun:
         """Open a run for this process, which drives it until it is closed; create it if there is none of this id.
 
         Args:
             run_id: the id of the run.
-            start: what a new run starts from, as JSON data. It is ignored for one that exists.
+            start: what a new run starts from, as JSON data; it is ignored for one that exists. None opens only a
+                run that exists.
 
         Raises:
             RunBusyError: another process drives the run.
-            JournalError: the journal cannot be read or written.
+            JournalError: the journal cannot be read or written, or there is no such run.
         """
         ...
 

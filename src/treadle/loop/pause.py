@@ -125,7 +125,7 @@ def _snapshot(run: Run, now: float) -> JSONDict:
     return {
         "pauses": run.pauses,
         "paused_at": now,
-        "elapsed": now - run.run.budget.started_at,
+        "elapsed": run.run.budget.elapsed(now),
         "iteration": ctx.iteration,
         "pending": [_values(one) | {"arguments": dict(one.arguments)} for one in ctx.waiting],
         "messages": ctx.messages.to_list(),

@@ -142,6 +142,7 @@ class Run:
         state: the status of the run.
         context: the latest context; between iterations it has everything that was done.
         result: the result of the run, even if its task was cancelled; None until it ended.
+        is_resumable: whether another process may take the run up, so that a cancellation of its task is not its end.
         pauses: how often the run was paused.
         elapsed_before: seconds that the run took before its latest pause.
         limit: the limit at which the model is asked for a last answer; None before.
@@ -159,6 +160,7 @@ class Run:
         self.context = _BLANK.evolve(messages=History(), tools=config.tools, run=run)
         self.detector = LoopDetector(config.loop_threshold)
         self.result: Result | None = None
+        self.is_resumable = False
         self.pauses = 0
         self.elapsed_before = 0.0
         self.pending_messages: tuple[JSONDict, ...] = ()
@@ -210,12 +212,12 @@ class Run:
         self.run.clock = started
         if isinstance(self.given, Resumption):
             self.given.restore(self)
-            budget.started_at = started - self.elapsed_before
+            budget.start(started, self.elapsed_before)
             # From now on the iteration is in progress.
             progress = self._progress = Progress(stages=list(self.context.trace))
             progress.item = self.context.evolve(decision=None, waiting=(), trace=progress.stages)
             return None
-        budget.started_at = started
+        budget.start(started)
         self.state.start()
         try:
             messages, self.state.repairs = validate_messages(self.given)

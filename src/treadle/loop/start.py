@@ -95,6 +95,8 @@ def start_run(
         state = _state_for(settings, given)
         run_id = state.run_id
         run = make(given, state)
+        if handle is not None:
+            handle.bind(run)
         steps = _recorded(run.steps(), observers, loop, run)
     else:
         from treadle.loop import journaled  # noqa: PLC0415 - few runs need it
@@ -103,7 +105,7 @@ def start_run(
         handle = handle or RunHandle()
         has_listeners = True  # so that the effects of a run do not depend on its listeners
         run_id = settings.run_id or RunState().run_id
-        steps = journaled.steps_of(loop, run_id, given, make, handle, shows_text=shows_text)
+        steps = journaled.steps_of(loop, run_id, given, make, handle)
     if is_logged(logging.WARNING):
         observers.insert(0, RunLog(run_id, settings.name))
     if telemetry is not None:
@@ -128,14 +130,11 @@ def make_run(
         given: the messages, or the paused run.
         llm_send_fn: the model; None means that of the loop.
         state: its state.
-        handle: is attached to it; None if there is none.
+        handle: will be attached to it; None if there is none.
         numbers: a list with the number of the latest event.
     """
     context = _run_context(loop, numbers, llm_send_fn, state, handle)
-    run = Run(_config_of(loop), context, given, handle)
-    if handle is not None:
-        handle.bind(run)
-    return run
+    return Run(_config_of(loop), context, given, handle)
 
 
 def start_subagent(
@@ -147,6 +146,7 @@ def start_subagent(
     parent: RunContext,
     call_id: str,
     shares_iterations: bool = True,
+    handle: RunHandle | None = None,
 ) -> tuple[Steps[Result], Deliver | None]:
     """Make the run of a subagent, which is a call of another run.
 
@@ -158,6 +158,7 @@ def start_subagent(
         parent: the state and services of the run that makes the call.
         call_id: the id of the call.
         shares_iterations: whether its iterations count against the limit of the outer run.
+        handle: may end it, if it is driven apart from the outer run; None if there is none.
 
     Returns:
         The steps, and the listeners of the subagent; None if it has none.
@@ -165,11 +166,16 @@ def start_subagent(
     settings = loop.settings
     observers = _observers_of(settings)
     numbers = [given.last_seq if isinstance(given, Resumption) else 0]
-    context = _run_context(loop, numbers, llm_send_fn, state, None, parent=parent, call_id=call_id)
+    context = _run_context(
+        loop, numbers, llm_send_fn, state, handle, parent=parent, call_id=call_id
+    )
     context.budget.shares_iterations = shares_iterations
     context.has_listeners = parent.has_listeners or bool(observers)
     context.shows_text = parent.shows_text or _shows_text(settings)
-    steps = Run(_config_of(loop), context, given).steps()
+    run = Run(_config_of(loop), context, given, handle)
+    if handle is not None:
+        handle.bind(run)
+    steps = run.steps()
     deliver = Observers(observers, numbers).deliver if observers else None
     return _wrapped(steps, settings), deliver
 

@@ -74,9 +74,8 @@ class Subagent:
         parent = ctx.run
         paused = ctx.paused_runs.get(call.id)
         if paused is None:
-            given: Any = self._messages(call.input or {})
-            name = self.loop.settings.name or call.name
-            state = RunState(name, f"{parent.state.run_id}/{call.id}")
+            given: Any = self.messages_of(call)
+            state = RunState(self.name_for(call), f"{parent.state.run_id}/{call.id}")
         else:
             waiting = {pending["id"] for pending in paused["pending"]}
             decisions = decisions_within(call.id, ctx.approvals)  # with those of an earlier pause
@@ -84,12 +83,25 @@ class Subagent:
                 paused, {key: decisions[key] for key in decisions.keys() & waiting}
             )
             state = given.run_state
-        _attach(parent.state, call, state)
+        attach(parent.state, call, state)
         steps, deliver = start_subagent(
             self.loop, given, self.llm_send_fn, state, parent=parent, call_id=call.id
         )
         result: Result = yield from _within_call(steps, call.id, deliver)
-        return _value_of(result, call)
+        return value_of(result, call)
+
+    @property
+    def loop_with_model(self) -> Loop[Any]:
+        """The loop, with the model of its runs."""
+        return self.loop.with_options(llm_send_fn=self.llm_send_fn)
+
+    def messages_of(self, call: ToolCall) -> Messages:
+        """The initial messages of the run of a call."""
+        return self._messages(call.input or {})
+
+    def name_for(self, call: ToolCall) -> str:
+        """The name of the agent in the run of a call."""
+        return self.loop.settings.name or call.name
 
     def resumption(self, state: JSONDict, decisions: Mapping[str, Approval]) -> Resumption:
         """Check the paused run of a call; its pause is claimed with that of the outer run."""
@@ -125,7 +137,7 @@ def _as_task(arguments: Mapping[str, Any]) -> Messages:
     return [{"role": "user", "content": content}]
 
 
-def _attach(parent: RunState, call: ToolCall, state: RunState) -> None:
+def attach(parent: RunState, call: ToolCall, state: RunState) -> None:
     """Put the state of a subagent below the node of its call."""
     node = parent.current_node
     for made in node.tool_calls if node is not None else ():
@@ -133,8 +145,8 @@ def _attach(parent: RunState, call: ToolCall, state: RunState) -> None:
             made.run = state
 
 
-def _value_of(result: Result, call: ToolCall) -> Any:
-    """The result of the call: the output; a failure is an ordinary tool error."""
+def value_of(result: Result, call: ToolCall) -> Any:
+    """The result of the call of a subagent: its output; a failure is an ordinary tool error."""
     match result:
         case Ok():
             return result.output

@@ -218,6 +218,7 @@ class ModelRequest:
         iteration: the number of the iteration.
         attempt: the number of the attempt, from 1; see ``max_retries`` of `treadle.stages.ask_model`.
         report_switch: reports that another model is asked; None if `treadle.stages.ask_model` did not make it.
+        elsewhere: what `so_far` returns, if a copy of the request was sent in another process; else None.
     """
 
     __slots__ = (
@@ -229,6 +230,7 @@ class ModelRequest:
         "_started",
         "_unawaited",
         "attempt",
+        "elsewhere",
         "events",
         "is_priced",
         "iteration",
@@ -257,6 +259,7 @@ class ModelRequest:
         self._is_abandoned = False
         self._accumulator: StreamAccumulator | None = None
         self.is_priced = True
+        self.elsewhere: tuple[str, Timing | None] | None = None
         self._started: float | None = None
         self._first_chunk: float | None = None
 
@@ -398,6 +401,8 @@ class ModelRequest:
         Returns:
             The text that was streamed, and the times, of which the end is now; None if it was not sent.
         """
+        if self.elsewhere is not None:
+            return self.elsewhere
         text = "" if self._accumulator is None else self._accumulator.text
         if self._started is None:
             return text, None

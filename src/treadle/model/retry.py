@@ -178,13 +178,17 @@ def delay_before_retry(error: BaseException, attempt: int, base: float) -> Steps
     Returns:
         Seconds, at most `MAX_DELAY`.
     """
-    import random  # noqa: PLC0415 - it takes 2 ms, and few runs retry
-
     requested = retry_after(error)
     if requested is not None:
         return min(requested, MAX_DELAY)
-    share = yield Call(random.random, label=labels.RANDOM)
+    share = yield Call(_random, label=labels.RANDOM)
     return doubled(base, attempt) * (1 - 0.25 * float(share))
+
+
+def _random() -> float:
+    import random  # noqa: PLC0415 - it takes 2 ms, and few runs retry
+
+    return random.random()  # noqa: S311 - it spreads retries
 
 
 def doubled(base: float, attempt: int) -> float:

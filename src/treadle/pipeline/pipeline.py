@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self
 from treadle import effects
 from treadle.effects import Steps
 from treadle.errors import InitSignature, did_you_mean
-from treadle.pipeline.compiler import Compiler, Reviewer, classes_of
+from treadle.pipeline.compiler import Compiler, Kind, Reviewer, classes_of
 from treadle.pipeline.components import Component, ComponentLike, check_plain, components_of
 from treadle.pipeline.diagram import mermaid, text
 from treadle.pipeline.editing import edited
@@ -114,6 +114,10 @@ class Pipeline(Generic[ItemT]):
     def names(self) -> tuple[str, ...]:
         """The names of the components at the top level, in order."""
         return tuple(one.name for one in self._program.named if one.is_top)
+
+    def stages_of_kind(self, kind: Kind) -> tuple[str, ...]:
+        """The full names of the stages that run in some way, such as those that are called as an effect."""
+        return tuple(op.name for op in self._program.ops if op.kind is kind)
 
     def has_entry(self, name: str) -> bool:
         """Whether an item may enter at a component, as ``start`` of `steps`."""

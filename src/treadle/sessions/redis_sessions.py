@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from treadle.errors import SessionConflictError, SessionError
 from treadle.messages import JSONDict
 from treadle.redaction import redacted
+from treadle.redis_client import address_of, client_of, decoded
 from treadle.sessions.base import BaseSessions, to_append
-from treadle.sessions.redis_client import address_of, client_of, decoded
 from treadle.sessions.store import SessionInfo, StoredTurn
 
 if TYPE_CHECKING:

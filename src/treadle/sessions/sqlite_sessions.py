@@ -13,7 +13,13 @@ from treadle.errors import OptionError, SessionConflictError, SessionError
 from treadle.messages import JSONDict
 from treadle.sessions.base import BaseSessions, to_append
 from treadle.sessions.store import SessionInfo, StoredTurn
-from treadle.sqlite_files import Schema, UnexpectedContentsError, opened, path_of_file
+from treadle.sqlite_files import (
+    Schema,
+    UnexpectedContentsError,
+    log_ahead,
+    opened,
+    path_of_file,
+)
 
 if TYPE_CHECKING:
     import sqlite3
@@ -181,7 +187,7 @@ class SQLiteSessions(BaseSessions):
         """A transaction, in a file that has the tables."""
         with self._reporting(doing), opened(self.path, self._timeout) as db:
             _SCHEMA.create_in(db)
-            _log_ahead(db)
+            log_ahead(db)
             # In a write-ahead log, NORMAL does not wait until the disk has a commit: after a power failure, the
             # latest turns would be missing, although their runs have ended.
             db.execute("PRAGMA synchronous = FULL")
@@ -200,14 +206,6 @@ class SQLiteSessions(BaseSessions):
             raise SessionError(f"{self.path}: {error}") from error
         except (sqlite3.Error, OSError) as error:
             raise SessionError(f"{self.path}: could not {doing}: {error}") from error
-
-
-def _log_ahead(db: sqlite3.Connection) -> None:
-    """Have the file use a write-ahead log, which it keeps. It stays as it is while others use it."""
-    import sqlite3  # noqa: PLC0415 - it is slow to import
-
-    with contextlib.suppress(sqlite3.OperationalError):  # locked; a later turn tries it again
-        db.execute("PRAGMA journal_mode = WAL")
 
 
 def _check_version(db: sqlite3.Connection, session_id: str, version: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from treadle.model import BASE_DELAY, ModelMiddleware
 from treadle.pipeline import Stage
-from treadle.stages._ask_model import OnRetry, ask_model, report_edits
+from treadle.stages._ask_model import OnRetry, ask_model, events_of_chunks, report_edits
 from treadle.stages._budget_guard import budget_guard
 from treadle.stages._circuit_breaker import circuit_breaker
 from treadle.stages._dispatch_tools import dispatch_tools
@@ -15,7 +15,14 @@ from treadle.stages._inject_results import assistant_message, inject, inject_res
 from treadle.stages._loop_decision import loop_decision
 from treadle.stages._parse_tool_calls import parse_tool_calls
 from treadle.stages._plan_calls import NOT_RUN, approval_questions, fits_budget, plan_calls
-from treadle.stages._run_call import ReturnedError, SubagentPausedError, held_locks, prepare_call
+from treadle.stages._progress import Progress
+from treadle.stages._run_call import (
+    ReturnedError,
+    SubagentPausedError,
+    call_effect,
+    held_locks,
+    prepare_call,
+)
 from treadle.stages._validate_calls import (
     RepairCall,
     check_call,
@@ -81,6 +88,7 @@ __all__ = [
     "GIVEN",
     "NOT_RUN",
     "OnRetry",
+    "Progress",
     "RepairCall",
     "ReturnedError",
     "Stage",
@@ -89,10 +97,12 @@ __all__ = [
     "ask_model",
     "assistant_message",
     "budget_guard",
+    "call_effect",
     "check_call",
     "circuit_breaker",
     "default_stages",
     "dispatch_tools",
+    "events_of_chunks",
     "fits_budget",
     "held_locks",
     "inject",

@@ -244,6 +244,7 @@ def _perform(ctx: Context, restart_streams: bool, sent: ModelRequest) -> Steps[A
             label=labels.CHAT,
             key=str(ctx.iteration),
             reporting=True,
+            about=sent,
         )
     except Exception as error:
         _count_unknown(ctx)
@@ -340,14 +341,14 @@ def _model_request(ctx: Context, model: ModelClient, request: Request) -> ModelR
         choice = {"type": "function", "function": {"name": choice}}
     events = None
     if run.has_listeners:  # without the context, to which the run refers: that would be a cycle
-        events = functools.partial(_events_of, ctx.iteration, run.output, request.tools)
+        events = functools.partial(events_of_chunks, ctx.iteration, run.output, request.tools)
     return model.request(messages, offered, request.options, choice, events)
 
 
 _CHOICES = frozenset({"auto", "none", "required"})
 
 
-def _events_of(iteration: int, output: Output | None, tools: Sequence[str]) -> EventsOf:
+def events_of_chunks(iteration: int, output: Output | None, tools: Sequence[str]) -> EventsOf:
     """The function that makes the events of a streamed response."""
     is_first = True
     partial = None if output is None else output.partial(tools)

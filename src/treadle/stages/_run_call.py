@@ -372,28 +372,50 @@ def _effect(
     attempt: int,
     progress: Progress | None = None,
 ) -> Call:
-    """The effect of one attempt: the tool's function, or the resolver. Its outcome is the result, `Timed`."""
+    """The effect of one attempt of a call in a run."""
+    takes_context = tool is not None and tool.fn is not None and tool.takes_context
+    context = _tool_context(ctx, call, attempt, progress) if takes_context else None
+    return call_effect(call, tool, ctx.run.resolver, context, ctx.run.in_flight, progress)
+
+
+def call_effect(
+    call: ToolCall,
+    tool: Tool | None,
+    resolver: Resolver | None,
+    context: ToolContext | None,
+    in_flight: InFlight,
+    progress: Progress | None = None,
+) -> Call:
+    """Make the effect of one attempt: the tool's function, or the resolver. Its outcome is the result, `Timed`.
+
+    Args:
+        call: the call.
+        tool: its tool; None if only the resolver knows it.
+        resolver: runs the calls of tools without a function; None if there is none.
+        context: what the tool can read about the run; None if it takes none.
+        in_flight: records the result where the call runs.
+        progress: takes what the tool reports; None if nobody listens.
+    """
     if tool is not None and tool.fn is not None:
         invoke, mode = tool.invoke, _ASYNC if tool.is_async else _THREAD
-        context = _tool_context(ctx, call, attempt, progress) if tool.takes_context else None
+    elif resolver is None:
+        raise RuntimeError(f"there is no resolver to run {call.name!r}")
     else:
-        resolver = ctx.run.resolver
-        if resolver is None:
-            raise RuntimeError(f"there is no resolver to run {call.name!r}")
-        invoke, mode, context = _resolving(resolver, call), resolver.mode, None
-    first: Any = invoke
-    if progress is None:
-        run: Any = _async_run if mode is _ASYNC else _sync_run
-    else:
+        invoke, mode = _resolving(resolver, call), resolver.mode
+    bound: Any = invoke
+    run: Callable[..., Any] = _async_run if mode is _ASYNC else _sync_run
+    if progress is not None:
         run = _async_reporting_run if mode is _ASYNC else _sync_reporting_run
-        first = functools.partial(progress.wrap_async if mode is _ASYNC else progress.wrap, invoke)
+        wrap = progress.wrap_async if mode is _ASYNC else progress.wrap
+        bound = functools.partial(wrap, invoke)
     return Call.of(
         run,
-        (first, call, context, ctx.run.in_flight),
+        (bound, call, context, in_flight),
         mode,
         label=labels.EXECUTE_TOOL,
         key=call.id,
         reporting=True,
+        about=resolver if tool is None or tool.fn is None else tool,
         once=tool is None or not tool.idempotent,
     )
 

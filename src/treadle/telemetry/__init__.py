@@ -18,4 +18,15 @@ def active_telemetry(*providers: Any, **options: Any) -> Telemetry | None:
     return Telemetry.active(*providers, **options)
 
 
-__all__ = ["active_telemetry"]
+def no_telemetry() -> dict[str, Any]:
+    """The options of a loop whose runs report nothing themselves."""
+    from opentelemetry import _logs, metrics, trace  # noqa: PLC0415 - as above
+
+    return {
+        "tracer_provider": trace.NoOpTracerProvider(),
+        "meter_provider": metrics.NoOpMeterProvider(),
+        "logger_provider": _logs.NoOpLoggerProvider(),
+    }
+
+
+__all__ = ["active_telemetry", "no_telemetry"]

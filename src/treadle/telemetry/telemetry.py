@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeVar
 
 from opentelemetry import metrics, trace
 from opentelemetry._logs import Logger, LogRecord, SeverityNumber, get_logger_provider
-from opentelemetry.context import Context
+from opentelemetry.context import Context, get_current
 
 from treadle.effects import Steps
 from treadle.telemetry import content, names
+from treadle.telemetry.handlers import handle_event
 from treadle.telemetry.instruments import NO_INSTRUMENTS, Instruments, instruments_of
 from treadle.telemetry.middleware import observe
 from treadle.telemetry.run_telemetry import RunTelemetry
@@ -101,6 +102,20 @@ class Telemetry:
                     attributes=facts,
                 )
             )
+
+    def observer(self) -> Callable[[Any], None]:
+        """Make an observer that reports a run from its events alone, for a run whose steps are replayed.
+
+        Its spans are inside the span that is the current one now. The code of the run does not see them.
+        """
+        run = RunTelemetry(self, get_current())
+
+        def observe(event: Any) -> None:
+            handle_event(run, event)
+
+        # Spans show no text of a response before it is complete.
+        observe.discards_on_retry = True  # type: ignore[attr-defined]  # pyright: ignore[reportFunctionMemberAccess]
+        return observe
 
     def middleware(self, steps: Steps[R]) -> Steps[R]:
         """Wrap the steps of a run so that it is reported; see `treadle.telemetry.middleware`."""

@@ -1,0 +1,32 @@
+"""Runs as Temporal workflows: any worker can continue them, and calls of models and tools are activities."""
+
+from treadle.errors import MissingExtraError
+
+try:
+    import temporalio as _temporalio
+except ImportError as error:
+    raise MissingExtraError("the Temporal SDK", "pip install 'treadle[temporal]'") from error
+
+from treadle.durable.temporal.client import TemporalRun, run_on_temporal, start_on_temporal
+from treadle.durable.temporal.store import (
+    RedisStore,
+    SQLiteStore,
+    Store,
+    StoredValueError,
+    StoreError,
+)
+from treadle.durable.temporal.worker import make_replayer, make_worker, run_worker
+
+__all__ = [
+    "RedisStore",
+    "SQLiteStore",
+    "Store",
+    "StoreError",
+    "StoredValueError",
+    "TemporalRun",
+    "make_replayer",
+    "make_worker",
+    "run_on_temporal",
+    "run_worker",
+    "start_on_temporal",
+]

@@ -1,0 +1,177 @@
+"""The activities of a worker: they make a call again from its data, and perform it as `Loop.run` would."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from temporalio import activity
+
+from treadle import effects
+from treadle.durable.temporal import calls
+from treadle.durable.temporal.policies import HEARTBEAT_SECONDS
+from treadle.durable.temporal.requests import (
+    chat_effect,
+    request_from_data,
+    tool_call_from_data,
+)
+from treadle.durable.temporal.store import StoredValueError
+from treadle.effects import Bounded, Call, Effect, Steps
+from treadle.messages import JSONDict
+from treadle.model import ModelRequest
+from treadle.recording.data import to_data
+
+if TYPE_CHECKING:
+    from treadle.durable.temporal.host import Host
+
+log = logging.getLogger("treadle.durable")
+
+
+class Activities:
+    """The activities of a worker.
+
+    An exception of a tool or a model is part of the outcome. An activity fails only if its worker ends, or if the
+    worker is not as the workflow expects it; then the server starts it again, if it may.
+
+    Args:
+        host: has the loops.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    @property
+    def all(self) -> Sequence[Callable[..., Any]]:
+        """The activities, for the worker."""
+        return self.chat, self.execute_tool, self.here
+
+    @activity.defn(name=calls.CHAT)
+    async def chat(self, given: Mapping[str, Any]) -> JSONDict:
+        """Send a request to the model of a loop."""
+        relay = self._host.relay(given["run_id"])
+        try:
+            messages = await self._messages(given)
+        except StoredValueError as error:
+            log.warning("%s; the whole conversation is sent again", error)
+            return {"is_lost": True}
+        request = request_from_data(
+            given,
+            messages,
+            self._host.loop(given["loop"]),
+            given["iteration"],
+            has_listeners=relay is not None,
+        )
+        effect = chat_effect(request, given["iteration"])
+        return await self._performed(
+            effect, None if relay is None else relay.put, lambda: _so_far(request)
+        )
+
+    async def _messages(self, given: Mapping[str, Any]) -> list[JSONDict]:
+        conversations = self._host.conversations
+        if "delta" not in given:
+            messages: list[JSONDict] = given["messages"]
+            return messages
+        if conversations is None:
+            raise RuntimeError(
+                "the worker has no store, and the workflow was started on one that has"
+            )
+        return await conversations.add(given["delta"])
+
+    @activity.defn(name=calls.EXECUTE_TOOL)
+    async def execute_tool(self, given: Mapping[str, Any]) -> JSONDict:
+        """Run a tool of a loop, or its resolver."""
+        loop, relay = self._host.loop(given["loop"]), self._host.relay(given["run_id"])
+        call, in_flight = tool_call_from_data(
+            given, loop, given["run_id"], given["iteration"], has_listeners=relay is not None
+        )
+        tool = loop.tools.get(call.key) if call.about is None else call.about
+        seconds = getattr(tool, "timeout", None)
+        effect: Effect = call if seconds is None else Bounded(_one(call), seconds=seconds)
+
+        def late() -> JSONDict:
+            result = in_flight.late_result(call.key)
+            return {} if result is None else {"late": to_data(result)}
+
+        return await self._performed(effect, None if relay is None else relay.put, late)
+
+    @activity.defn(name=calls.HERE)
+    async def here(self, key: str) -> JSONDict:
+        """Perform a call that the workflow has put in the table of this process."""
+        call = self._host.local_calls.pop(key)
+        relay = self._host.relay(activity.info().workflow_id or "")
+        sent = call.about
+        return await self._performed(
+            call,
+            None if relay is None else relay.put,
+            lambda: _so_far(sent) if isinstance(sent, ModelRequest) else {},
+        )
+
+    async def _performed(
+        self,
+        effect: Effect,
+        emit: Callable[[Any], Any] | None,
+        without_outcome: Callable[[], JSONDict],
+    ) -> JSONDict:
+        """Perform an effect, and write its outcome as data.
+
+        Args:
+            effect: the effect.
+            emit: takes events; None if nobody listens.
+            without_outcome: what to tell of a call that failed or was cancelled.
+        """
+        try:
+            async with _heartbeats():
+                value = await effects.drive(_one(effect), emit)
+            return {"value": await self._host.payloads.pack(to_data(value))}
+        except asyncio.CancelledError:
+            if not _is_asked_to_cancel():
+                raise
+            return without_outcome()
+        except Exception as error:  # noqa: BLE001 - it is an outcome
+            return {"error": to_data(error), **without_outcome()}
+
+
+def _so_far(request: ModelRequest) -> JSONDict:
+    return {"so_far": to_data(request.so_far(_Clock()))}
+
+
+def _is_asked_to_cancel() -> bool:
+    """Whether the workflow cancels this activity; else its worker ends, or the server has given it up."""
+    details = activity.cancellation_details()
+    return details is not None and details.cancel_requested
+
+
+def _one(effect: Effect) -> Steps[Any]:
+    return (yield effect)
+
+
+@contextlib.asynccontextmanager
+async def _heartbeats() -> AsyncGenerator[None]:
+    """Tell the server regularly that this activity runs; a local one needs no heartbeat."""
+    if activity.info().is_local:
+        yield
+        return
+
+    async def beat() -> None:
+        while True:
+            activity.heartbeat()
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+
+    task = asyncio.create_task(beat())
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
+class _Clock:
+    """The clock of this process, for what is reported after a call."""
+
+    now = staticmethod(time.time)
+
+    def emit(self, event: Any, listener: Any = None) -> None:
+        """Do nothing."""

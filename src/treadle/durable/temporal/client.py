@@ -1,0 +1,155 @@
+"""Runs on Temporal as their callers see them: start one, steer it, decide on its calls, get its result."""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from temporalio.client import (
+    Client,
+    WorkflowFailureError,
+    WorkflowHandle,
+    WorkflowUpdateFailedError,
+)
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+
+from treadle.durable.temporal.payloads import Payloads
+from treadle.durable.temporal.results import result_of
+from treadle.durable.temporal.store import Store
+from treadle.durable.temporal.worker import TASK_QUEUE
+from treadle.durable.temporal.workflow import WORKFLOW
+from treadle.errors import OptionError
+from treadle.loop.loop import Loop
+from treadle.messages import JSONDict, Messages, copy_json
+from treadle.results import Result
+from treadle.tools import Approval
+
+
+class TemporalRun:
+    """A run on Temporal, in any process that has a client.
+
+    Args:
+        client: connected to the server.
+        run_id: the id of the run, which is that of its workflow.
+        loop: makes the output of the result an object of its type; None leaves it as JSON data.
+        store: that of the workers.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        run_id: str,
+        loop: Loop[Any] | None = None,
+        *,
+        store: Store | None = None,
+    ) -> None:
+        self._handle: WorkflowHandle[Any, Any] = client.get_workflow_handle(run_id)
+        self._payloads = Payloads(store)
+        self._loop = loop
+        self.run_id = run_id
+
+    async def result(self) -> Result:
+        """Wait for the result, also for days if calls of the run wait for approval.
+
+        Raises:
+            OptionError: the run could not start; the text says why.
+        """
+        try:
+            packed = await self._handle.result()
+        except WorkflowFailureError as error:
+            _raise_option_error(error)
+            raise
+        made = await self._payloads.unpack(packed)
+        return result_of(made["outcome"], self._loop)
+
+    async def decide(self, decisions: Mapping[str, Approval]) -> list[str]:
+        """Decide on calls that wait for approval; the run continues when it has a decision on each.
+
+        Args:
+            decisions: `approve`, ``deny(reason)`` or ``edit(arguments)``, by the id of the pending call.
+
+        Returns:
+            The ids of the calls that still wait.
+
+        Raises:
+            OptionError: a decision on a call that does not wait, or edited arguments that are invalid.
+        """
+        given = {key: dataclasses.asdict(decision) for key, decision in decisions.items()}
+        try:
+            left: list[str] = await self._handle.execute_update("decide", given)
+        except WorkflowUpdateFailedError as error:
+            _raise_option_error(error)
+            raise
+        return left
+
+    async def steer(self, message: str | Mapping[str, Any]) -> None:
+        """Add a user message before the next request to the model."""
+        await self._handle.signal("steer", message)
+
+    async def cancel(self) -> None:
+        """End the run with `RunCancelled`; running calls are cancelled and answered."""
+        await self._handle.signal("cancel")
+
+    async def state(self) -> JSONDict:
+        """The status of the run, its calls that run, and those that wait for approval."""
+        state: JSONDict = await self._handle.query("state")
+        return state
+
+
+def _raise_option_error(error: WorkflowFailureError | WorkflowUpdateFailedError) -> None:
+    """Raise the `OptionError` that a workflow reported, if it did."""
+    cause = error.cause
+    if isinstance(cause, ApplicationError) and cause.type == OptionError.__name__:
+        raise OptionError(cause.message) from error
+
+
+async def start_on_temporal(
+    client: Client,
+    loop: Loop[Any] | str,
+    messages: Messages,
+    *,
+    run_id: str | None = None,
+    task_queue: str = TASK_QUEUE,
+    store: Store | None = None,
+    **options: Any,
+) -> TemporalRun:
+    """Start a run on Temporal; workers perform it.
+
+    Args:
+        client: connected to the server.
+        loop: the name of the loop, or a loop whose option ``name`` is that name; the workers have the loop itself.
+        messages: a text, or a list of OpenAI chat dicts.
+        run_id: the id of the run; None makes one. If a run of this id was started already, that run is returned.
+        task_queue: the queue of the workers.
+        store: that of the workers.
+        **options: options of `temporalio.client.Client.start_workflow`.
+
+    Returns:
+        The run, which has been started and goes on without this process.
+    """
+    name = loop if isinstance(loop, str) else loop.settings.name
+    run_id = run_id or uuid.uuid4().hex
+    try:
+        await client.start_workflow(
+            WORKFLOW,
+            await Payloads(store).pack({"loop": name, "messages": copy_json(messages)}),
+            id=run_id,
+            task_queue=task_queue,
+            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            **options,
+        )
+    except WorkflowAlreadyStartedError:
+        pass  # it has ended: its result is there
+    return TemporalRun(client, run_id, None if isinstance(loop, str) else loop, store=store)
+
+
+async def run_on_temporal(
+    client: Client, loop: Loop[Any] | str, messages: Messages, **options: Any
+) -> Result:
+    """Run a loop on Temporal, and wait for its result; see `start_on_temporal`."""
+    run = await start_on_temporal(client, loop, messages, **options)
+    return await run.result()

@@ -1,0 +1,132 @@
+"""Calls of models and tools as data, and back: a workflow writes it, and an activity on any worker reads it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from treadle import labels
+from treadle.effects import Call
+from treadle.messages import JSONDict, ToolCall
+from treadle.model import ModelClient, ModelRequest
+from treadle.recording.data import from_data, to_data
+from treadle.stages import Progress, call_effect, events_of_chunks
+from treadle.tools import InFlight, ToolContext
+
+if TYPE_CHECKING:
+    from treadle.loop.loop import Loop
+
+
+def request_as_data(sent: ModelRequest, tools: Mapping[str, Any]) -> JSONDict:
+    """Write a request to the model of a loop; what the loop itself says is left out.
+
+    Args:
+        sent: the request.
+        tools: the form in which each tool of the loop is offered, by name.
+
+    Returns:
+        Everything but its messages.
+    """
+    defaults = sent.model.options
+    options = {
+        name: value
+        for name, value in sent.opts.items()
+        if name != "tools" and (name not in defaults or defaults[name] != value)
+    }
+    offered = [
+        one["function"]["name"] if tools.get(one["function"]["name"]) == one else one
+        for one in sent.opts.get("tools", ())
+    ]
+    return {
+        "options": to_data(options, "options of the request"),
+        "without": [name for name in defaults if name not in sent.opts],
+        "tools": offered,
+        "priced": sent.is_priced,
+    }
+
+
+def request_from_data(
+    data: Mapping[str, Any],
+    messages: list[JSONDict],
+    loop: Loop[Any],
+    iteration: int,
+    *,
+    has_listeners: bool,
+) -> ModelRequest:
+    """Make the request again, to the model of the loop as it is on this worker."""
+    options = {} if loop.output is None else loop.output.options
+    client = ModelClient(loop.model_for(None), {**loop.settings.llm_opts, **options})
+    opts = {name: value for name, value in client.options.items() if name not in data["without"]}
+    opts |= from_data(data["options"])
+    tools = [loop.tools[one].as_openai() if isinstance(one, str) else one for one in data["tools"]]
+    choice = opts.pop("tool_choice", None)
+    events = None
+    if has_listeners:
+        names = [one["function"]["name"] for one in tools]
+        events = functools.partial(events_of_chunks, iteration, loop.output, names)
+    request = client.request(messages, tools, opts, choice, events)
+    request.is_priced = data["priced"]
+    return request
+
+
+def tool_call_as_data(call: ToolCall, context: ToolContext | None) -> JSONDict:
+    """Write a call of a tool, and what the tool may read about the run."""
+    facts = None
+    if context is not None:
+        facts = {
+            "iteration": context.iteration,
+            "attempt": context.attempt,
+            "agent_name": context.agent_name,
+            "remaining": to_data(context.remaining),
+        }
+    return {"call": to_data(call), "context": facts}
+
+
+def tool_call_from_data(
+    data: Mapping[str, Any],
+    loop: Loop[Any],
+    run_id: str,
+    iteration: int,
+    *,
+    has_listeners: bool,
+) -> tuple[Call, InFlight]:
+    """Make the effect of a call again, with the tool and the ``deps`` of the loop as they are on this worker.
+
+    Returns:
+        The effect, and the table in which its function records the result.
+    """
+    call: ToolCall = from_data(data["call"])
+    tool, facts = loop.tools.get(call.name), data["context"]
+    progress = Progress(
+        iteration,
+        call,
+        has_listeners=has_listeners,
+        is_generator=tool is None or tool.fn is None or tool.is_generator,
+    )
+    context = None
+    if facts is not None:
+        context = ToolContext[Any](
+            call.id,
+            call.name,
+            facts["iteration"],
+            facts["attempt"],
+            run_id,
+            facts["agent_name"],
+            from_data(facts["remaining"]),
+            loop.settings.deps,
+            progress.report,
+        )
+    in_flight = InFlight()
+    has_progress = tool is None or tool.is_generator or tool.takes_context
+    effect = call_effect(
+        call, tool, loop.resolver, context, in_flight, progress if has_progress else None
+    )
+    return effect, in_flight
+
+
+def chat_effect(request: ModelRequest, iteration: int) -> Call:
+    """The effect that sends a request."""
+    return Call.of(
+        request.send, (), request.model.mode, label=labels.CHAT, key=str(iteration), reporting=True
+    )

@@ -1,0 +1,36 @@
+"""The result of a workflow as the result of a run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from treadle.loop.journaled import result_from_data
+from treadle.messages import JSONDict
+from treadle.recording.data import from_data
+from treadle.results import Result
+
+if TYPE_CHECKING:
+    from treadle.loop.loop import Loop
+
+
+def result_of(outcome: Mapping[str, Any], loop: Loop[Any] | None) -> Result:
+    """Restore a result; its messages are in its run state.
+
+    Args:
+        outcome: what the workflow returned.
+        loop: makes a typed output an object of its type again; None leaves it as JSON data.
+
+    Raises:
+        JournalError: the loop does not accept the output any more.
+    """
+    data: JSONDict = dict(outcome["result"])
+    result: Result
+    if loop is not None:
+        result = result_from_data(data, loop)
+    else:
+        if "typed_output" in data:
+            data["output"] = data.pop("typed_output")
+        result = from_data(data)
+    return dataclasses.replace(result, messages=result.run.messages)

@@ -1,0 +1,279 @@
+"""The workflow of a run: the steps of the loop, performed with a history that any worker can continue."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+
+from treadle.durable.temporal.calls import RunCalls
+from treadle.durable.temporal.driver import WorkflowDriver
+from treadle.durable.temporal.host import HAND_OVER, Host
+from treadle.durable.temporal.subagents import outer_context
+from treadle.effects import Steps
+from treadle.errors import OptionError, PausedStateError, TreadleError
+from treadle.loop.handle import RunHandle
+from treadle.loop.journaled import outcome_of
+from treadle.loop.loop import Loop
+from treadle.loop.pause import Resumption
+from treadle.loop.run import Run, end_state
+from treadle.loop.start import start_run, start_subagent
+from treadle.messages import JSONDict
+from treadle.results import Err, Paused, PendingCall, Result, RunCancelled
+from treadle.run_state import RunState
+from treadle.telemetry import active_telemetry
+from treadle.tools import Approval
+
+WORKFLOW = "treadle.run"
+HOST = "treadle.host"
+"""The name of the function by which a workflow gets what its worker has."""
+
+
+class _Handle(RunHandle):
+    """The handle of a part of the run; it passes the run on to what performs its calls."""
+
+    def __init__(self, calls: RunCalls) -> None:
+        super().__init__()
+        self._calls = calls
+
+    def bind(self, run: Run) -> None:
+        super().bind(run)
+        self._calls.run = run
+
+
+@workflow.defn(name=WORKFLOW)
+class RunWorkflow:
+    """A run of a loop. A call that needs approval is decided by an update, which may come days later.
+
+    Its input is packed, see `treadle.durable.temporal.payloads`. It has ``loop``, the name of the loop; and either
+    ``messages``, or ``paused`` and ``decisions``. That of a subagent has ``outer``, what it knows of the run that
+    has started it, and ``name``, the name of its agent.
+    """
+
+    @workflow.init
+    def __init__(self, packed: Mapping[str, Any]) -> None:
+        host: Host = workflow.extern_functions()[HOST]()
+        self._host = host
+        self._given: JSONDict = host.payloads.unpack_in_workflow(packed)
+        self._path: str = self._given["loop"]
+        self._outer: JSONDict | None = self._given.get("outer")
+        self._loop = self._loop_of_worker()
+        self._handle: RunHandle | None = None
+        self._calls = RunCalls(host, self._path, self._loop)
+        self._messages: list[Any] = self._given.get("steering", [])
+        self._is_cancelled = bool(self._given.get("is_cancelled"))
+        self._paused: Paused | None = None
+        self._decisions: dict[str, Approval] = {}
+
+    def _loop_of_worker(self) -> Loop[Any]:
+        try:
+            return self._host.loop_of_workflows(self._path)
+        except OptionError as error:
+            if workflow.unsafe.is_replaying():  # another worker had it: let one of those continue
+                raise
+            raise _failure(error) from error
+
+    @workflow.run
+    async def run(self, packed: Mapping[str, Any]) -> JSONDict:
+        """Perform the run, from its first iteration to its result; that of a subagent also ends when it pauses.
+
+        Args:
+            packed: see the class.
+
+        Returns:
+            What stands for the result, in ``outcome``, and for what was used, in ``used``.
+        """
+        try:
+            return await self._calls.packed(await self._performed())
+        except (OptionError, PausedStateError) as error:
+            raise _failure(error) from error
+
+    async def _performed(self) -> JSONDict:
+        given = self._given
+        start: Any = given.get("messages")
+        if "paused" in given:
+            decisions = {key: Approval(**one) for key, one in given["decisions"].items()}
+            start = self._resumption(given["paused"], decisions)
+        while True:
+            result = await self._part(start)
+            if not isinstance(result, Paused):
+                return self._ended(result)
+            if not result.pending and result.state["trace"][-1] == HAND_OVER:
+                await self._go_on_in_new_history(result)
+            if self._outer is not None:
+                return self._ended(result)
+            self._paused, self._decisions = result, {}
+            await self._decided()
+            self._paused = None
+            if self._is_cancelled:
+                return self._ended(_cancelled(result))
+            start = self._resumption(result.state, self._decisions)
+
+    def _resumption(self, state: JSONDict, decisions: Mapping[str, Approval]) -> Resumption:
+        return Resumption(self._loop, state, decisions, None)
+
+    def _ended(self, result: Result) -> JSONDict:
+        budget = None if self._calls.run is None else self._calls.run.run.budget.as_json()
+        # The messages are in the run state.
+        return {"outcome": outcome_of(dataclasses.replace(result, messages=[])), "used": budget}
+
+    async def _decided(self) -> None:
+        """Wait until there is a decision on each call that waits, or the run is cancelled."""
+        try:
+            await workflow.wait_condition(lambda: self._is_cancelled or not self._undecided())
+        except asyncio.CancelledError:
+            if workflow.cancellation_reason() is None:
+                raise  # as in `_driven`
+            self._is_cancelled = True
+
+    async def _go_on_in_new_history(self, paused: Paused) -> NoReturn:
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        given: JSONDict = {
+            **{key: self._given[key] for key in ("loop", "outer", "name") if key in self._given},
+            "paused": paused.state,
+            "decisions": {},
+            "steering": self._messages,
+            "is_cancelled": self._is_cancelled,
+        }
+        workflow.continue_as_new(await self._calls.packed(given))
+
+    async def _part(self, start: Any) -> Result:
+        """Perform the run up to its result or its next pause."""
+        run_id, calls, loop = workflow.info().workflow_id, self._calls, self._loop
+        if self._outer is not None:
+            run_id = f"{self._outer['run_id']}/{self._outer['call_id']}"
+        handle = _Handle(calls)
+        telemetry = self._telemetry()
+        if telemetry is not None:
+            given = loop.settings.on_event or ()
+            listeners = (given,) if callable(given) else given
+            loop = loop.with_options(on_event=(telemetry, *listeners))
+        if self._outer is None:
+            loop = loop.with_options(handle=handle)
+            if not isinstance(start, Resumption):
+                loop = loop.with_options(run_id=run_id)
+            steps, deliver = start_run(loop, start, None)
+        else:
+            is_resumed = isinstance(start, Resumption)
+            state = start.run_state if is_resumed else RunState(self._given["name"], run_id)
+            outer = outer_context(self._outer, self._host.outer_loops(self._path))
+            call_id = self._outer["call_id"]
+            steps, deliver = start_subagent(
+                loop, start, None, state, parent=outer, call_id=call_id, handle=handle
+            )
+        relay = self._host.open_relay(run_id, deliver, self._outer)
+        calls.begin(loop, relay)
+        self._take_over(handle)
+        result = await self._driven(steps)
+        self._handle = None
+        self._host.close_relay(run_id)
+        return result
+
+    async def _driven(self, steps: Steps[Result]) -> Result:
+        try:
+            return await WorkflowDriver(self._calls).drive(steps)
+        except asyncio.CancelledError:
+            result = None if self._calls.run is None else self._calls.run.result
+            if workflow.cancellation_reason() is None or result is None:
+                raise  # it only leaves the memory of this worker
+            return result  # the workflow was cancelled: its result says so
+
+    def _telemetry(self) -> Callable[[Any], None] | None:
+        """What reports the run to OpenTelemetry from its events; None for a subagent, which the outer run reports."""
+        settings = self._host.loop(self._path).settings
+        if self._outer is not None:
+            return None
+        telemetry = active_telemetry(
+            settings.tracer_provider,
+            settings.meter_provider,
+            settings.logger_provider,
+            capture_content=settings.capture_content,
+            chat_telemetry=settings.chat_telemetry,
+        )
+        return None if telemetry is None else telemetry.observer()
+
+    def _take_over(self, handle: RunHandle) -> None:
+        """Give the handle what was sent to the run when it had none."""
+        self._handle = handle
+        for message in self._messages:
+            handle.steer(message)
+        self._messages.clear()
+        if self._is_cancelled:
+            handle.cancel()
+
+    # From outside
+
+    def _undecided(self) -> list[PendingCall]:
+        if self._paused is None:
+            return []
+        return [call for call in self._paused.pending if call.id not in self._decisions]
+
+    @workflow.update
+    def decide(self, decisions: Mapping[str, Mapping[str, Any]]) -> list[str]:
+        """Decide on calls that wait; the run continues when it has a decision on each.
+
+        Args:
+            decisions: the fields of an `Approval`, by the id of the pending call.
+
+        Returns:
+            The ids of the calls that still wait.
+        """
+        self._decisions |= {key: Approval(**given) for key, given in decisions.items()}
+        return [call.id for call in self._undecided()]
+
+    @decide.validator
+    def _check_decisions(self, decisions: Mapping[str, Mapping[str, Any]]) -> None:
+        if self._paused is None:
+            raise OptionError("decisions: no call of the run waits for one")
+        given = {key: Approval(**one) for key, one in decisions.items()}
+        self._resumption(self._paused.state, given)
+
+    @workflow.signal
+    def steer(self, message: Any) -> None:
+        """Add a user message before the next request to the model."""
+        if self._handle is None:
+            self._messages.append(message)
+        else:
+            self._handle.steer(message)
+
+    @workflow.signal
+    def cancel(self) -> None:
+        """End the run with `RunCancelled`; running calls are cancelled and answered."""
+        self._is_cancelled = True
+        if self._handle is not None:
+            self._handle.cancel()
+
+    @workflow.query
+    def state(self) -> JSONDict:
+        """The status of the run: what has happened, what runs, and what waits for a decision."""
+        handle = self._handle
+        state = None if handle is None else handle.state
+        state = self._paused.run if self._paused is not None else state
+        return {
+            "run": None if state is None else state.as_json(),
+            "in_flight": [] if handle is None else [call.id for call in handle.in_flight],
+            "pending": [dataclasses.asdict(call) for call in self._undecided()],
+        }
+
+
+def _failure(error: TreadleError) -> ApplicationError:
+    return ApplicationError(str(error), type=type(error).__name__, non_retryable=True)
+
+
+def _cancelled(paused: Paused) -> Err:
+    """The result of a run that was cancelled while it waited for a decision."""
+    reason, state = RunCancelled(), paused.run
+    end_state(state, reason, workflow.time())
+    return Err(
+        reason,
+        messages=paused.messages,
+        usage=paused.usage,
+        iterations=paused.iterations,
+        tool_calls_count=paused.tool_calls_count,
+        stop_reason=reason.stop_reason,
+        run=state,
+    )
