@@ -28,10 +28,11 @@ ONLY_IN = {
     "pydantic": {"tools"},
     "pydantic_core": {"tools"},
     "pytest": {"testing"},
-    "redis": {"durable", "redis_client", "sessions"},
+    "redis": {"durable", "model", "redis_client", "sessions"},
     "referencing": {"tools"},
     "rich": {"cli", "reports"},
     "sniffio": {"effects"},
+    "temporalio": {"durable"},
     "typing_extensions": {"type_vars"},  # for type checkers only
     "xllamacpp": {"providers"},
 }
