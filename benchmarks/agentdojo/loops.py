@@ -141,6 +141,7 @@ class TreadleLoop(ReplayElement):
 
         loop = Loop(
             tools=tools_of(runtime),
+            resolve_tool=never,  # as in the replay
             max_iterations=max(Limits().max_iterations, len(record.model.keys) + 1),
         )
         file, events = io.StringIO(), list[Event]()
@@ -161,15 +162,14 @@ class TreadleLoop(ReplayElement):
 
 
 def never(*_args: Any, **_options: Any) -> Any:
-    """Stand for the model and the tools of a replay."""
-    raise AssertionError("a replay calls no model and no tool")
+    """Stand for the tools of a replay."""
+    raise AssertionError("a replay calls no tool")
 
 
 def replayed(text: str, loop: Loop[str], result: Result, events: list[Event]) -> str:
     """Replay a run from its recording, without model and tools. Returns what is different."""
     recording = read_lines(text.encode("ascii").splitlines(keepends=True), "recording")
     seen: list[Event] = []
-    loop = loop.with_options(resolve_tool=never, llm_send_fn=never)
     try:
         again = replay(recording, loop, on_event=seen.append)
     except TreadleError as error:
