@@ -371,6 +371,10 @@ def _add_report(report: argparse.ArgumentParser) -> None:
     recording = "a recording, as written by treadle run --record"
     report.add_argument("recording", metavar="RUN.jsonl", help=recording)
     target = "the output file; - for stdout (default: the name of the recording with .html)"
+    other = (
+        "another recording to compare it with: the report shows both, and their first difference"
+    )
+    report.add_argument("--diff", metavar="OTHER.jsonl", help=other)
     report.add_argument("-o", "--output", metavar="REPORT.html", help=target)
 
 
