@@ -332,6 +332,20 @@ class SQLiteJournal:
         """
         return self.part(run_id).log
 
+    def messages(self, run_id: str) -> list[JSONDict]:
+        """Read the user messages that were sent to a run, and that it has not taken yet.
+
+        Raises:
+            JournalError: there is no such run, or they cannot be read.
+        """
+        with self._file.reading(f"read run {run_id!r}") as db:
+            row = db and db.execute("SELECT key FROM runs WHERE id = ?", (run_id,)).fetchone()
+            if db is None or not row:
+                raise self._unknown(db, run_id)
+            query = "SELECT body FROM messages WHERE run = ? ORDER BY number"
+            bodies = db.execute(query, row).fetchall()
+        return [self._payloads.get(body, f"run {run_id!r}: a message") for (body,) in bodies]
+
     def _unknown(self, db: sqlite3.Connection | None, run_id: str) -> JournalError:
         query = "SELECT id FROM runs ORDER BY key DESC LIMIT ?"
         known = [] if db is None else [one for (one,) in db.execute(query, (MAX_KNOWN,))]
