@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test check lint mypy pyright types static unit test-all-pythons coverage dashboards bench bench-import \
 	bench-telemetry bench-model bench-chaos bench-agentdojo bench-torture bench-tool-search bench-sessions \
-	bench-compaction bench-journal clean
+	bench-compaction bench-journal bench-kills bench-temporal-history clean
 
 run: $(VENV)/.run  ## the loop on a real local model with real tools, in this folder
 	$(BIN)/treadle run "$(QUESTION)"
@@ -90,6 +90,12 @@ bench-compaction: $(VENV)/.test  ## 2,000 turns, and 300 calls in a small window
 
 bench-journal: $(VENV)/.test  ## the cost of a journal per iteration and per write, with and without fsync
 	$(BIN)/python benchmarks/journal.py
+
+bench-kills: $(VENV)/.test  ## a hundred killed workers of runs on Temporal, and killed servers
+	$(BIN)/python benchmarks/kills_temporal.py --kills 100
+
+bench-temporal-history: $(VENV)/.test  ## 1,000 iterations on Temporal: what each adds to the history of the workflow
+	$(BIN)/python benchmarks/temporal_history.py --chart docs/images/temporal-history.svg
 
 bench-agentdojo:  ## AgentDojo's user tasks, in a separate virtual environment
 	$(PYTHON) benchmarks/agentdojo/run.py

@@ -27,10 +27,12 @@ ONLY_IN = {
     "opentelemetry": {"telemetry"},
     "pydantic": {"tools"},
     "pydantic_core": {"tools"},
-    "redis": {"durable", "redis_client", "sessions"},
+    "pytest": {"testing"},
+    "redis": {"durable", "model", "redis_client", "sessions"},
     "referencing": {"tools"},
     "rich": {"cli", "reports"},
     "sniffio": {"effects"},
+    "temporalio": {"durable"},
     "typing_extensions": {"type_vars"},  # for type checkers only
     "xllamacpp": {"providers"},
 }

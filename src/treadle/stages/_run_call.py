@@ -375,7 +375,7 @@ def _effect(
     """The effect of one attempt of a call in a run."""
     takes_context = tool is not None and tool.fn is not None and tool.takes_context
     context = _tool_context(ctx, call, attempt, progress) if takes_context else None
-    return call_effect(call, tool, ctx.run.resolver, context, ctx.run.in_flight, progress)
+    return call_effect(call, tool, ctx.run.resolver, context, ctx.run.in_flight, progress=progress)
 
 
 def call_effect(
@@ -384,6 +384,7 @@ def call_effect(
     resolver: Resolver | None,
     context: ToolContext | None,
     in_flight: InFlight,
+    *,
     progress: Progress | None = None,
 ) -> Call:
     """Make the effect of one attempt: the tool's function, or the resolver. Its outcome is the result, `Timed`.

@@ -53,6 +53,12 @@ async def until(running, is_so):
         await asyncio.sleep(0.02)
 
 
+async def until_so(is_so):
+    """Wait until something in this process is so."""
+    while not is_so():
+        await asyncio.sleep(0.01)
+
+
 def llm(*responses):
     """A model that gives these responses."""
     return ScriptedLLM(*responses)

@@ -1,11 +1,11 @@
 """Runs as Temporal workflows: any worker can continue them, and calls of models and tools are activities."""
 
+from importlib.util import find_spec
+
 from treadle.errors import MissingExtraError
 
-try:
-    import temporalio as _temporalio
-except ImportError as error:
-    raise MissingExtraError("the Temporal SDK", "pip install 'treadle[temporal]'") from error
+if find_spec("temporalio") is None:
+    raise MissingExtraError("the Temporal SDK", "pip install 'treadle[temporal]'")
 
 from treadle.durable.temporal.client import TemporalRun, run_on_temporal, start_on_temporal
 from treadle.durable.temporal.store import (

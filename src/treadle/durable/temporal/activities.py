@@ -20,13 +20,13 @@ from treadle.durable.temporal.requests import (
     tool_call_from_data,
 )
 from treadle.durable.temporal.store import StoredValueError
-from treadle.effects import Bounded, Call, Effect, Steps
+from treadle.effects import Bounded, Cancelled, Effect, Steps
 from treadle.messages import JSONDict
 from treadle.model import ModelRequest
 from treadle.recording.data import to_data
 
 if TYPE_CHECKING:
-    from treadle.durable.temporal.host import Host
+    from treadle.durable.temporal.host import Host, Relay
 
 log = logging.getLogger("treadle.durable")
 
@@ -52,7 +52,6 @@ class Activities:
     @activity.defn(name=calls.CHAT)
     async def chat(self, given: Mapping[str, Any]) -> JSONDict:
         """Send a request to the model of a loop."""
-        relay = self._host.relay(given["run_id"])
         try:
             messages = await self._messages(given)
         except StoredValueError as error:
@@ -63,12 +62,10 @@ class Activities:
             messages,
             self._host.loop(given["loop"]),
             given["iteration"],
-            has_listeners=relay is not None,
+            has_listeners=self._host.relay(given["part"]) is not None,
         )
         effect = chat_effect(request, given["iteration"])
-        return await self._performed(
-            effect, None if relay is None else relay.put, lambda: _so_far(request)
-        )
+        return await self._performed(effect, given["part"], lambda: _so_far(request))
 
     async def _messages(self, given: Mapping[str, Any]) -> list[JSONDict]:
         conversations = self._host.conversations
@@ -79,60 +76,78 @@ class Activities:
             raise RuntimeError(
                 "the worker has no store, and the workflow was started on one that has"
             )
-        return await conversations.add(given["delta"])
+        return await conversations.add(await self._host.payloads.unpack(given["delta"]))
 
     @activity.defn(name=calls.EXECUTE_TOOL)
     async def execute_tool(self, given: Mapping[str, Any]) -> JSONDict:
         """Run a tool of a loop, or its resolver."""
-        loop, relay = self._host.loop(given["loop"]), self._host.relay(given["run_id"])
+        loop = self._host.loop(given["loop"])
         call, in_flight = tool_call_from_data(
-            given, loop, given["run_id"], given["iteration"], has_listeners=relay is not None
+            given,
+            loop,
+            given["run_id"],
+            given["iteration"],
+            has_listeners=self._host.relay(given["part"]) is not None,
         )
-        tool = loop.tools.get(call.key) if call.about is None else call.about
-        seconds = getattr(tool, "timeout", None)
-        effect: Effect = call if seconds is None else Bounded(_one(call), seconds=seconds)
+        tool = loop.tools.get(call.args[1].name)
+        effect: Effect = call
+        if tool is not None and tool.timeout is not None:
+            effect = Bounded(_one(call), seconds=tool.timeout)
 
         def late() -> JSONDict:
             result = in_flight.late_result(call.key)
             return {} if result is None else {"late": to_data(result)}
 
-        return await self._performed(effect, None if relay is None else relay.put, late)
+        return await self._performed(effect, given["part"], late)
 
     @activity.defn(name=calls.HERE)
     async def here(self, key: str) -> JSONDict:
         """Perform a call that the workflow has put in the table of this process."""
-        call = self._host.local_calls.pop(key)
-        relay = self._host.relay(activity.info().workflow_id or "")
+        call, part = self._host.local_calls.pop(key)
         sent = call.about
         return await self._performed(
-            call,
-            None if relay is None else relay.put,
-            lambda: _so_far(sent) if isinstance(sent, ModelRequest) else {},
+            call, part, lambda: _so_far(sent) if isinstance(sent, ModelRequest) else {}
         )
 
     async def _performed(
-        self,
-        effect: Effect,
-        emit: Callable[[Any], Any] | None,
-        without_outcome: Callable[[], JSONDict],
+        self, effect: Effect, part: str, without_outcome: Callable[[], JSONDict]
     ) -> JSONDict:
         """Perform an effect, and write its outcome as data.
 
         Args:
             effect: the effect.
-            emit: takes events; None if nobody listens.
+            part: the key of the part of the run, whose listeners hear what the call reports.
             without_outcome: what to tell of a call that failed or was cancelled.
         """
+        reported = _Reported(self._host.relay(part))
         try:
             async with _heartbeats():
-                value = await effects.drive(_one(effect), emit)
-            return {"value": await self._host.payloads.pack(to_data(value))}
-        except asyncio.CancelledError:
+                value = await effects.drive(_one(effect), reported.emit)
+            made: JSONDict = {"value": await self._host.payloads.pack(to_data(value))}
+        except (asyncio.CancelledError, Cancelled):
             if not _is_asked_to_cancel():
                 raise
-            return without_outcome()
+            made = without_outcome()
         except Exception as error:  # noqa: BLE001 - it is an outcome
-            return {"error": to_data(error), **without_outcome()}
+            made = {"error": to_data(error), **without_outcome()}
+        return {**made, "events": reported.count} if reported.count else made
+
+
+class _Reported:
+    """Passes on what a call reports, and counts it.
+
+    Args:
+        relay: passes it to the listeners of the run; None if they are in another process.
+    """
+
+    def __init__(self, relay: Relay | None) -> None:
+        self._relay = relay
+        self.count = 0
+
+    def emit(self, event: Any) -> None:
+        if self._relay is not None:
+            self.count += 1
+            self._relay.put(event)
 
 
 def _so_far(request: ModelRequest) -> JSONDict:

@@ -1,4 +1,4 @@
-"""Where each call of a run is performed: in an activity on any worker, on this worker, or in the workflow itself."""
+"""Where each call of a run is performed: in an activity on any worker, on this worker, or in the workflow."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, TimeoutError as ActivityTimeoutError
+from temporalio.exceptions import ActivityError
+from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 
 from treadle import labels
 from treadle.durable.temporal.conversation import Conversation
 from treadle.durable.temporal.driver import shielded
+from treadle.durable.temporal.payloads import Payloads
 from treadle.durable.temporal.policies import (
     CANCEL_SECONDS,
     local_options,
@@ -49,7 +51,6 @@ _IN_PLACE = frozenset(
         labels.CANCELLED,
         labels.RACE,
         labels.STREAMED,
-        labels.LAST_SEQ,
         labels.STAGE,
         labels.OBSERVE,
     }
@@ -68,6 +69,11 @@ class RunCalls:
         host: what the worker has.
         path: the name of the loop, for the workers.
         loop: the loop of the run.
+
+    Attributes:
+        run: the run; None until it was made.
+        part: the key of the part of the run that is performed.
+        reported: the number of events for listeners so far.
     """
 
     def __init__(self, host: Host, path: str, loop: Loop[Any]) -> None:
@@ -75,16 +81,31 @@ class RunCalls:
         self._path = path
         self._loop = loop
         self._relay: Relay | None = None
+        self.part = ""
+        self._has_own_listeners = False
+        self._seq = 0  # the number of the latest event, if the listeners have had them all
         self._latest = 0.0
         self._number = 0
         self._offered: dict[str, Any] = {}
         self._conversation = Conversation()
         self._started: RunStarted | None = None
         self.run: Run | None = None
+        self.reported = 0
 
-    def begin(self, loop: Loop[Any], relay: Relay | None) -> None:
-        """Set the loop with the options of the run, and what passes its events to the listeners."""
-        self._loop, self._relay = loop, relay
+    def begin(
+        self, loop: Loop[Any], part: str, relay: Relay | None, *, has_own_listeners: bool
+    ) -> None:
+        """Begin a part of the run.
+
+        Args:
+            loop: the loop with the options of the run.
+            part: the key of the part.
+            relay: passes its events to the listeners; None if there are none.
+            has_own_listeners: whether some of them are not those of an outer run, and so number the events.
+        """
+        self._has_own_listeners = has_own_listeners
+        self._loop, self.part, self._relay, self._started = loop, part, relay, None
+        self._seq = self._run.run.numbers[0]
 
     def now(self) -> float:
         """See `Performer`."""
@@ -96,8 +117,9 @@ class RunCalls:
         relay = self._relay
         if relay is None:
             return
+        self._count(1)
         if workflow.unsafe.is_replaying():
-            self._run.run.numbers[0] += 1
+            self._run.run.numbers[0] = self._seq  # in case another process had the run
             if isinstance(event, RunStarted):
                 self._started = event
             return
@@ -106,11 +128,17 @@ class RunCalls:
             relay.put(dataclasses.replace(started, resumed=True, at=self.now()))
         relay.put(event)
 
+    def _count(self, events: int) -> None:
+        self.reported += events
+        if self._has_own_listeners:
+            self._seq += events
+
     def keeps_time_of(self, effect: Effect, seconds: float) -> bool:
         """See `Performer`: an activity keeps the time limit of its tool."""
         if not (isinstance(effect, Call) and effect.label == labels.EXECUTE_TOOL):
             return False
-        return self._is_of_loop(effect) and getattr(effect.about, "timeout", None) == seconds
+        tool = self._loop.tools.get(effect.args[1].name) if self._is_of_loop(effect) else None
+        return tool is not None and tool.timeout == seconds
 
     @property
     def _run(self) -> Run:
@@ -122,29 +150,26 @@ class RunCalls:
         """See `Performer`."""
         if isinstance(call.about, ModelRequest) and call.about.model is self._run.run.model:
             return await self._chat(call.about)
-        if call.label == labels.EXECUTE_TOOL and call.about is not None:
-            if not self._is_of_loop(call) and call.once:
-                raise NotInWorkflowError(
-                    f"tool {call.about.name!r} was added or replaced by a stage; on Temporal, any worker may run "
-                    "it, so it has to be among the tools of the loop, or idempotent"
-                )
-            if self._is_of_loop(call):
-                return await self._tool(*call.args[1:], once=call.once)
+        if call.label == labels.EXECUTE_TOOL and call.once and not self._is_of_loop(call):
+            raise NotInWorkflowError(
+                f"call {call.key}: its tool was added or replaced by a stage; on Temporal, any worker may run it, "
+                "so it has to be among the tools of the loop, or idempotent"
+            )
+        if call.label == labels.EXECUTE_TOOL and self._is_of_loop(call):
+            return await self._tool(*call.args[1:], once=call.once)
         if isinstance(call.about, Child):
             return await self._child(call.about)
+        if call.label == labels.LAST_SEQ:
+            return call.fn([self._seq])
         if call.label in _IN_PLACE:
             return _performed_here(call)
-        if call.label == labels.LIMIT:
-            raise NotInWorkflowError(
-                "a limit of model calls that runs share needs one process; on Temporal, set "
-                "max_task_queue_activities_per_second or max_concurrent_activities of the workers"
-            )
         return await self._on_this_worker(call)
 
     def _is_of_loop(self, call: Call) -> bool:
-        tool_call: ToolCall = call.args[1]
-        about = call.about
-        return about is self._loop.tools.get(tool_call.name) or about is self._loop.resolver
+        about: object = call.about
+        if about is None or not (len(call.args) > 1 and isinstance(call.args[1], ToolCall)):
+            return False
+        return about in (self._loop.tools.get(call.args[1].name), self._loop.resolver)
 
     # In activities
 
@@ -158,7 +183,9 @@ class RunCalls:
             return self._outcome(made, late)
         while True:
             delta = self._conversation.delta(sent.messages)
-            made = await self._activity(CHAT, given | {"delta": delta.data}, options, late)
+            # It is large in a new history, after compaction, and if the first messages are.
+            packed = await self.packed(delta.data)
+            made = await self._activity(CHAT, given | {"delta": packed}, options, late)
             if "is_lost" not in made:
                 self._conversation.stored(delta)
                 return self._outcome(made, late)
@@ -170,7 +197,7 @@ class RunCalls:
         tool = self._loop.tools.get(call.name)
         given = {**tool_call_as_data(call, context), **self._facts()}
         options = options_of(seconds=None if tool is None else tool.timeout, once=once)
-        late = _Late(in_flight=in_flight)
+        late = _Late(in_flight=in_flight, payloads=self._host.payloads)
         try:
             made = await self._activity(EXECUTE_TOOL, given, options, late)
         except ActivityError as error:
@@ -179,12 +206,11 @@ class RunCalls:
                     f"call {call.id} of {call.name!r} was lost with its worker"
                 ) from error
             raise
-        outcome = self._outcome(made, late)
-        in_flight.complete(outcome[0])
-        return outcome
+        return self._outcome(made, late)
 
     async def _child(self, child: Child) -> Any:
         """Run a subagent as a child workflow; return its outcome, and what it used."""
+        child.given["outer"]["relay"] = self.part
         given = await self.packed(child.given)
         handle = await workflow.start_child_workflow(
             workflow.info().workflow_type,
@@ -196,7 +222,10 @@ class RunCalls:
         try:
             made.append(await self._awaited(handle, made.append))
         finally:
-            child.late = self._host.payloads.unpack_in_workflow(made[0]) if made else None
+            if made:
+                late: JSONDict = self._host.payloads.unpack_in_workflow(made[0])
+                self._count(late["events"])
+                child.late = late
         return child.late
 
     async def packed(self, data: Any) -> JSONDict:
@@ -209,7 +238,12 @@ class RunCalls:
 
     def _facts(self) -> Mapping[str, Any]:
         state = self._run.state
-        return {"loop": self._path, "run_id": state.run_id, "iteration": len(state.nodes)}
+        return {
+            "loop": self._path,
+            "run_id": state.run_id,
+            "part": self.part,
+            "iteration": len(state.nodes),
+        }
 
     async def _activity(
         self, name: str, given: Mapping[str, Any], options: Mapping[str, Any], late: _Late
@@ -221,13 +255,13 @@ class RunCalls:
         """Perform a call in a local activity, which finds it in a table of the process."""
         self._number += 1
         key = f"{workflow.info().run_id}#{self._number}"
-        self._host.local_calls[key] = call
+        self._host.local_calls[key] = call, self.part
         late = _Late(sent=call.about if isinstance(call.about, ModelRequest) else None)
         handle = workflow.start_local_activity(HERE, key, **local_options())
         return self._outcome(await self._awaited(handle, late.take), late)
 
     async def _awaited(self, handle: asyncio.Task[Any], late: Callable[[Any], object]) -> Any:
-        """Await an activity; if the task is cancelled, cancel the activity, and take what it has done meanwhile."""
+        """Await an activity; if the task is cancelled, cancel the activity, and take what it has done so far."""
         try:
             await asyncio.wait([handle])
         except asyncio.CancelledError:
@@ -242,38 +276,52 @@ class RunCalls:
 
     def _outcome(self, made: Mapping[str, Any], late: _Late) -> Any:
         late.take(made)
+        self._count(made.get("events", 0))
         if "error" in made:
             raise from_data(made["error"])
         if "value" not in made:
             raise asyncio.CancelledError
-        value = from_data(self._host.payloads.unpack_in_workflow(made["value"]))
-        if isinstance(value, tuple) and len(value) == _TIMED:  # pyright: ignore[reportUnknownArgumentType]
-            return self._on_clock(value)  # pyright: ignore[reportUnknownArgumentType]
-        return value
-
-    def _on_clock(self, timed: tuple[Any, ...]) -> tuple[Any, ...]:
-        """An outcome with times by the clock of another machine, which may be ahead of that of the workflow."""
-        value, started, ended = timed
-        now = self.now()
-        return value, min(started, now), min(ended, now)
-
-
-_TIMED = 3
-"""The length of a `Timed`."""
+        value: Any = from_data(self._host.payloads.unpack_in_workflow(made["value"]))
+        match value:
+            case (
+                outcome,
+                float(started),
+                float(ended),
+            ):  # by the clock of a machine that may be ahead
+                now = self.now()
+                return outcome, min(started, now), min(ended, now)
+            case _:
+                return value
 
 
 class _Late:
-    """What is known of a call that has no outcome: the text so far, or a result that came too late."""
+    """Takes what is known of a call, also if it was cancelled: the text so far, or a result that comes too late.
 
-    def __init__(self, sent: ModelRequest | None = None, in_flight: InFlight | None = None) -> None:
+    Args:
+        sent: the request, if it is one to the model.
+        in_flight: takes the result, if it is a call of a tool.
+        payloads: reads the result.
+    """
+
+    def __init__(
+        self,
+        sent: ModelRequest | None = None,
+        in_flight: InFlight | None = None,
+        payloads: Payloads | None = None,
+    ) -> None:
         self._sent = sent
         self._in_flight = in_flight
+        self._payloads = payloads
 
     def take(self, made: Mapping[str, Any]) -> None:
         if self._sent is not None and "so_far" in made:
             self._sent.elsewhere = from_data(made["so_far"])
-        if self._in_flight is not None and "late" in made:
-            self._in_flight.complete(from_data(made["late"]))
+        if self._in_flight is not None and self._payloads is not None:
+            if "late" in made:
+                self._in_flight.complete(from_data(made["late"]))
+            elif "value" in made:
+                result, *_ = from_data(self._payloads.unpack_in_workflow(made["value"]))
+                self._in_flight.complete(result)
 
 
 def _performed_here(call: Call) -> Any:

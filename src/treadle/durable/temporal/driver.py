@@ -111,17 +111,18 @@ class WorkflowDriver:
             case Now():
                 return self._performer.now()
             case Emit():
-                return self._performer.emit(effect.event)
+                self._performer.emit(effect.event)
             case Parallel():
                 return await self._parallel(effect)
             case Bounded():
                 return await self._bounded(effect)
             case Sleep(seconds=seconds):
-                return await asyncio.sleep(max(0.0, seconds))
+                await asyncio.sleep(max(0.0, seconds))
             case Wait(signal=signal):
-                return await _set(signal)
+                await _set(signal)
             case _:
                 raise TypeError(f"a stage yielded {effect!r}, which is not an effect")
+        return None
 
     async def _parallel(self, effect: Parallel) -> list[Any]:
         results: list[Any] = [None] * len(effect.steps)
@@ -168,14 +169,16 @@ class WorkflowDriver:
 
         If the workflow leaves the memory of its worker, nothing can be performed: another one continues it.
         """
+        bound = _Bound(self._performer, CLEANUP_SECONDS)
         try:
-            if not isinstance(end, asyncio.CancelledError):
-                raise end
-            bound = _Bound(self._performer, CLEANUP_SECONDS)
             bound.start(None)  # raises if the workflow leaves
         except BaseException:
             close_steps(steps)
             raise
+        if not isinstance(end, asyncio.CancelledError):
+            bound.cancel()
+            close_steps(steps)
+            return
         task = asyncio.create_task(self.drive(remaining_steps(steps, Cancelled())))
         await shielded(asyncio.wait([task, bound.is_over], return_when=asyncio.FIRST_COMPLETED))
         bound.cancel()
@@ -265,11 +268,15 @@ async def _ended(task: asyncio.Task[Any]) -> None:
 
 
 async def shielded(waiting: Coroutine[Any, Any, Any]) -> None:
-    """Await something to its end; a cancellation that arrives meanwhile is ignored: one is under way already."""
+    """Await something to its end; a cancellation that arrives meanwhile is ignored: one is under way already.
+
+    Raises:
+        CancelledError: all tasks are cancelled, since the workflow leaves the memory of its worker.
+    """
     task = asyncio.ensure_future(waiting)
     while not task.done():
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError:
             if task.cancelled():
-                return
+                raise

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from treadle.errors import OptionError
 from treadle.loop.subagent import Subagent
+from treadle.model import ConcurrencyLimit, RateLimit
 from treadle.pipeline.compiler import Kind
 
 if TYPE_CHECKING:
@@ -24,17 +26,31 @@ def check_loop(loop: Loop[Any], name: str) -> None:
     """
     for stage in loop.pipeline.stages_of_kind(Kind.CALL):
         raise OptionError(
-            f"loop {name!r}: stage {stage!r} is an async def, which cannot run in a workflow: what it awaits would "
-            "happen again each time the workflow is replayed, and its outcome, a context, is no data that a "
+            f"loop {name!r}: stage {stage!r} is an async def, which cannot run in a workflow: what it awaits "
+            "would happen again each time the workflow is replayed, and its outcome, a context, is no data that a "
             "history could keep. Make it a generator that yields effects, or do the work in a tool"
         )
     for tool in loop.tools.values():
         if isinstance(tool.steps, Subagent):
             check_loop(tool.steps.loop_with_model, f"{name}/{tool.name}")
+    for middleware in _model_middleware(loop):
+        if isinstance(middleware, (ConcurrencyLimit, RateLimit)):
+            raise OptionError(
+                f"loop {name!r}: model_middleware: {type(middleware).__name__} counts the requests of one "
+                "process, and a run on Temporal would wait for runs of other machines. Limit the workers instead: "
+                "max_concurrent_activities, max_task_queue_activities_per_second"
+            )
     settings = loop.settings
     for option, reason in _OF_ONE_PROCESS.items():
         if getattr(settings, option) is not None:
             raise OptionError(f"loop {name!r}: {option}: {reason}")
+
+
+def _model_middleware(loop: Loop[Any]) -> Iterator[Any]:
+    """The middleware of the model calls of a loop: that of its options, and that of its stages."""
+    yield from loop.settings.model_middleware
+    for component in loop.pipeline.components:
+        yield from getattr(component, "options", {}).get("model_middleware", ())
 
 
 _OF_ONE_PROCESS = {

@@ -1,4 +1,4 @@
-"""What the workflows and the activities of one worker share: its loops, its store, and the listeners of its runs."""
+"""What the workflows and the activities of a worker share: its loops, its store, the listeners of its runs."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Host:
         self._of_workflows: dict[str, Loop[Any]] = {}
         self.payloads = Payloads(store, self._main)
         self.conversations = None if store is None else Conversations(store)
-        self.local_calls: dict[str, Call] = {}
+        self.local_calls: dict[str, tuple[Call, str]] = {}
 
     # Loops
 
@@ -118,43 +118,49 @@ class Host:
 
     # Listeners
 
-    def relay(self, run_id: str) -> Relay | None:
-        """The relay to the listeners of a run whose workflow is in this process; None if there is none."""
-        return self._relays.get(run_id)
+    def relay(self, key: str) -> Relay | None:
+        """The relay to the listeners of a part of a run; None if its workflow is in another process."""
+        return self._relays.get(key)
 
     def open_relay(
-        self, run_id: str, deliver: Deliver | None, outer: Mapping[str, Any] | None
+        self, key: str, deliver: Deliver | None, outer: Mapping[str, Any] | None
     ) -> Relay | None:
-        """Open the relay of a run. If the run was in the memory of this worker before, its listeners know it.
+        """Open the relay of a part of a run.
+
+        If the run was in the memory of this worker before, the listeners that know it are those of the relay.
 
         Args:
-            run_id: the id of the run.
+            key: the key of the part.
             deliver: passes an event to the listeners; None if there are none.
             outer: what a subagent knows of the outer run; None if the run is not a subagent.
 
         Returns:
             None if nobody listens.
         """
-        to_outer: Deliver | None = None
+        listeners = [] if deliver is None else [deliver]
         if outer is not None and outer["has_listeners"]:
-
-            def to_outer(event: Any) -> None:
-                relay = self.relay(outer["run_id"])
-                if relay is not None:
-                    relay.put(SubagentEvent(call_id=outer["call_id"], event=event))
-
-        listeners = [one for one in (deliver, to_outer) if one is not None]
+            listeners.append(self._to_outer(outer["relay"], outer["call_id"]))
         if not listeners:
             return None
-        if run_id not in self._relays:
-            self._relays[run_id] = Relay(self._main, listeners)
+        if key not in self._relays:
+            self._relays[key] = Relay(self._main, listeners)
             if len(self._relays) > MAX_RELAYS:  # runs that went on elsewhere
                 del self._relays[next(iter(self._relays))]
-        return self._relays[run_id]
+        return self._relays[key]
 
-    def close_relay(self, run_id: str) -> None:
-        """Forget the relay of a run that has ended or waits."""
-        self._relays.pop(run_id, None)
+    def _to_outer(self, key: str, call_id: str) -> Deliver:
+        """What passes the events of a subagent to the listeners of its outer run."""
+
+        def deliver(event: Any) -> None:
+            relay = self.relay(key)
+            if relay is not None:
+                relay.put(SubagentEvent(call_id=call_id, event=event))
+
+        return deliver
+
+    def close_relay(self, key: str) -> None:
+        """Forget the relay of a part that has ended."""
+        self._relays.pop(key, None)
 
 
 class Relay:

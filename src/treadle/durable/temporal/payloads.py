@@ -1,4 +1,4 @@
-"""Large values of workflows: in the store, by the digest of their content, so that a history has only the digest."""
+"""Large values of workflows: in the store, by the digest of their content; a history has only the digest."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def request_from_data(
     has_listeners: bool,
 ) -> ModelRequest:
     """Make the request again, to the model of the loop as it is on this worker."""
-    options = {} if loop.output is None else loop.output.options
+    options: Mapping[str, Any] = {} if loop.output is None else loop.output.options
     client = ModelClient(loop.model_for(None), {**loop.settings.llm_opts, **options})
     opts = {name: value for name, value in client.options.items() if name not in data["without"]}
     opts |= from_data(data["options"])
@@ -120,7 +120,7 @@ def tool_call_from_data(
     in_flight = InFlight()
     has_progress = tool is None or tool.is_generator or tool.takes_context
     effect = call_effect(
-        call, tool, loop.resolver, context, in_flight, progress if has_progress else None
+        call, tool, loop.resolver, context, in_flight, progress=progress if has_progress else None
     )
     return effect, in_flight
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 from temporalio.client import Client
 from temporalio.worker import (
@@ -39,7 +39,8 @@ class _GivesHost(Interceptor):
         input: WorkflowInterceptorClassInput,  # noqa: A002 - the name in the base class
     ) -> type[WorkflowInboundInterceptor] | None:
         """See `temporalio.worker.Interceptor`."""
-        input.unsafe_extern_functions[HOST] = lambda: self._host
+        functions = cast("Any", input.unsafe_extern_functions)  # pyright: ignore[reportUnknownMemberType]
+        functions[HOST] = lambda: self._host
         return None
 
 

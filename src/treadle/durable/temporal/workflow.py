@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
@@ -56,8 +56,9 @@ class RunWorkflow:
 
     @workflow.init
     def __init__(self, packed: Mapping[str, Any]) -> None:
-        host: Host = workflow.extern_functions()[HOST]()
-        self._host = host
+        functions = cast("Any", workflow.extern_functions())  # pyright: ignore[reportUnknownMemberType]
+        host: Host = functions[HOST]()
+        self._host: Host = host
         self._given: JSONDict = host.payloads.unpack_in_workflow(packed)
         self._path: str = self._given["loop"]
         self._outer: JSONDict | None = self._given.get("outer")
@@ -67,6 +68,7 @@ class RunWorkflow:
         self._messages: list[Any] = self._given.get("steering", [])
         self._is_cancelled = bool(self._given.get("is_cancelled"))
         self._paused: Paused | None = None
+        self._parts = 0
         self._decisions: dict[str, Approval] = {}
 
     def _loop_of_worker(self) -> Loop[Any]:
@@ -78,14 +80,14 @@ class RunWorkflow:
             raise _failure(error) from error
 
     @workflow.run
-    async def run(self, packed: Mapping[str, Any]) -> JSONDict:
+    async def run(self, packed: Mapping[str, Any]) -> JSONDict:  # noqa: ARG002 - `__init__` takes it, too
         """Perform the run, from its first iteration to its result; that of a subagent also ends when it pauses.
 
         Args:
             packed: see the class.
 
         Returns:
-            What stands for the result, in ``outcome``, and for what was used, in ``used``.
+            What stands for the result, in ``outcome``; what was used, in ``used``; and the number of ``events``.
         """
         try:
             return await self._calls.packed(await self._performed())
@@ -119,7 +121,11 @@ class RunWorkflow:
     def _ended(self, result: Result) -> JSONDict:
         budget = None if self._calls.run is None else self._calls.run.run.budget.as_json()
         # The messages are in the run state.
-        return {"outcome": outcome_of(dataclasses.replace(result, messages=[])), "used": budget}
+        return {
+            "outcome": outcome_of(dataclasses.replace(result, messages=[])),
+            "used": budget,
+            "events": self._calls.reported,
+        }
 
     async def _decided(self) -> None:
         """Wait until there is a decision on each call that waits, or the run is cancelled."""
@@ -165,12 +171,14 @@ class RunWorkflow:
             steps, deliver = start_subagent(
                 loop, start, None, state, parent=outer, call_id=call_id, handle=handle
             )
-        relay = self._host.open_relay(run_id, deliver, self._outer)
-        calls.begin(loop, relay)
+        self._parts += 1
+        part = f"{workflow.info().run_id}#{self._parts}"
+        relay = self._host.open_relay(part, deliver, self._outer)
+        calls.begin(loop, part, relay, has_own_listeners=deliver is not None)
         self._take_over(handle)
         result = await self._driven(steps)
         self._handle = None
-        self._host.close_relay(run_id)
+        self._host.close_relay(part)
         return result
 
     async def _driven(self, steps: Steps[Result]) -> Result:
@@ -183,7 +191,7 @@ class RunWorkflow:
             return result  # the workflow was cancelled: its result says so
 
     def _telemetry(self) -> Callable[[Any], None] | None:
-        """What reports the run to OpenTelemetry from its events; None for a subagent, which the outer run reports."""
+        """What reports the run to OpenTelemetry by its events; None for a subagent: the outer run reports it."""
         settings = self._host.loop(self._path).settings
         if self._outer is not None:
             return None
