@@ -17,6 +17,7 @@ from treadle.cli.runs_command import facts_of, status_of, time_of
 from treadle.cli.stored_results import stored_result
 from treadle.cli.stored_steps import Step, steps_of
 from treadle.cli.streams import show as write
+from treadle.cli.targets import writing
 from treadle.durable import StoredPart, StoredRun
 from treadle.errors import OutcomeUnknownError
 from treadle.messages import JSONDict, Response, ToolResult
@@ -32,11 +33,17 @@ def show(args: argparse.Namespace) -> Exit:
     """Execute `treadle show`.
 
     Raises:
-        UsageError: there is no such run, or it cannot be read.
+        UsageError: there is no such run, it cannot be read, or the recording cannot be written.
         OutputError: stdout cannot be written.
     """
     with usage_errors():
         journal = open_journal(args)
+    if args.export is not None:
+        with usage_errors(), writing("--export", args.export):
+            journal.export(args.id, args.export)
+        write(args.export)
+        return Exit.OK
+    with usage_errors():
         run = journal.run(args.id)
         parts = [journal.part(args.id, number) for number in range(1, run.part + 1)]
         sent = journal.messages(args.id)
