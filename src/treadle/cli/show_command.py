@@ -14,7 +14,6 @@ from treadle.cli.output import answer, as_document, jsonable, summary, transcrip
 from treadle.cli.parts import usage_errors
 from treadle.cli.progress import call_line, response_line
 from treadle.cli.runs_command import facts_of, status_of, time_of
-from treadle.cli.stored_results import stored_result
 from treadle.cli.stored_steps import Step, steps_of
 from treadle.cli.streams import show as write
 from treadle.cli.targets import writing
@@ -88,13 +87,13 @@ def _document(run: StoredRun, parts: Sequence[StoredPart], sent: Sequence[JSONDi
 
 
 def _part_document(part: StoredPart) -> JSONDict:
-    result = None if part.outcome is None else as_document(stored_result(part.outcome))
+    result = part.result
     return {
         "number": part.number,
         "messages": from_data(part.start["messages"]),
         "decisions": part.start.get("decisions", {}),
         "steps": [step.as_json() for step in steps_of(part)],
-        "result": result,
+        "result": None if result is None else as_document(result),
     }
 
 
@@ -115,9 +114,9 @@ def _lines(
     decisions = parts[-1].decisions
     for call in run.waiting:
         yield from _of_waiting(args, call, decisions.get(call.id))
-    outcome = parts[-1].outcome
-    if outcome is not None and run.status != "paused":
-        yield from _of_result(stored_result(outcome))
+    result = parts[-1].result
+    if result is not None and run.status != "paused":
+        yield from _of_result(result)
     elif run.driver is None and (run.status != "paused" or len(decisions) == len(run.waiting)):
         yield f"to continue it: {quoted('resume', run.id, args)}"
 
