@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test check lint mypy pyright types static unit test-all-pythons coverage dashboards bench bench-import \
 	bench-telemetry bench-model bench-chaos bench-agentdojo bench-torture bench-tool-search bench-sessions \
-	bench-compaction clean
+	bench-compaction bench-scaling bench-journal clean
 
 run: $(VENV)/.run  ## the loop on a real local model with real tools, in this folder
 	$(BIN)/treadle run "$(QUESTION)"
@@ -87,6 +87,12 @@ bench-sessions: $(VENV)/.test $(VENV)/.system  ## two hundred killed writers of 
 
 bench-compaction: $(VENV)/.test  ## 2,000 turns, and 300 calls in a small window, against summarising alone
 	$(BIN)/python benchmarks/compaction.py
+
+bench-journal: $(VENV)/.test  ## the cost of a journal per iteration and per write, with and without fsync
+	$(BIN)/python benchmarks/journal.py
+
+bench-scaling: | $(BIN)/python  ## a day of a million runs on a cluster of workers, simulated
+	$(BIN)/python benchmarks/scaling.py
 
 bench-agentdojo:  ## AgentDojo's user tasks, in a separate virtual environment
 	$(PYTHON) benchmarks/agentdojo/run.py

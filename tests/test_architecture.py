@@ -27,6 +27,7 @@ ONLY_IN = {
     "opentelemetry": {"telemetry"},
     "pydantic": {"tools"},
     "pydantic_core": {"tools"},
+    "pytest": {"testing"},
     "redis": {"durable", "model", "redis_client", "sessions"},
     "referencing": {"tools"},
     "rich": {"cli", "reports"},

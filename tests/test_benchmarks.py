@@ -16,6 +16,7 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
         ("telemetry.py --rounds 1", "| treadle, spans and metrics |"),
         ("chaos.py --seeds 20", "20 seeds in"),
         ("tool_search/evaluate.py", "two fixed tools:"),
+        ("journal.py --rounds 1", "| default, idempotent tool |"),
         ("compaction.py --turns 40 --files 60", "| summarising alone |"),
     ],
 )

@@ -150,6 +150,8 @@ class Budget:
         shares_iterations: whether its iterations count against the limits of its parents as well.
         unknown: what is not known of some response, ``usage`` or ``cost``, with the way to get it; noted only
             with a limit of tokens or cost.
+        started_at: when the run started, in seconds since the epoch, less the time in which nothing drove it.
+        idle: how long nothing drove the outermost run, in seconds; only used there.
     """
 
     def __init__(
@@ -170,9 +172,30 @@ class Budget:
         self.usage = Usage()
         self.unknown: dict[str, str] = {}
         self.uses: dict[str, int] = {}
-        self.started_at = 0.0
+        self.started_at = self.idle = 0.0
         self.shares_iterations = True
         self.is_finishing = False
+
+    def start(self, now: float, elapsed: float = 0.0) -> None:
+        """Start the clock of the run.
+
+        Args:
+            now: seconds since the epoch.
+            elapsed: seconds that the run took before.
+        """
+        self.started_at = now - elapsed - self._root.idle
+
+    def elapsed(self, now: float) -> float:
+        """How long the run has taken, in seconds, without the time in which nothing drove it.
+
+        Args:
+            now: seconds since the epoch.
+        """
+        return now - self.started_at - self._root.idle
+
+    @property
+    def _root(self) -> Budget:
+        return self if self.parent is None else self.parent._root  # noqa: SLF001 - of another budget
 
     def finish(self) -> None:
         """Stop counting against this run's limits, for the last answer; no tool call may run from now on."""
@@ -326,7 +349,7 @@ class Budget:
             for kind, limit, used in (
                 ("max_iterations", one.limits.max_iterations, one.iterations),
                 ("max_tool_calls", one.limits.max_tool_calls, one.tool_calls),
-                ("max_seconds", one.limits.max_seconds, now - one.started_at),
+                ("max_seconds", one.limits.max_seconds, one.elapsed(now)),
                 *_usage_by_limit(one),
             ):
                 if limit is not None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 from pydantic import BaseModel
+from tests.ways import HandleRef
 
 from treadle import (
     CircuitBreaker,
@@ -22,7 +23,6 @@ from treadle import (
 )
 from treadle.testing import ScriptedLLM, call, calls
 
-from .conftest import HandleRef
 from .scripts import SCRIPTS, add, alone, boom, counter, doze, join, nap, script
 
 __all__ = ["SCRIPTS"]

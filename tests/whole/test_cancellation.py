@@ -14,12 +14,12 @@ from typing import Any
 import anyio
 import pytest
 from tests.runners import interrupt_main
+from tests.ways import SYNC, ObservedRun, Way
 
 from treadle import DeadlineExceeded, Loop, RunCancelled, RunHandle, RunState, tool
 from treadle.events import RunFinished, ToolFinished, ToolStarted
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
-from .conftest import SYNC, ObservedRun, Way
 from .scripts import HELLO, add, doze, nap
 
 LONG, SOON = 30, 10

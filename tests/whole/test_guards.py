@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.ways import ASYNCIO, SYNC, TRIO, Way
 
 from treadle import Paused, RunHandle, RunState, approve, deny, edit
 from treadle.effects import Call, Effect, Emit, Parallel, Steps, drive, drive_sync, map_effects
@@ -17,7 +18,6 @@ from treadle.loop.start import start_run
 from treadle.stages import _run_call as calling
 from treadle.testing import check_history
 
-from .conftest import ASYNCIO, SYNC, TRIO, Way
 from .guarding import KEYS, Play, Plot, large_plot, locking_plot, plots, racing_plot
 from .scripts import HELLO
 from .shuffled import Shuffled, pause

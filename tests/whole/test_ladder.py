@@ -9,6 +9,7 @@ import itertools
 from typing import Any
 
 import pytest
+from tests.ways import Way
 
 from treadle import (
     CircuitBreaker,
@@ -31,7 +32,6 @@ from treadle.events import (
 from treadle.stages import default_stages, loop_decision
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
-from .conftest import Way
 from .scripts import HELLO
 
 RUNGS: dict[type[Any], str] = {

@@ -14,6 +14,7 @@ import anyio
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.ways import ASYNCIO, SYNC, TRIO, Way
 
 from treadle import Chunk, Err, Loop, Ok, Response, RunHandle, Tool, ToolCall, Usage, tool
 from treadle.events import RunFinished
@@ -21,7 +22,6 @@ from treadle.messages import CallChunk, repair_history
 from treadle.stages import _run_call as calling
 from treadle.testing import ScriptedLLM, call, calls, check_history, history_problems
 
-from .conftest import ASYNCIO, SYNC, TRIO, Way
 from .guard_scripts import SCRIPTS
 from .scripts import HELLO, Busy, Refused, completion_chunks, played
 

@@ -19,6 +19,7 @@ from typing import Any
 import anyio
 import pytest
 from tests.deciding import on
+from tests.ways import ASYNCIO, SYNC, HandleRef, ObservedRun, Way
 
 from treadle import (
     CircuitBreaker,
@@ -38,7 +39,6 @@ from treadle.loop.subagent import Subagent
 from treadle.testing import ScriptedLLM, call, calls, check_history
 from treadle.tools import as_tool
 
-from .conftest import ASYNCIO, SYNC, HandleRef, ObservedRun, Way
 from .guard_scripts import SCRIPTS
 from .recorder import NotOverError, Recorder, as_written, replay
 from .scripts import HELLO, Busy, Script, add, alone, doze, nap, played

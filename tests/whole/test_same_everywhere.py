@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 from tests.deciding import on, unbound
+from tests.ways import SYNC, WAYS
 
 from treadle import Loop, RunState
 from treadle.events import IterationFinished, RunFinished, SubagentEvent, ToolFinished, ToolStarted
 from treadle.results import Paused
 from treadle.testing import check_history
 
-from .conftest import SYNC, WAYS
 from .guard_scripts import SCRIPTS
 from .scripts import Script, played
 

@@ -56,9 +56,8 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
 def _execute(args: argparse.Namespace) -> int:
     try:
         # The module of a command imports what it needs, so it is imported here: --help is fast.
-        name = args.command.replace("-", "_")
-        module = importlib.import_module(f"treadle.cli.{name}_command")
-        code: int = getattr(module, name)(args)
+        module = importlib.import_module(f"treadle.cli.{args.module}")
+        code: int = getattr(module, args.command.replace("-", "_"))(args)
     except UsageError as error:
         args.parser.error(str(error))
         raise  # not reached: error() exits

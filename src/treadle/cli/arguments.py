@@ -27,6 +27,8 @@ LIMIT_FLAGS: Mapping[str, tuple[type[int | float], str]] = {
 RETRIES_FLAG = {"max_retries": (int, "maximum number of retries of a model call")}
 MAX_CONTEXT_TOKENS = 40_000
 """The default of `compact_history`; with documents, it is larger."""
+STATUSES = ("running", "interrupted", "paused", "ok", "error")
+"""The statuses of stored runs."""
 RANGES = ("15m", "1h", "6h", "24h", "7d", "all")
 
 
@@ -87,12 +89,14 @@ def make_parser() -> argparse.ArgumentParser:
     )
     models.add_argument("--json", action="store_true", help="print the list as JSON")
     _add_run(run)
+    _add_journal_commands(commands)
     _add_chat(chat)
     _add_memory_worker(memory_worker)
     _add_report(report)
     _add_dashboard(dashboard)
     for name, command in commands.choices.items():
-        command.set_defaults(parser=command, command=name)
+        module = "journal" if name in JOURNAL_COMMANDS else name.replace("-", "_")
+        command.set_defaults(parser=command, command=name, module=f"{module}_command")
     return parser
 
 
@@ -100,13 +104,137 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     add = run.add_argument
     add("prompt", metavar="PROMPT", help="the question; - reads it from stdin")
     _add_parts(run)
+    _add_output(run)
+    _add_limits(run, "limits")
+    stored = run.add_argument_group(
+        "journal",
+        "With one of these, or the variable TREADLE_JOURNAL, the run is stored as it happens.",
+    )
+    _add_journal(stored)
+    stored.add_argument("--run-id", metavar="ID", help="the id of the run (default: a random one)")
+    _add_unknown(stored)
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add("--json", action="store_true", help="print the complete result as JSON")
     add("--quiet", action="store_true", help="do not show progress on stderr")
     recording = "record all events of the run, one JSON line each"
     add("--record", metavar="RUN.jsonl", help=recording)
     page = "write an HTML report of the run, however it ends"
     add("--report", metavar="REPORT.html", help=page)
-    _add_limits(run, "limits")
+
+
+def _add_journal(parser: Any) -> None:
+    parser.add_argument(
+        "--journal",
+        metavar="FILE",
+        help="the SQLite file of the runs "
+        "(default: the variable TREADLE_JOURNAL, else a private file of the user)",
+    )
+
+
+def _add_unknown(parser: Any) -> None:
+    parser.add_argument(
+        "--on-unknown",
+        choices=("tell", "ask"),
+        help="a call that may have run when the run was interrupted: "
+        "tell the model, or ask you (default: tell)",
+    )
+
+
+JOURNAL_COMMANDS: Mapping[str, str] = {
+    "decide": "approve or deny calls that wait; the run goes on when it is resumed",
+    "steer": "send a message to a run, also while another process drives it",
+    "cancel": "end a run, also while another process drives it",
+    "delete": "delete a run from the journal",
+}
+"""The commands that change a run in a journal, and their help texts."""
+_JOURNAL_EXITS = (
+    "Exit codes: 0 success, 1 %s (stderr says why), 2 bad usage, such as an unknown run."
+)
+
+
+def _add_journal_commands(commands: Any) -> None:
+    runs = commands.add_parser(
+        "runs",
+        help="list the runs of a journal",
+        description="List the runs of a journal, the newest first.",
+        epilog="Exit codes: 0 success, 2 bad usage, such as a file that is no journal.",
+    )
+    _add_journal(runs)
+    runs.add_argument("--status", choices=STATUSES, help="only the runs with this status")
+    runs.add_argument("--limit", metavar="N", type=int, help="at most N runs")
+    runs.add_argument("--json", action="store_true", help="print the list as JSON")
+    show = commands.add_parser(
+        "show",
+        help="show a run of a journal: what happened, and what waits",
+        description="Show what a journal has of a run. Another process may drive it meanwhile.",
+        epilog="Exit codes: 0 success, 2 bad usage, such as an unknown run.",
+    )
+    _add_id(show)
+    show.add_argument("--json", action="store_true", help="print everything as JSON")
+    _add_resume(commands)
+    for name, text in JOURNAL_COMMANDS.items():
+        command = commands.add_parser(
+            name,
+            help=text,
+            description=f"{text[0].upper()}{text[1:]}.",
+            epilog=_JOURNAL_EXITS % "it is too late, or another process drives the run",
+        )
+        _add_id(command)
+        if name == "decide":
+            _add_decisions(command)
+        elif name == "steer":
+            command.add_argument("text", metavar="TEXT", help="the message; - reads it from stdin")
+
+
+def _add_resume(commands: Any) -> None:
+    resume = commands.add_parser(
+        "resume",
+        help="continue a run of a journal that was interrupted, or that waits",
+        description="Continue a run of a journal in this process, in the folder and with the options "
+        "with which it was started; those that are given replace them. A terminal asks about calls that wait.",
+        epilog="Exit codes: 0 success, 1 no answer, or another process drives the run (stderr says why), "
+        "2 bad usage, such as an unknown run, 130 Ctrl-C.",
+    )
+    _add_id(resume)
+    _add_decisions(resume)
+    add = resume.add_argument
+    add("--steer", metavar="TEXT", action="append", help="a message for the model; repeatable")
+    add(
+        "--loop",
+        metavar="MODULE:NAME",
+        help="the loop of a run of another program, in a module that may be in the current folder",
+    )
+    _add_output(resume)
+    _add_unknown(resume)
+    _add_model(resume)
+    _add_tools(resume)
+    _add_limits(resume, "limits")
+    resume.set_defaults(model=None)
+
+
+def _add_id(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", metavar="ID", help="the id of the run")
+    _add_journal(parser)
+
+
+def _add_decisions(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--approve", metavar="CALL", action="append", help="run a call that waits; repeatable")
+    add(
+        "--deny",
+        metavar="CALL[=REASON]",
+        action="append",
+        help="do not run a call that waits, and tell the model why; repeatable",
+    )
+    add(
+        "--edit",
+        metavar="CALL=JSON",
+        action="append",
+        help="run a call that waits with other arguments, a JSON object; repeatable",
+    )
 
 
 def _add_chat(chat: argparse.ArgumentParser) -> None:
@@ -186,6 +314,13 @@ def _add_memory_worker(worker: argparse.ArgumentParser) -> None:
 def _add_parts(parser: argparse.ArgumentParser) -> None:
     """Add the model and the tools; see `treadle.cli.parts`."""
     _add_model(parser)
+    _add_tools(parser)
+    parser.add_argument(
+        "--system", metavar="TEXT", default=DEFAULT_SYSTEM, help="the system prompt"
+    )
+
+
+def _add_tools(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "--tools",
@@ -201,7 +336,6 @@ def _add_parts(parser: argparse.ArgumentParser) -> None:
         help="tools of an MCP server, which the command starts, or which is at the URL; repeatable "
         "(it replaces the default tools)",
     )
-    add("--system", metavar="TEXT", default=DEFAULT_SYSTEM, help="the system prompt")
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from treadle.cli.approvals import ask
 from treadle.cli.chat_sessions import SafeSession
 from treadle.cli.chat_view import ChatView
 from treadle.cli.interrupts import interrupts_end
 from treadle.cli.line_editor import LineEditor
 from treadle.cli.parts import close_model, open_model
-from treadle.cli.streams import note
 from treadle.context import Context
 from treadle.errors import PausedStateError
 from treadle.events import CompactionFailed, Event, HistoryCompacted
 from treadle.loop import Loop, RunHandle
 from treadle.messages import JSONDict
 from treadle.pauses import check_state
-from treadle.reports.text import escape_controls
 from treadle.results import Paused, PendingCall, Result
 from treadle.sessions import Session, compact_history
 from treadle.stages import default_stages
-from treadle.tools import Approval, approve, deny
+from treadle.tools import Approval
 
 _LEAST_COMPACTED = 6
 """The length of a conversation from which `Chat.compact` summarises it, in messages: the last 4 stay."""
@@ -171,16 +169,9 @@ class Chat:
                 f"treadle chat --session {self.session.id}]"
             )
             return None
-        decisions: dict[str, Approval] = {}
-        for call in calls:
-            note(escape_controls(f"{call.question}: {json.dumps(call.arguments)}"))
-            is_approved = self.editor.confirm("Run it?")
-            if is_approved is None:
-                self.view.note(
-                    "[not decided: /retry asks again, a message continues without the call]"
-                )
-                return None
-            decisions[call.id] = approve if is_approved else deny("the user said no")
+        decisions = ask(calls, self.editor)
+        if decisions is None:
+            self.view.note("[not decided: /retry asks again, a message continues without the call]")
         return decisions
 
     def _run(self, run: Callable[[Loop], Result]) -> Result:

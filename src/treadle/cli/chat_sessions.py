@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from treadle.cli.exits import UsageError
+from treadle.cli.user_files import make_folder, place_of
 from treadle.errors import SessionConflictError, SessionError
 from treadle.messages import JSONDict
 from treadle.sessions import RedisSessions, Session, SQLiteSessions, StoredTurn
@@ -19,7 +18,6 @@ VARIABLE = "TREADLE_SESSIONS"
 """The environment variable that has the place of the sessions."""
 REDIS = ("redis://", "rediss://", "unix://")
 """The starts of the URLs of a Redis."""
-_PRIVATE_FOLDER = 0o700
 _MAX_COPIED = 190
 """How much of the name of a session the name of its copy has, in characters: `Session` limits it to 200."""
 
@@ -36,26 +34,13 @@ def open_sessions(given: str | None) -> Sessions:
         UsageError: the folder of the file cannot be created.
         TreadleError: the store cannot be used.
     """
-    place = given or os.environ.get(VARIABLE) or str(_default_file())
+    place = place_of(given, VARIABLE, "sessions.db")
     if place.startswith(REDIS):
         return RedisSessions(place)
     file = Path(place).expanduser()
     if not given:
-        try:
-            file.parent.mkdir(_PRIVATE_FOLDER, parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(
-                f"--sessions: cannot create {file.parent}: {error.strerror}"
-            ) from error
+        make_folder(file, "--sessions")
     return SQLiteSessions(file)
-
-
-def _default_file() -> Path:
-    """The file of the user, as the XDG Base Directory Specification places it: a relative folder is ignored."""
-    folder = Path(os.environ.get("XDG_DATA_HOME", ""))
-    if not folder.is_absolute():
-        folder = Path.home() / ".local" / "share"
-    return folder / "treadle" / "sessions.db"
 
 
 def fresh_name() -> str:

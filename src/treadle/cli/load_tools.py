@@ -1,4 +1,4 @@
-"""Tools named on the command line: `module:name,name`."""
+"""Tools and loops named on the command line: `module:name,name`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 from treadle.cli.exits import UsageError
 from treadle.errors import ToolDefinitionError, did_you_mean
+from treadle.loop import Loop
 from treadle.tools import Tool, as_tool
 
 
@@ -30,12 +31,31 @@ def load_tools(specs: Iterable[str]) -> list[Tool]:
         names = [name.strip() for name in listed.split(",")]
         if not module_name or not all(names):
             raise UsageError(f"--tools: expected MODULE:NAME[,NAME...], got {spec!r}")
-        module = _imported(module_name)
+        module = _imported(module_name, "--tools")
         tools += [tool for name in names for tool in _tools_of(module, name)]
     return tools
 
 
-def _imported(name: str) -> ModuleType:
+def load_loop(spec: str) -> Any:
+    """Import a loop.
+
+    Args:
+        spec: a module, which may be in the current folder, and the name of a `Loop` in it.
+
+    Raises:
+        UsageError: the module or name does not exist, it cannot be imported, or it is not a loop.
+    """
+    module_name, _, name = spec.partition(":")
+    if not module_name or not name:
+        raise UsageError(f"--loop: expected MODULE:NAME, got {spec!r}")
+    found = _found(_imported(module_name, "--loop"), name, "--loop")
+    kind = "" if isinstance(found, Loop) else type(found).__name__
+    if kind:
+        raise UsageError(f"--loop: {spec} is not a Loop, but {kind}")
+    return found
+
+
+def _imported(name: str, option: str) -> ModuleType:
     here = os.getcwd()  # noqa: PTH109 - what sys.path holds is text
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -44,26 +64,31 @@ def _imported(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if name == missing or name.startswith(f"{missing}."):
-            raise UsageError(f"--tools: no module {name!r} in {here} or installed") from error
-        raise UsageError(f"--tools: {name!r} needs the module {missing!r}") from error
+            raise UsageError(f"{option}: no module {name!r} in {here} or installed") from error
+        raise UsageError(f"{option}: {name!r} needs the module {missing!r}") from error
     except (Exception, SystemExit) as error:
         raise UsageError(
-            f"--tools: importing {name!r} failed: {type(error).__name__}: {error}"
+            f"{option}: importing {name!r} failed: {type(error).__name__}: {error}"
         ) from error
 
 
 def _tools_of(module: ModuleType, name: str) -> list[Tool]:
-    found: Any = getattr(module, name, None)
-    if found is None:
-        public = [known for known in vars(module) if not known.startswith("_")]
-        hint = did_you_mean(name, public) if len(public) <= _LISTED else ""
-        raise UsageError(f"--tools: module {module.__name__!r} has no {name!r}{hint}")
+    found = _found(module, name, "--tools")
     where = f"{module.__name__}:{name}"
     several: list[Any] = [*found] if isinstance(found, (list, tuple)) else [found]
     try:
         return [as_tool(one, where) for one in several]
     except ToolDefinitionError as error:
         raise UsageError(f"--tools: {error}") from error
+
+
+def _found(module: ModuleType, name: str, option: str) -> Any:
+    found: Any = getattr(module, name, None)
+    if found is None:
+        public = [known for known in vars(module) if not known.startswith("_")]
+        hint = did_you_mean(name, public) if len(public) <= _LISTED else ""
+        raise UsageError(f"{option}: module {module.__name__!r} has no {name!r}{hint}")
+    return found
 
 
 _LISTED = 50

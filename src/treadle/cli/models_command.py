@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 from treadle.cli.exits import Exit
+from treadle.cli.output import aligned
 from treadle.cli.streams import show
 from treadle.providers import Provider, aliases, providers
 from treadle.reports.text import escape_controls
@@ -20,7 +20,7 @@ def models(args: argparse.Namespace) -> Exit:
         show(json.dumps({"providers": [_facts(one) for one in known], "aliases": {**aliases()}}))
         return Exit.OK
     rows = [("PROVIDER", "MODELS", "STATUS"), *map(_row, known)]
-    for line in _aligned(rows):
+    for line in aligned(rows):
         show(escape_controls(line))
     return Exit.OK
 
@@ -42,10 +42,3 @@ def _facts(provider: Provider) -> dict[str, Any]:
 def _row(provider: Provider) -> tuple[str, str, str]:
     missing = provider.missing()
     return provider.title, ", ".join(provider.model_forms), "ready" if missing is None else missing
-
-
-def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterable[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        yield "  ".join(cells).rstrip()

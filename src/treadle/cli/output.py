@@ -17,13 +17,25 @@ def warn(text: str) -> None:
     note(f"treadle: {escape_controls(text)}")
 
 
+def aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    """The lines of a table."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(cells).rstrip()
+
+
 def as_json(result: Result) -> str:
     """The whole result on one line of JSON.
 
-    It has each call that ran, with durations in seconds. In ASCII: it survives any encoding, and has no control
-    characters for a terminal.
+    In ASCII: it survives any encoding, and has no control characters for a terminal.
     """
-    document = {
+    return json.dumps(as_document(result), default=jsonable)
+
+
+def as_document(result: Result) -> dict[str, Any]:
+    """The whole result, for JSON. It has each call that ran, with durations in seconds."""
+    return {
         "ok": isinstance(result, Ok),
         "reason": why(result),
         "stop_reason": result.stop_reason,
@@ -34,8 +46,8 @@ def as_json(result: Result) -> str:
         "iterations": result.iterations,
         "tool_calls_count": result.tool_calls_count,
         "calls": list(_calls(result)),
+        "run_id": result.run.run_id,
     }
-    return json.dumps(document, default=_jsonable)
 
 
 def why(result: Result) -> str | None:
@@ -45,7 +57,7 @@ def why(result: Result) -> str | None:
     if isinstance(result, Err):
         return str(result.reason)
     waiting = ", ".join(call.name for call in result.pending)
-    return f"the run waits for approval of {waiting}, which this command does not support"
+    return f"the run waits for approval of {waiting}"
 
 
 def _calls(result: Result) -> Iterator[dict[str, Any]]:
@@ -74,7 +86,8 @@ def _parsed(text: str) -> Any:
         return text
 
 
-def _jsonable(value: Any) -> Any:
+def jsonable(value: Any) -> Any:
+    """A value that JSON does not know, as one that it does."""
     dump = getattr(value, "model_dump", None)
     return dump(mode="json") if callable(dump) else str(value)
 
@@ -82,7 +95,7 @@ def _jsonable(value: Any) -> Any:
 def answer(result: Ok) -> str:
     """The answer as text; other output as JSON."""
     if result.has_data:
-        return json.dumps(result.output, default=_jsonable, ensure_ascii=False)
+        return json.dumps(result.output, default=jsonable, ensure_ascii=False)
     return str(result.response.text)
 
 

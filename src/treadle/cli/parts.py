@@ -22,10 +22,16 @@ _MODEL_MAY_RUN = frozenset({"cancelled", "deadline_exceeded"})
 
 
 @contextlib.contextmanager
-def usage_errors() -> Generator[None]:
-    """Raise UsageError if a model, a tool or a limit is invalid, or cannot be opened."""
+def usage_errors(*others: type[Exception]) -> Generator[None]:
+    """Raise UsageError if a model, a tool, a limit or a file is invalid, or cannot be opened.
+
+    Args:
+        *others: classes of exceptions that are raised as they are.
+    """
     try:
         yield
+    except others:
+        raise
     except (TreadleError, OSError, ValueError) as error:
         raise UsageError(str(error)) from error
 

@@ -20,7 +20,7 @@ from treadle.events import (
     ToolFinished,
     ToolStarted,
 )
-from treadle.messages import ToolCall
+from treadle.messages import Response, ToolCall
 from treadle.reports.live import LiveView, can_show
 from treadle.reports.text import (
     format_bound,
@@ -71,7 +71,7 @@ class ProgressLines:
             case ModelResponded():
                 yield _responded(event)
             case ToolStarted():
-                yield Line(f"  {_shown(event.call)}", is_start=True)
+                yield Line(f"  {call_line(event.call)}", is_start=True)
             case ToolFinished():
                 yield _finished(event)
             case IterationFinished():
@@ -86,22 +86,27 @@ class ProgressLines:
 
 
 def _responded(event: ModelResponded) -> Line:
-    calls, usage = event.response.tool_calls, event.response.usage
+    return Line(response_line(event.iteration, event.response, event.duration))
+
+
+def response_line(iteration: int, response: Response, duration: float) -> str:
+    """What a response is, what it used, and how long it took, in seconds."""
+    calls, usage = response.tool_calls, response.usage
     made = format_count(len(calls), "tool call") if calls else "an answer"
     tokens = ""
     if usage is not None:
         tokens = f", {format_bound(usage)}{usage.input_tokens} + {usage.output_tokens} tokens"
-    first, cost = event.response.time_to_first_token, None if usage is None else usage.cost
-    took = format_seconds(event.duration)
+    first, cost = response.time_to_first_token, None if usage is None else usage.cost
+    took = format_seconds(duration)
     if first is not None:
         took += f" (first token after {format_seconds(first)})"
     if cost is not None:
         took += f", {format_dollars(cost)}"
-    return Line(f"iteration {event.iteration}: {made}{tokens}, {took}")
+    return f"iteration {iteration}: {made}{tokens}, {took}"
 
 
 def _finished(event: ToolFinished) -> Line:
-    call, took = _shown(event.call), format_seconds(event.duration)
+    call, took = call_line(event.call), format_seconds(event.duration)
     if event.result.is_error:
         return Line(f"  {call}: failed in {took}: {one_line(event.result.content)}", _BAD)
     return Line(f"  {call}: done in {took}", "green")
@@ -112,10 +117,10 @@ def _invalid_calls(context: Context) -> Iterator[Line]:
     for call in context.tool_calls:
         problems = context.validation_errors.get(call.id)
         if problems:
-            yield Line(f"  {_shown(call)}: not run: {one_line('; '.join(problems))}", _BAD)
+            yield Line(f"  {call_line(call)}: not run: {one_line('; '.join(problems))}", _BAD)
 
 
-def _shown(call: ToolCall) -> str:
+def call_line(call: ToolCall) -> str:
     """The name and the arguments of a call, as the model wrote them."""
     return one_line(f"{call.name} {call.arguments}", 80)
 

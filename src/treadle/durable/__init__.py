@@ -3,27 +3,45 @@
 import importlib
 from typing import TYPE_CHECKING
 
+from treadle.errors import JournalError, LeaseLostError, ReplayError, RunBusyError
+
 if TYPE_CHECKING:
     from treadle.durable.lease import Driver
     from treadle.durable.payloads import Codec, EncryptedPayloads
     from treadle.durable.sqlite_journal import SQLiteJournal, StoredRun
     from treadle.durable.stored_part import StoredPart
+    from treadle.loop.journal import Journal, JournaledRun
 else:
     _LAZY = {
-        "Codec": "payloads",
-        "Driver": "lease",
-        "EncryptedPayloads": "payloads",
-        "SQLiteJournal": "sqlite_journal",
-        "StoredPart": "stored_part",
-        "StoredRun": "sqlite_journal",
+        "Codec": "treadle.durable.payloads",
+        "Driver": "treadle.durable.lease",
+        "EncryptedPayloads": "treadle.durable.payloads",
+        "Journal": "treadle.loop.journal",
+        "JournaledRun": "treadle.loop.journal",
+        "SQLiteJournal": "treadle.durable.sqlite_journal",
+        "StoredPart": "treadle.durable.stored_part",
+        "StoredRun": "treadle.durable.sqlite_journal",
     }
 
     def __getattr__(name: str) -> object:
         if name not in _LAZY:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
+        value = getattr(importlib.import_module(_LAZY[name]), name)
         globals()[name] = value
         return value
 
 
-__all__ = ["Codec", "Driver", "EncryptedPayloads", "SQLiteJournal", "StoredPart", "StoredRun"]
+__all__ = [
+    "Codec",
+    "Driver",
+    "EncryptedPayloads",
+    "Journal",
+    "JournalError",
+    "JournaledRun",
+    "LeaseLostError",
+    "ReplayError",
+    "RunBusyError",
+    "SQLiteJournal",
+    "StoredPart",
+    "StoredRun",
+]

@@ -103,7 +103,7 @@ class DrivenRun:
         """
         with self._file.connection() as db:
             rows = rows_of(db, self.place, self._part)
-            is_cancelled = self.look(db, renew=False)
+            is_cancelled = self.look(db)
         self.learn(is_cancelled)
         part, interrupted = part_of(self._payloads, self.place, rows)
         self.start, self.log, self.outcome = part.start, part.log, part.outcome
@@ -225,29 +225,36 @@ class DrivenRun:
         seconds = self.lease.seconds
         return not 2 / 3 * seconds < self._expires_at - self._clock() <= seconds
 
-    def look(self, db: sqlite3.Connection, *, renew: bool) -> bool | None:
+    def look(self, db: sqlite3.Connection) -> bool | None:
         """Look whether someone has cancelled the run.
-
-        Args:
-            db: in a transaction, if the lease is renewed.
-            renew: renew the lease as well.
 
         Returns:
             Whether it is cancelled; None if another process has taken it over, or it was deleted.
         """
         if self.lease is None:
             return False
-        where = (self.place.key, self.lease.token)
-        if renew:
-            self._expires_at = self._clock() + self.lease.seconds
-            query = (
-                "UPDATE runs SET expires_at = ? WHERE key = ? AND token = ? RETURNING cancelled_at"
-            )
-            rows = db.execute(query, (self._expires_at, *where)).fetchall()
-        else:
-            query = "SELECT cancelled_at FROM runs WHERE key = ? AND token = ?"
-            rows = db.execute(query, where).fetchall()
-        return rows[0][0] is not None if rows else None
+        query = "SELECT cancelled_at FROM runs WHERE key = ? AND token = ?"
+        return _is_cancelled(db.execute(query, (self.place.key, self.lease.token)))
+
+    def renew(self, db: sqlite3.Connection, updated_at: float | None = None) -> bool | None:
+        """Renew the lease.
+
+        Args:
+            db: in a transaction.
+            updated_at: when something of the run is stored, in seconds since the epoch; None if nothing is.
+
+        Returns:
+            See `look`.
+        """
+        if self.lease is None:
+            return False
+        self._expires_at = self._clock() + self.lease.seconds
+        cursor = db.execute(
+            "UPDATE runs SET expires_at = ?, updated_at = coalesce(?, updated_at), "
+            "iterations = coalesce(?, iterations) WHERE key = ? AND token = ? RETURNING cancelled_at",
+            (self._expires_at, updated_at, self._iterations, self.place.key, self.lease.token),
+        )
+        return _is_cancelled(cursor)
 
     def learn(self, is_cancelled: bool | None) -> None:
         """Stop the run if it is cancelled or lost; see `look`. Call this without a lock."""
@@ -267,13 +274,9 @@ class DrivenRun:
         try:
             with self._file.writing(f"{doing} of run {self.place.id!r}") as db:
                 self._check_driven()
-                is_cancelled = self.look(db, renew=True)
+                is_cancelled = self.renew(db, self._clock())
                 if is_cancelled is None:
                     raise LeaseLostError(self.place.named(self._why_lost(db)))
-                db.execute(
-                    "UPDATE runs SET updated_at = ?, iterations = coalesce(?, iterations) WHERE key = ?",
-                    (self._clock(), self._iterations, self.place.key),
-                )
                 yield db
         except JournalError as error:
             error.run_id = self.place.id
@@ -316,3 +319,8 @@ class DrivenRun:
                 and entry.key.isdecimal()
             ):
                 self._depth, self._iterations = len(entry.path), int(entry.key)
+
+
+def _is_cancelled(cursor: sqlite3.Cursor) -> bool | None:
+    rows = cursor.fetchall()
+    return rows[0][0] is not None if rows else None

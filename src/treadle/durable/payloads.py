@@ -17,6 +17,7 @@ MAX_INLINE = 256 * 1024
 MAX_PAYLOAD = 64 * 1024 * 1024
 """The default of ``max_payload``, in bytes."""
 
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 Stored: TypeAlias = bytes | str
 """A payload as it is in a row: its encoded bytes, or the name of the file that has them."""
 
@@ -133,7 +134,7 @@ class Payloads:
             JournalError: it is too large, is no JSON data, or cannot be written.
         """
         try:
-            text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+            text = _encode(data)
         except (TypeError, ValueError, RecursionError) as error:
             raise JournalError(f"{what} is not JSON data: {error}") from error
         content = text.encode("utf-8", "surrogatepass")

@@ -244,10 +244,10 @@ class SQLiteJournal:
         due = [run for run in driven if run.is_due()]
         if due:
             with self._file.writing("renew the leases of runs") as db:
-                found = [(run, run.look(db, renew=True)) for run in due]
+                found = [(run, run.renew(db)) for run in due]
         else:
             with self._file.connection() as db:
-                found = [(run, run.look(db, renew=False)) for run in driven]
+                found = [(run, run.look(db)) for run in driven]
         for run, is_cancelled in found:
             run.learn(is_cancelled)
 
@@ -331,6 +331,20 @@ class SQLiteJournal:
             JournalError: there is no such run, or it cannot be read.
         """
         return self.part(run_id).log
+
+    def messages(self, run_id: str) -> list[JSONDict]:
+        """Read the user messages that were sent to a run, and that it has not taken yet.
+
+        Raises:
+            JournalError: there is no such run, or they cannot be read.
+        """
+        with self._file.reading(f"read run {run_id!r}") as db:
+            row = db and db.execute("SELECT key FROM runs WHERE id = ?", (run_id,)).fetchone()
+            if db is None or not row:
+                raise self._unknown(db, run_id)
+            query = "SELECT body FROM messages WHERE run = ? ORDER BY number"
+            bodies = db.execute(query, row).fetchall()
+        return [self._payloads.get(body, f"run {run_id!r}: a message") for (body,) in bodies]
 
     def _unknown(self, db: sqlite3.Connection | None, run_id: str) -> JournalError:
         query = "SELECT id FROM runs ORDER BY key DESC LIMIT ?"

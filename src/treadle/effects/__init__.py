@@ -11,6 +11,7 @@ from treadle.effects.cleanup import (
     close_steps,
     is_thrown_here,
     log_suppressed,
+    remaining_steps,
     without_frame,
 )
 from treadle.effects.coroutines import InContext, Then
@@ -124,6 +125,7 @@ __all__ = [
     "log_suppressed",
     "map_effects",
     "map_nested",
+    "remaining_steps",
     "run_on_background_loop",
     "run_on_loop",
     "task_group",

@@ -27,8 +27,11 @@ from treadle.json_data import to_json_line
 from treadle.loop.configuration import configuration_of
 from treadle.loop.journal import Journal, JournaledRun
 from treadle.loop.pause import Resumption
+from treadle.loop.run_start import start_of
 from treadle.loop.start import MISSING
+from treadle.loop.subagent import Subagent
 from treadle.messages import JSONDict
+from treadle.pipeline.compiler import Kind
 from treadle.recording.configuration import changes_between
 from treadle.recording.data import NotDataError, from_data, to_data
 from treadle.recording.log import RESUMED, STARTED, Entry, Path, Place
@@ -49,6 +52,7 @@ MakeRun: TypeAlias = Callable[[Any, RunState], "Run"]
 _WRITTEN = frozenset(
     {
         labels.CHAT,
+        labels.STREAMED,
         labels.EXECUTE_TOOL,
         labels.STAGE,
         labels.STEER,
@@ -66,8 +70,6 @@ def steps_of(
     given: Any,
     make: MakeRun,
     handle: RunHandle,
-    *,
-    shows_text: bool,
 ) -> Steps[Result]:
     """Perform a run with a journal.
 
@@ -76,8 +78,7 @@ def steps_of(
         run_id: the id of the run.
         given: the messages of the caller; missing if the run exists.
         make: makes the run.
-        handle: ends the run if someone cancels it through the journal.
-        shows_text: see `RunContext`.
+        handle: is attached to the run, and ends it if someone cancels it through the journal.
 
     Raises:
         JournalError: the journal cannot be read or written, another process drives the run, or what was recorded
@@ -86,13 +87,12 @@ def steps_of(
     journal = loop.settings.journal
     if journal is None:
         raise AssertionError("unreachable: the loop has a journal")
-    start: JSONDict = {
-        "messages": None if given is MISSING else _messages_as_data(given),
-        "name": loop.settings.name,
-        "shows_text": shows_text,
-        "configuration": configuration_of(loop),
-    }
-    opening = _Opening(journal, run_id, None if given is MISSING else start)
+    start: JSONDict | None = None
+    if given is not MISSING:
+        start = start_of(loop, make(given, RunState(loop.settings.name, run_id)))
+        if "problem" in start:
+            raise OptionError(f"journal: {start['problem']}")
+    opening = _Opening(journal, run_id, start)
     try:
         opened = yield _calling(opening.open, run_id)
         opened.on_stop(handle.cancel)
@@ -105,13 +105,6 @@ def steps_of(
         raise
     yield _calling(opening.close, run_id)
     return result
-
-
-def _messages_as_data(given: Any) -> Any:
-    try:
-        return to_data(given, "messages")
-    except NotDataError as error:
-        raise OptionError(f"journal: {error}") from error
 
 
 def _calling(fn: Callable[..., Any], run_id: str, *args: Any) -> Call:
@@ -151,7 +144,7 @@ class _Journaled:
     _loop: Loop[Any]
     _opened: JournaledRun
     _run_id: str
-    _start: JSONDict
+    _start: JSONDict | None
     _make: MakeRun
     _handle: RunHandle
 
@@ -159,24 +152,21 @@ class _Journaled:
         opened = self._opened
         self._check_messages()
         if opened.outcome is None:
-            return (yield from self._part(_given(self._loop, opened.start)))
+            return (yield from self._part(self._run_of(_given(self._loop, opened.start))))
         result = result_from_data(opened.outcome["result"], self._loop)
-        if not (isinstance(result, Paused) and opened.decisions):
+        goes_on = opened.decisions or self._handle.ended.is_set  # which cancels it
+        if not (isinstance(result, Paused) and goes_on):
             self._handle.bind_result(result)
             return result
-        start = {
-            **self._start,
-            "messages": opened.start["messages"],
-            "paused": result.state,
-            "decisions": dict(opened.decisions),
-        }
-        given = _given(self._loop, start)  # raises before the part begins
+        decisions = {key: Approval(**one) for key, one in opened.decisions.items()}
+        run = self._run_of(Resumption(self._loop, result.state, decisions, None))
+        # The messages are those of the first part, by which a caller is known to mean this run.
+        start = start_of(self._loop, run) | {"messages": opened.start["messages"]}
         yield _calling(opened.begin_part, self._run_id, start)
-        return (yield from self._part(given))
+        return (yield from self._part(run))
 
     def _check_messages(self) -> None:
-        given, stored = self._start["messages"], self._opened.start["messages"]
-        if given is not None and given != stored:
+        if self._start is not None and self._start["messages"] != self._opened.start["messages"]:
             raise self._error(
                 "it was started with other messages; leave them out to continue it, or take another run_id"
             )
@@ -186,14 +176,19 @@ class _Journaled:
         error.run_id = self._run_id
         return error
 
-    def _part(self, given: Any) -> Steps[Result]:
-        """Replay what is in the log, go on from there, and store the result."""
+    def _run_of(self, given: Any) -> Run:
         is_resumed = isinstance(given, Resumption)
         state = given.run_state if is_resumed else RunState(self._loop.settings.name, self._run_id)
         run = self._make(given, state)
-        run.run.shows_text = bool(self._opened.start.get("shows_text"))
+        run.is_resumable = True
         if is_resumed:
             run.run.numbers[0] = given.last_seq
+        return run
+
+    def _part(self, run: Run) -> Steps[Result]:
+        """Replay what is in the log, go on from there, and store the result."""
+        self._handle.bind(run)
+        run.run.shows_text = bool(self._opened.start["shows_text"])
         log = self._opened.log
         writer = _Writer(self._opened, self._run_id, run.run.numbers)
         steps = run.steps()
@@ -202,6 +197,7 @@ class _Journaled:
         else:
             steps = self._replayed(run, steps, writer)
         result = yield from steps
+        yield from writer.end()
         outcome = outcome_of(result)
         yield _calling(self._opened.finish, self._run_id, outcome)
         return result
@@ -214,8 +210,13 @@ class _Journaled:
                 started.append(event)
 
         replay = Replay(steps, note, self._explain)
+        before: float | None = None
         try:
-            replay.replay(self._opened.log)
+            for entry in self._opened.log:
+                replay.advance(entry)
+                if entry.kind == RESUMED and before is not None:
+                    run.run.budget.idle += max(0.0, entry.at - before)
+                before = entry.at
         except ReplayError:
             steps.close()
             raise
@@ -238,8 +239,7 @@ def _given(loop: Loop[Any], start: Mapping[str, Any]) -> Any:
     """The messages, or the paused run, that a part starts from."""
     if "paused" not in start:
         return from_data(start["messages"])
-    decisions = {key: Approval(**one) for key, one in start["decisions"].items()}
-    return Resumption(loop, start["paused"], decisions, None)
+    return Resumption.recorded(loop, start)
 
 
 class _Writer(LogMiddleware):
@@ -262,12 +262,14 @@ class _Writer(LogMiddleware):
         self._started = {entry.place: entry.at for entry in opened.log if entry.kind == STARTED}
         self._queue: list[Entry] = []
         self._taken: list[int] = []
+        self._received: set[int] = set()
         self._mutex = threading.Lock()
-        self._failure: BaseException | None = None
+        self._failure: Exception | None = None
         self._is_detached = False
 
     def _queue_entry(self, entry: Entry) -> None:
-        if not self._is_detached and entry.kind != "emit":
+        # A replay emits the events by itself; whether one was interrupted it cannot know.
+        if not self._is_detached and (entry.kind != "emit" or entry.error is not None):
             at, last = time.time(), self._numbers[0]
             self._queue.append(dataclasses.replace(entry, at=at, last_seq=last))
 
@@ -275,48 +277,59 @@ class _Writer(LogMiddleware):
 
     def perform(self, effect: Effect, entry: Entry) -> Steps[Any]:
         """Perform an effect; one that lasted when the run was interrupted has less time left."""
-        if self._is_detached:
-            return (yield effect)
         if isinstance(effect, Call):
             return (yield from self._perform_call(effect, entry))
-        if isinstance(effect, Sleep) or (
-            isinstance(effect, Bounded) and effect.seconds is not None
-        ):
+        if self._is_detached:
+            return (yield effect)
+        if isinstance(effect, Sleep):
+            return (yield from self._sleep(effect, entry))
+        if isinstance(effect, Bounded) and effect.seconds is not None:
             if entry.place not in self._started:
                 self._mark_started(entry)
-            elif isinstance(effect, Sleep):
-                elapsed = (yield NOW) - self._started[entry.place]
-                effect = Sleep(min(effect.seconds, max(0.0, effect.seconds - elapsed)))
-            elif effect.seconds is not None:
+            else:
                 left = max(0.0, effect.seconds - self._elapsed(entry.place))
                 effect = Bounded(effect.steps, seconds=left, until=effect.until)
         return (yield effect)
 
+    def _sleep(self, effect: Sleep, entry: Entry) -> Steps[None]:
+        seconds = effect.seconds
+        if entry.place not in self._started:
+            self._mark_started(entry)
+            yield from self._flush()
+        else:
+            elapsed = (yield NOW) - self._started[entry.place]
+            seconds = min(seconds, max(0.0, seconds - elapsed))
+        yield Sleep(seconds)
+
     def _perform_call(self, call: Call, entry: Entry) -> Steps[Any]:
+        if self._failure is not None and call.label in _WRITTEN:
+            raise self._failure  # another process may make the call
+        if self._is_detached:
+            return (yield call)
         if call.label == labels.STEER:
-            return (yield self._taking(call))
+            return (yield from self._take(call))
         if call.once:
             if entry.place in self._started:
                 raise OutcomeUnknownError(f"{entry} had started when the run was interrupted")
             self._mark_started(entry)
+        if call.once or call.label == labels.SAVE_SESSION:
             yield from self._flush()
         return (yield call)
 
     def _mark_started(self, entry: Entry) -> None:
         self.write(dataclasses.replace(entry, kind=STARTED))
 
-    def _taking(self, call: Call) -> Call:
+    def _take(self, call: Call) -> Steps[tuple[JSONDict, ...]]:
         """Take the user messages of this process, and those that arrived through the journal."""
-
-        def take(*args: Any) -> tuple[JSONDict, ...]:
-            sent = self._opened.messages()
-            self._taken.extend(number for number, _ in sent)
-            if sent and args:  # the run goes on with these, so it accepts others
-                args = (False,)
-            given: tuple[JSONDict, ...] = call.fn(*args)
-            return *given, *(message for _, message in sent)
-
-        return Call.of(take, call.args, Mode.BRIEF, label=call.label, key=call.key)
+        sent = yield from self._calling(self._opened.messages)
+        new = [(number, message) for number, message in sent if number not in self._received]
+        if new and call.args:  # the run goes on with these, so it accepts others
+            call = Call.of(call.fn, (False,), call.mode, label=call.label, key=call.key)
+        given: tuple[JSONDict, ...] = yield call
+        numbers = [number for number, _ in new]
+        self._received.update(numbers)
+        self._taken += numbers
+        return *given, *(message for _, message in new)
 
     def _elapsed(self, place: Place) -> float:
         """How long some steps have run, in seconds, without the time in which no process drove the run.
@@ -343,9 +356,17 @@ class _Writer(LogMiddleware):
     def record(self, entry: Entry) -> Steps[None]:
         """Queue the entry; write the queue if the call depends on the world."""
         self.write(entry)
+        if entry.label not in _WRITTEN or entry.is_cancelled:
+            return
         is_empty = entry.label == labels.STEER and not entry.outcome
-        if entry.label in _WRITTEN and not (entry.is_cancelled or is_empty):
+        # What was streamed before a request failed is the next effect, and is written with it.
+        is_followed = entry.label == labels.CHAT and entry.error is not None
+        if not (is_empty or is_followed):
             yield from self._flush()
+
+    def end(self) -> Steps[None]:
+        """Write what is left."""
+        yield from self._flush()
 
     def is_void(self, error: BaseException, path: Path) -> bool:
         """A journal that fails ends the run. A cancellation of the whole run, as at a shutdown, is not written.
@@ -357,13 +378,17 @@ class _Writer(LogMiddleware):
         return error is self._failure
 
     def _flush(self) -> Steps[None]:
-        if self._is_detached or not self._queue:
-            return
+        if self._queue and not self._is_detached:
+            yield from self._calling(self._write_queue)
+
+    def _calling(self, fn: Callable[[], Any]) -> Steps[Any]:
+        """Call the journal. Nothing is written after it has failed once."""
         try:
-            yield _calling(self._write_queue, self._run_id)
+            return (yield _calling(fn, self._run_id))
         except Exception as error:
-            self._failure = error
-            raise
+            if self._failure is None:
+                self._failure, self._is_detached = error, True
+            raise self._failure  # noqa: B904 - it is the error, or an earlier one
 
     def _write_queue(self) -> None:
         """Write what is queued, in order, even if this call was abandoned and another one writes meanwhile."""
@@ -440,3 +465,16 @@ def check_options(loop: Loop[Any], given: Any) -> None:
         )
     if loop.settings.state is not None:
         raise OptionError("state: a run with a journal makes its own; give run_id= instead")
+    _check_stages(loop)
+
+
+def _check_stages(loop: Loop[Any]) -> None:
+    for stage in loop.pipeline.stages_of_kind(Kind.CALL):
+        raise OptionError(
+            f"journal: stage {stage!r} is an async def: what it awaits is no effect, so it would happen again when "
+            "the run is taken up, and its outcome, a context, is no data. Make it a generator that yields effects, "
+            "or do the work in a tool"
+        )
+    for tool in loop.tools.values():
+        if isinstance(tool.steps, Subagent):
+            _check_stages(tool.steps.loop)

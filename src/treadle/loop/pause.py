@@ -125,7 +125,7 @@ def _snapshot(run: Run, now: float) -> JSONDict:
     return {
         "pauses": run.pauses,
         "paused_at": now,
-        "elapsed": now - run.run.budget.started_at,
+        "elapsed": run.run.budget.elapsed(now),
         "iteration": ctx.iteration,
         "pending": [_values(one) | {"arguments": dict(one.arguments)} for one in ctx.waiting],
         "messages": ctx.messages.to_list(),
@@ -215,7 +215,8 @@ class Resumption:
             self._file = FileClaims(cast("str", given), take_over=take_over)
             self._claims.insert(0, self._file)
             given = self._file.state
-        self.state, tools = check_state(_opened(given), loop.pause_secret), loop.tools
+        opened, tools = _opened(given), loop.tools
+        self.state, self._digest = check_state(opened, loop.pause_secret), opened["digest"]
         self._check_tools(tools)
         stage = self.state["trace"][-1]
         if not loop.pipeline.has_entry(stage):
@@ -235,7 +236,7 @@ class Resumption:
     def as_json(self) -> JSONDict:
         """What it was made of, as JSON data, for `recorded`."""
         return {
-            "paused": self.state,
+            "paused": {**self.state, "digest": self._digest},
             "decisions": {key: asdict(decision) for key, decision in self._given.items()},
             "claims": len(self._claims),
             "is_saved": self._file is not None,
@@ -420,19 +421,17 @@ _QUICK = frozenset({PROCESS_CLAIMS.claim, PROCESS_CLAIMS.release})
 
 
 class _RecordedClaims:
-    """Stands for the claims of a recorded run, whose outcomes are in its log."""
+    """Stands for the claims of a recorded run, which has claimed its pause already."""
 
-    def claim(self, pause_id: str, claimant: str, *, take_over: bool) -> bool:
-        """Is not called."""
-        raise NotImplementedError
+    def claim(self, pause_id: str, claimant: str, *, take_over: bool) -> bool:  # noqa: ARG002
+        """Do nothing."""
+        return True
 
     def release(self, pause_id: str, claimant: str, outcome: Outcome) -> None:
-        """Is not called."""
-        raise NotImplementedError
+        """Do nothing."""
 
     def keep(self, claimant: str, state: Mapping[str, Any]) -> None:
-        """Is not called."""
-        raise NotImplementedError
+        """Do nothing."""
 
 
 def _claimant() -> str:

@@ -142,6 +142,7 @@ class Run:
         state: the status of the run.
         context: the latest context; between iterations it has everything that was done.
         result: the result of the run, even if its task was cancelled; None until it ended.
+        is_resumable: whether another process may take the run up, so that a cancellation of its task is not its end.
         pauses: how often the run was paused.
         elapsed_before: seconds that the run took before its latest pause.
         limit: the limit at which the model is asked for a last answer; None before.
@@ -159,6 +160,7 @@ class Run:
         self.context = _BLANK.evolve(messages=History(), tools=config.tools, run=run)
         self.detector = LoopDetector(config.loop_threshold)
         self.result: Result | None = None
+        self.is_resumable = False
         self.pauses = 0
         self.elapsed_before = 0.0
         self.pending_messages: tuple[JSONDict, ...] = ()
@@ -210,12 +212,12 @@ class Run:
         self.run.clock = started
         if isinstance(self.given, Resumption):
             self.given.restore(self)
-            budget.started_at = started - self.elapsed_before
+            budget.start(started, self.elapsed_before)
             # From now on the iteration is in progress.
             progress = self._progress = Progress(stages=list(self.context.trace))
             progress.item = self.context.evolve(decision=None, waiting=(), trace=progress.stages)
             return None
-        budget.started_at = started
+        budget.start(started)
         self.state.start()
         try:
             messages, self.state.repairs = validate_messages(self.given)
@@ -517,7 +519,7 @@ class Run:
     def _add_pending(self) -> Steps[None]:
         """Add the user messages that arrived meanwhile; the run continues with them."""
         given, self.pending_messages = self.pending_messages, ()
-        self._add_messages(given)
+        self.add_messages(given)
         self.context = self.context.evolve(decision=None, output=None, guidance=None)
         iteration = self.context.iteration + 1
         yield from self._emit(UserMessageAdded(iteration=iteration, messages=given))
@@ -527,9 +529,9 @@ class Run:
         given, self.pending_messages = self.pending_messages, ()
         if self.handle is not None:
             given += yield Call(self.handle.close, label=labels.STEER, key="end")
-        self._add_messages(given)
+        self.add_messages(given)
 
-    def _add_messages(self, given: tuple[JSONDict, ...]) -> None:
+    def add_messages(self, given: tuple[JSONDict, ...]) -> None:
         """Put user messages in the history; a new turn begins with them."""
         if not given:
             return

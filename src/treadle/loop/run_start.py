@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,8 @@ from treadle.loop.configuration import configuration_of
 from treadle.loop.handle import RunHandle
 from treadle.loop.pause import Resumption
 from treadle.loop.start import make_run
-from treadle.messages import JSONDict
+from treadle.messages import JSONDict, to_message
+from treadle.model import Model
 from treadle.recording.data import NotDataError, from_data, to_data
 from treadle.run_state import RunState
 
@@ -46,12 +48,20 @@ def start_of(loop: Loop[Any], run: Run) -> JSONDict:
     if isinstance(run.given, Resumption):
         return start | run.given.as_json()
     try:
-        start["messages"] = to_data(run.given, "messages")
+        start["messages"] = messages_as_data(run.given)
         if state.nodes or state.history:
             start["state"] = to_data(state, "state")
     except NotDataError as error:
         start["problem"] = str(error)
     return start
+
+
+def messages_as_data(given: Any) -> Any:
+    """The messages of a caller as JSON data; raises `NotDataError` if they are none."""
+    # SDK objects become dicts, as in a run.
+    is_many = isinstance(given, (list, tuple))
+    plain = type(given)(map(to_message, given)) if is_many else given  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    return to_data(plain, "messages")
 
 
 def _model_of(run: Run) -> JSONDict:
@@ -90,10 +100,52 @@ def restarted(loop: Loop[Any], start: Mapping[str, Any]) -> Run:
         state = state or RunState(start["name"], start["run_id"])
     handle = RunHandle() if start.get("has_handle", True) else None
     model = RecordedModel(start.get("model", {}))
-    run = make_run(loop, given, model, state, handle, [last_seq])
+    run = make_run(loop, given, model, state, handle=handle, numbers=[last_seq])
     run.run.has_listeners = start.get("has_listeners", True)
     run.run.shows_text = start["shows_text"]
     return run
+
+
+def go_on_with(run: Run, loop: Loop[Any], llm_send_fn: Model | None) -> None:
+    """Change what a run that is between two iterations is made of: the next ones are those of another loop.
+
+    What it has used so far counts against the limits of the other loop. Its session, its handle and the time that
+    is left for it stay as they are.
+
+    Args:
+        run: the run.
+        loop: the other loop.
+        llm_send_fn: its model; None means that of the other loop.
+
+    Raises:
+        OptionError: there is no model.
+    """
+    other = make_run(loop, (), llm_send_fn, RunState(), handle=None, numbers=[0])
+    removed = run.config.tools.keys() - run.context.tools.keys()
+    tools = {name: tool for name, tool in other.config.tools.items() if name not in removed}
+    run.context = run.context.evolve(tools=tools)
+    run.config = dataclasses.replace(other.config, session=run.config.session)
+    services, used = run.run, run.run.budget
+    other.run.budget.restore(used.as_json())
+    other.run.budget.started_at = used.started_at
+    for name in _SERVICES:
+        setattr(services, name, getattr(other.run, name))
+
+
+_SERVICES = (
+    "asks_unknown",
+    "breaker",
+    "budget",
+    "catalog",
+    "cost_of",
+    "deps",
+    "instructions",
+    "model",
+    "output",
+    "resolver",
+    "show_budget",
+)
+"""The services of a run that follow from its loop."""
 
 
 class RecordedModel:
@@ -115,15 +167,14 @@ class RecordedModel:
 
 
 class _RecordedSession:
-    """Stands for the session of a recorded run."""
+    """Stands for the session of a recorded run; nothing is stored in it."""
 
     def __init__(self, session_id: str) -> None:
         self.id = session_id
 
     def load(self) -> JSONDict:
-        """Is not called."""
+        """Is not called: the log has the outcome."""
         raise NotImplementedError
 
     def save(self, loaded: JSONDict, turn: JSONDict) -> None:
-        """Is not called."""
-        raise NotImplementedError
+        """Do nothing."""

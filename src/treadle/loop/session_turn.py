@@ -72,7 +72,7 @@ def continue_session(session: RunSession, run: Run, steps: Steps[Result]) -> Ste
     except GeneratorExit:
         raise
     except BaseException:
-        if run.result is not None:  # the run was cancelled
+        if run.result is not None and not run.is_resumable:  # the run was cancelled
             try:
                 yield from _save(session, run, loaded, run.result)
             except SessionError:

@@ -86,7 +86,7 @@ def start_run(
     numbers = [given.last_seq if isinstance(given, Resumption) else 0]
 
     def make(given: Any, state: RunState) -> Run:
-        run = make_run(loop, given, llm_send_fn, state, handle, numbers)
+        run = make_run(loop, given, llm_send_fn, state, handle=handle, numbers=numbers)
         run.run.has_listeners = has_listeners
         run.run.shows_text = shows_text
         return run
@@ -95,6 +95,8 @@ def start_run(
         state = _state_for(settings, given)
         run_id = state.run_id
         run = make(given, state)
+        if handle is not None:
+            handle.bind(run)
         steps = _recorded(run.steps(), observers, loop, run)
     else:
         from treadle.loop import journaled  # noqa: PLC0415 - few runs need it
@@ -103,7 +105,7 @@ def start_run(
         handle = handle or RunHandle()
         has_listeners = True  # so that the effects of a run do not depend on its listeners
         run_id = settings.run_id or RunState().run_id
-        steps = journaled.steps_of(loop, run_id, given, make, handle, shows_text=shows_text)
+        steps = journaled.steps_of(loop, run_id, given, make, handle)
     if is_logged(logging.WARNING):
         observers.insert(0, RunLog(run_id, settings.name))
     if telemetry is not None:
@@ -117,6 +119,7 @@ def make_run(
     given: Any,
     llm_send_fn: Model | None,
     state: RunState,
+    *,
     handle: RunHandle | None,
     numbers: list[int],
 ) -> Run:
@@ -127,14 +130,11 @@ def make_run(
         given: the messages, or the paused run.
         llm_send_fn: the model; None means that of the loop.
         state: its state.
-        handle: is attached to it; None if there is none.
+        handle: will be attached to it; None if there is none.
         numbers: a list with the number of the latest event.
     """
     context = _run_context(loop, numbers, llm_send_fn, state, handle)
-    run = Run(_config_of(loop), context, given, handle)
-    if handle is not None:
-        handle.bind(run)
-    return run
+    return Run(_config_of(loop), context, given, handle)
 
 
 def start_subagent(

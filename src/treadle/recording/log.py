@@ -153,12 +153,13 @@ def settled(log: Iterable[Entry]) -> list[Entry]:
 
     When a process ends, it cancels the branches of its runs from the innermost, and each does its cleanup. This
     is no part of the run, which another process takes up where it was before. It is one if the effect around the
-    branch was over as well, such as a `Bounded` whose time was up. If an effect has two entries, because its steps
-    were cancelled while its outcome was written, the cancellation counts.
+    branch was over as well, such as a `Bounded` whose time was up. An effect has two entries if its steps were
+    cancelled while its outcome was written: the cancellation counts if it is a part of the run.
     """
     entries = list(log)
-    over = {entry.place: entry for entry in entries if entry.kind not in MARKS | {REPORTED}}
-    over |= {entry.place: entry for entry in entries if entry.is_cancelled}
+    outcomes = [entry for entry in entries if entry.kind not in _NO_OUTCOMES]
+    over = {entry.place for entry in outcomes if not entry.is_cancelled}
+    cancelled = {entry.place: entry for entry in outcomes if entry.is_cancelled}
     known: dict[Place, bool] = {}
 
     def is_part(entry: Entry) -> bool:
@@ -168,8 +169,8 @@ def settled(log: Iterable[Entry]) -> list[Entry]:
         *path, number, _ = entry.path
         around = tuple(path), number
         if around not in known:
-            cause = over.get(around)
-            known[around] = cause is not None and (not cause.is_cancelled or is_part(cause))
+            cause = cancelled.get(around)
+            known[around] = around in over or (cause is not None and is_part(cause))
         return known[around]
 
     ended: set[Path] = set()
@@ -180,8 +181,10 @@ def settled(log: Iterable[Entry]) -> list[Entry]:
         if entry.is_cancelled and not is_part(entry):
             ended.add(entry.path)
             continue
-        winner = over.get(entry.place)
-        if entry.kind not in MARKS | {REPORTED} and winner is not entry:
-            continue
-        kept.append(entry)
+        late = None if entry.kind in _NO_OUTCOMES else cancelled.get(entry.place)
+        if late is None or late is entry or not is_part(late):
+            kept.append(entry)
     return kept
+
+
+_NO_OUTCOMES = MARKS | {REPORTED}

@@ -14,7 +14,8 @@ from treadle.effects import (
     Parallel,
     Reporter,
     Steps,
-    close_steps,
+    log_suppressed,
+    remaining_steps,
     with_reporter,
 )
 from treadle.recording.digests import Digests
@@ -71,7 +72,7 @@ class LogMiddleware:
                     raise
                 except BaseException as error:
                     if self.is_void(error, path):
-                        close_steps(steps)
+                        yield from _cancelling(steps)
                         raise
                     resume, value, entry = steps.throw, error, self._failed(entry, error, raised)
                 try:
@@ -81,7 +82,7 @@ class LogMiddleware:
                     raise
                 except BaseException as error:  # the steps are cancelled meanwhile
                     if self.is_void(error, path):
-                        close_steps(steps)
+                        yield from _cancelling(steps)
                         raise
                     resume, value = steps.throw, error
                     self.write(self._failed(entry, error, {}))
@@ -108,7 +109,7 @@ class LogMiddleware:
         yield from ()
 
     def is_void(self, error: BaseException, path: Path) -> bool:  # noqa: ARG002
-        """Whether an exception ends the recording, so that the steps must not receive it."""
+        """Whether an exception ends the recording. The steps do not receive it: they are cancelled."""
         return False
 
     # Entries
@@ -175,6 +176,13 @@ class LogMiddleware:
         if isinstance(effect, Parallel):
             return Parallel(noted, effect.limit)
         return Bounded(noted[0], seconds=effect.seconds, until=effect.until)
+
+
+def _cancelling(steps: Steps[Any]) -> Steps[None]:
+    """Cancel steps, and perform their cleanup."""
+    failure = yield from remaining_steps(steps, Cancelled())
+    if failure is not None:
+        log_suppressed(failure)
 
 
 def _noting(steps: Steps[R], place: int, raised: dict[int, BaseException]) -> Steps[R]:

@@ -12,10 +12,10 @@ Each further line is an event, which reports show, or belongs to the log, from w
 
 ``part`` is the same on all lines that one recorder writes of one run, and on no other line, so any number of
 processes can append to one file. ``run`` is the id of the run, ``seq`` counts the lines of the part from 1, and
-``at`` is in seconds since the epoch, or null for an event without a time. The other fields of an event are those in
-`treadle.events`. ``start`` is what the run starts from; each line of the log has what became of one effect, see
-`treadle.recording.log`. ``recording.schema.json`` in this package describes every line, and docs/guide-report.md how
-lines of subagents and messages are written.
+``at`` is in seconds since the epoch, or null for an event without a time. The other fields of an event are those
+in `treadle.events`. ``start`` is what the run starts from; each line of the log has what became of one effect, see
+`treadle.recording.log`. ``recording.schema.json`` in this package describes every line, and docs/guide-report.md
+how lines of subagents and messages are written.
 
 Events of subagents are not nested into the event of the call, so readers can filter lines without unwrapping them,
 and a run five levels deep is not wrapped five times.
@@ -66,8 +66,8 @@ class Recorder:
         append: append to the file if it exists, as for a run that is resumed in another process. Several processes
             may append to one file at the same time. Otherwise a new file replaces it.
         deltas: write the pieces of streamed responses as well. The complete response is always written.
-        replayable: write the log of each run as well, so that `treadle.testing.replay` can replay it. Runs with a
-            journal have their log there, and the events of ``Loop.stream`` that are handed on one by one have none.
+        replayable: write the log of each run as well, so that `treadle.testing.replay` can replay it. A run with a
+            journal has its log there, and events that are handed on by a call of the recorder have none.
 
     Attributes:
         failure: the error that stopped the recording, such as a full disk; None while all lines were written.

@@ -105,6 +105,19 @@ class Replay(Generic[R]):
         return self._root.is_over
 
     @property
+    def iteration(self) -> int:
+        """The number of the iteration that was reached; 0 before the first."""
+        return self._iteration
+
+    @property
+    def waits_for(self) -> str:
+        """The effect whose outcome comes next."""
+        branch = self._root
+        while inside := [one for one in self._inside(branch) if not one.is_over]:
+            branch = inside[0]
+        return _name_of(branch.effect)
+
+    @property
     def result(self) -> R:
         """What the steps returned; raises what they raised."""
         if self._root.error is not None:
@@ -133,17 +146,15 @@ class Replay(Generic[R]):
         """
         if entry.kind == RESUMED:
             return
-        if entry.kind == REPORTED:
-            self._deliver(entry.outcome)
-            return
         branch = self._branch_of(entry.path)
-        if branch is None:
-            raise self._error(entry, None)
-        self._perform_emits(branch, entry.number)
-        if entry.kind == STARTED:
+        if branch is not None:
+            self._perform_emits(branch, entry.number)
+        if entry.kind == REPORTED:  # by a call that may have been given up
+            self._deliver(entry.outcome)
+        if entry.kind in {REPORTED, STARTED}:
             return
-        effect = branch.effect
-        if effect is None or not self._is_same(effect, branch.number, entry):
+        effect = None if branch is None else branch.effect
+        if branch is None or effect is None or not self._is_same(effect, branch.number, entry):
             raise self._error(entry, branch)
         self.entries += 1
         if isinstance(effect, Emit) and entry.error is None:
@@ -259,14 +270,20 @@ class Replay(Generic[R]):
 
 def _described(effect: Effect | None, entry: Entry) -> str:
     """What the steps ask for in place of what was recorded."""
+    name = _name_of(effect)
+    if not isinstance(effect, Call) or (effect.label, effect.key) != (entry.label, entry.key):
+        return name
+    return f"{name} with {'another request' if effect.label == 'chat' else 'other arguments'}"
+
+
+def _name_of(effect: Effect | None) -> str:
     if effect is None:
         return "the end of these steps"
+    if isinstance(effect, Emit):
+        return f"the event {type(effect.event).__name__}"
     if not isinstance(effect, Call):
         return KINDS.get(type(effect), type(effect).__name__)
-    name = Entry(label=effect.label, key=effect.key)
-    is_changed = (effect.label, effect.key) == (entry.label, entry.key)
-    what = "request" if effect.label == "chat" else "arguments"
-    return f"{name} with another {what}" if is_changed else str(name)
+    return str(Entry(label=effect.label, key=effect.key))
 
 
 def _over(branch: Branch) -> Steps[Any]:

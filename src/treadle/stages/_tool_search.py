@@ -106,13 +106,20 @@ def _searching(ctx: Context, call: ToolCall) -> Steps[str]:
     arguments = call.input or {}
     query, limit = arguments["query"], arguments.get("limit", catalog.options.limit)
     vector: Sequence[float] | None = None
+    names: Sequence[str] | None = None
     if catalog.options.embed is not None:
         try:
             vector = yield from _embedded(ctx, catalog, call, query)
+            names = yield from _found(ctx, catalog, call, limit, vector)
+            if (
+                names is None
+            ):  # they were embedded in another process, in which the run was interrupted
+                yield from _embed_tools(ctx, catalog, call)
         except Exception:  # a user-supplied function, of a service that may be down
+            vector = None
             log.warning("embed= failed; tools are searched by their words alone", exc_info=True)
-    args = ctx.tools, query, limit, vector
-    names: Sequence[str] = yield _effect(catalog.find, args, Mode.THREAD, call.id)
+    if names is None:
+        names = (yield from _found(ctx, catalog, call, limit, vector)) or ()
     if catalog.options.mode == "native":
         ctx.run.found.update(dict.fromkeys(names))
     return _listed(ctx, names) if names else _nothing(ctx, catalog, query)
@@ -120,12 +127,25 @@ def _searching(ctx: Context, call: ToolCall) -> Steps[str]:
 
 def _embedded(ctx: Context, catalog: Catalog, call: ToolCall, query: str) -> Steps[Sequence[float]]:
     """Embed the tools, once for all runs of the loop, and the query."""
-    tools = _effect(catalog.embed_tools, (ctx.tools,), Mode.THREAD, call.id)
-    yield from catalog.locks.holding({SEARCH_TOOLS: True}, _one(tools))
+    yield from _embed_tools(ctx, catalog, call)
     embed: Any = catalog.options.embed
     vectors = yield _effect(embed, ([query],), call_mode(embed), call.id)
     [vector] = unit_vectors(vectors, 1)
     return vector
+
+
+def _embed_tools(ctx: Context, catalog: Catalog, call: ToolCall) -> Steps[None]:
+    effect = _effect(catalog.embed_tools, (ctx.tools,), Mode.THREAD, call.id)
+    yield from catalog.locks.holding({SEARCH_TOOLS: True}, _one(effect))
+
+
+def _found(
+    ctx: Context, catalog: Catalog, call: ToolCall, limit: int, vector: Sequence[float] | None
+) -> Steps[Sequence[str] | None]:
+    """The names of the best tools; None if there is a vector and the tools are not embedded."""
+    query = (call.input or {})["query"]
+    args = ctx.tools, query, limit, vector
+    return (yield _effect(catalog.find, args, Mode.THREAD, call.id))
 
 
 def _effect(fn: Any, args: tuple[Any, ...], mode: Mode, key: str) -> Call:

@@ -107,8 +107,8 @@ class Catalog:
         query: str,
         limit: int,
         vector: Sequence[float] | None = None,
-    ) -> list[str]:
-        """The names of the best tools for a query, best first.
+    ) -> list[str] | None:
+        """The names of the best tools for a query, best first; None if there is a vector and they are not embedded.
 
         Args:
             tools: the tools of the run.
@@ -119,6 +119,8 @@ class Catalog:
         index = self.index(tools)
         if vector is None:
             return index.search(query, limit)
+        if index.tools and not index.vectors:
+            return None
         scores: dict[str, float] = {}
         for ranking in (index.search(query, MAX_RANKED), _nearest(index, vector)):
             for rank, name in enumerate(ranking, 1):

@@ -41,7 +41,9 @@ async def performed(client, script, run_id, store, **worker):
     events = []
     loop = loop_of(script, events)
     async with running.serving(client, loop, store=store, **worker) as queue:
-        run = await running.started(client, loop, queue, script.messages, run_id=run_id, store=store)
+        run = await running.started(
+            client, loop, queue, script.messages, run_id=run_id, store=store
+        )
         for decisions in script.decisions:
             state = await running.until(run, lambda state: state["pending"])
             pending = tuple(PendingCall(**one) for one in state["pending"])
@@ -82,7 +84,8 @@ def test_a_worker_that_remembers_no_workflow_runs_a_script_alike(script, tempora
     run_id = f"{script.name}-{uuid.uuid4().hex[:8]}"
     expected = played(SYNC, script, state=RunState("agent", run_id))
     result, events = running.run(
-        temporal_server, lambda client: performed(client, script, run_id, None, max_cached_workflows=0)
+        temporal_server,
+        lambda client: performed(client, script, run_id, None, max_cached_workflows=0),
     )
     assert alike(result) == alike(expected.result)
     assert list(map(noticed, settled(events))) == list(map(noticed, settled(expected.events)))

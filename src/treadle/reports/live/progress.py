@@ -227,7 +227,7 @@ class RunProgress:
         self.usage = budget.usage
         if self._is_resumed and self._started_at is not None:
             # The time before the pause is not known earlier.
-            self.since -= self._started_at - budget.started_at
+            self.since -= budget.elapsed(self._started_at)
             self._is_resumed = False
         self.running_calls, self.children = {}, {}
 

@@ -1,0 +1,198 @@
+"""Runs with an `SQLiteJournal`: interrupted, shared by processes, steered, decided and cancelled from outside."""
+
+import asyncio
+import json
+import subprocess
+import sys
+
+import pytest
+from cryptography.fernet import Fernet
+
+from treadle import Loop, Ok, Paused, RunCancelled, tool
+from treadle.durable import EncryptedPayloads, RunBusyError, SQLiteJournal
+from treadle.testing import ScriptedLLM, call, calls, check_history
+from treadle.tools import approve, deny
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "journal.db"
+
+
+@pytest.fixture
+def journal(path):
+    return SQLiteJournal(path)
+
+
+@tool(idempotent=True)
+def double(n: int) -> int:
+    """Double a number."""
+    return 2 * n
+
+
+def doubling():
+    """A model that doubles 1, then 2, and then answers."""
+    return ScriptedLLM(calls(call("double", n=1)), calls(call("double", n=2)), "Done.")
+
+
+KILLED = """
+import json
+import os
+import sys
+from pathlib import Path
+from treadle import Loop, tool
+from treadle.durable import SQLiteJournal
+from treadle.testing import call, calls
+
+path, place, ran = sys.argv[1:]
+
+
+@tool
+def pay(n: int) -> str:
+    "Pay."
+    with Path(ran).open("a") as file:
+        file.write(f"{n} ")
+    if place == f"pay {n}":
+        os._exit(9)
+    return f"paid {n}"
+
+
+def model(messages):
+    number = sum(message["role"] == "assistant" for message in messages)
+    if place == f"model {number}":
+        os._exit(9)
+    return calls(call("pay", f"c{number}", n=number)) if number < 3 else "Done."
+
+
+result = Loop.run_sync("Go", model, tools=[pay], journal=SQLiteJournal(path), run_id="r")
+print(json.dumps([message["content"] for message in result.messages if message["role"] == "tool"]))
+"""
+
+
+@pytest.mark.parametrize("place", ["model 0", "pay 0", "model 1", "pay 1", "pay 2", "model 3"])
+def test_a_run_whose_process_ends_goes_on_in_the_next_one(path, tmp_path, place):
+    def run(place):
+        command = [sys.executable, "-c", KILLED, str(path), place, str(tmp_path / "ran")]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert run(place).returncode == 9
+    stored = SQLiteJournal(path).run("r")
+    assert (stored.status, stored.driver) == ("running", None)
+    done = run("")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "ran").read_text(encoding="utf-8") == "0 1 2 "  # each once
+    contents = json.loads(done.stdout)
+    for number, content in enumerate(contents):
+        if place == f"pay {number}":
+            assert content.startswith("Unknown: ")
+        else:
+            assert content == f"paid {number}"
+    assert SQLiteJournal(path).run("r").status == "ok"
+    again = run("model 0")  # the result is returned at once
+    assert again.stdout == done.stdout
+
+
+def test_a_run_is_driven_by_one_task_at_a_time(journal):
+    @tool
+    def run_again() -> str:
+        """Run the same run within itself."""
+        with pytest.raises(RunBusyError, match="run 'r' is driven by another task of this process"):
+            Loop.run_sync("Go", lambda messages: "unused", journal=journal, run_id="r")
+        return "busy"
+
+    model = ScriptedLLM(calls(call("run_again")), "Done.")
+    result = Loop.run_sync("Go", model, tools=[run_again], journal=journal, run_id="r")
+    assert [message["content"] for message in result.messages if message["role"] == "tool"] == [
+        "busy"
+    ]
+
+
+def test_decisions_arrive_from_another_process(journal, path):
+    ran = []
+
+    @tool(requires_approval=True)
+    def pay(n: int) -> str:
+        """Pay."""
+        ran.append(n)
+        return f"paid {n}"
+
+    def run():
+        model = ScriptedLLM(calls(call("pay", "a", n=1), call("pay", "b", n=2)), "Done.")
+        return Loop.run_sync("Go", model, tools=[pay], journal=journal, run_id="r")
+
+    paused = run()
+    assert isinstance(paused, Paused)
+    assert run() == paused  # without a decision, it waits
+    person = SQLiteJournal(path)
+    (waits,) = person.runs("paused")
+    assert waits.waiting == paused.pending
+    first, second = waits.waiting
+    person.decide("r", {first.id: approve})
+    person.decide("r", {second.id: deny("Too much.")})
+    model = ScriptedLLM("Done.")
+    result = Loop.run_sync(llm_send_fn=model, tools=[pay], journal=journal, run_id="r")
+    assert isinstance(result, Ok)
+    assert ran == [1]
+    check_history(result.messages)
+    stored = person.run("r")
+    assert (stored.status, stored.part, stored.waiting) == ("ok", 2, ())
+
+
+def test_messages_arrive_from_another_process_once(journal, path):
+    sender = SQLiteJournal(path)
+
+    @tool
+    def wait() -> str:
+        """Wait."""
+        sender.steer("r", "Faster!")
+        return "waited"
+
+    model = ScriptedLLM(calls(call("wait")), "Done.")
+    result = Loop.run_sync("Go", model, tools=[wait], journal=journal, run_id="r")
+    assert [message["content"] for message in result.messages if message["role"] == "user"] == [
+        "Go",
+        "Faster!",
+    ]
+    assert sender.steer("r", "Too late") is False
+
+
+def test_a_run_is_cancelled_from_another_process(journal, path):
+    canceller = SQLiteJournal(path)
+
+    @tool
+    async def wait() -> str:
+        """Wait for ever."""
+        canceller.cancel("r")
+        await asyncio.Event().wait()
+        return "unreachable"
+
+    async def run():
+        model = ScriptedLLM(calls(call("wait")))
+        return await Loop.run("Go", model, tools=[wait], journal=journal, run_id="r")
+
+    result = asyncio.run(run())
+    assert isinstance(result.reason, RunCancelled)
+    check_history(result.messages)
+    stored = canceller.run("r")
+    assert (stored.status, stored.stop_reason) == ("error", "cancelled")
+
+
+def test_many_runs_share_a_journal_and_an_event_loop(journal):
+    async def run():
+        return await asyncio.gather(
+            *(
+                Loop.run("Go", doubling(), tools=[double], journal=journal, run_id=f"r{number}")
+                for number in range(20)
+            )
+        )
+
+    assert all(isinstance(result, Ok) for result in asyncio.run(run()))
+    assert [run.status for run in journal.runs()] == ["ok"] * 20
+
+
+def test_an_encrypted_run_with_large_contents_is_taken_up(path):
+    codec = EncryptedPayloads(Fernet.generate_key())
+    journal = SQLiteJournal(path, codec=codec, max_inline=100)
+    first = Loop.run_sync("Go", doubling(), tools=[double], journal=journal, run_id="r")
+    again = Loop.run_sync("Go", lambda messages: "unused", tools=[double], journal=journal, run_id="r")
+    assert again == first
