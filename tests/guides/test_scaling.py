@@ -28,5 +28,5 @@ def test_the_page_has_commands_and_make_simulates_the_default_day():
     assert len(BLOCKS) == PAGE.count("```console") > 1
     makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
     assert re.search(
-        r"^bench-scaling:.*\n\t\$\(BIN\)/python benchmarks/scaling.py$", makefile, re.M
+        r"^bench-scaling:.*\n\t\$\(BIN\)/python benchmarks/scaling.py$", makefile, re.MULTILINE
     )
