@@ -31,6 +31,22 @@ from treadle.results import Result
 from treadle.tools import Approval
 
 
+async def connect(address: str, namespace: str) -> Client:
+    """Connect to a server.
+
+    Args:
+        address: host and port, with a colon between them.
+        namespace: the namespace of the workflows.
+
+    Raises:
+        ConnectionError: the server is not available.
+    """
+    try:
+        return await Client.connect(address, namespace=namespace)
+    except RuntimeError as error:  # the class that the SDK raises
+        raise ConnectionError(f"the server {address} is not available: {error}") from error
+
+
 class TemporalRun:
     """A run on Temporal, in any process that has a client.
 
