@@ -18,13 +18,15 @@ RETRIES = 6
 
 
 def client_of(
-    given: str | redis.Redis, what: str
+    given: str | redis.Redis, what: str, *, timeout: float = TIMEOUT, retries: int = RETRIES
 ) -> Any:  # the annotations of redis-py are too wide
     """The client that the caller passed, or one for a URL.
 
     Args:
         given: the URL or the client.
         what: the start of the error text.
+        timeout: the seconds for which a client made from a URL waits for an answer.
+        retries: how often such a client connects again.
 
     Raises:
         MissingExtraError: redis-py is not installed.
@@ -43,9 +45,9 @@ def client_of(
         try:
             return client_class.from_url(
                 given,
-                socket_timeout=TIMEOUT,
-                socket_connect_timeout=TIMEOUT,
-                retry=Retry(ExponentialBackoff(cap=1.0, base=0.02), RETRIES),
+                socket_timeout=timeout,
+                socket_connect_timeout=timeout,
+                retry=Retry(ExponentialBackoff(cap=1.0, base=0.02), retries),
             )
         except ValueError:  # its text may have a part of the password
             raise OptionError(

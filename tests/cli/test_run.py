@@ -126,6 +126,7 @@ def test_json_is_the_whole_result(endpoint, spawned, calls, tools):
         "assistant",
     ]
     assert shown.pop("usage")["total_tokens"] == 30
+    assert len(shown.pop("run_id")) == 32
     assert shown == {
         "ok": True,
         "reason": None,
@@ -483,7 +484,7 @@ def test_an_interrupt_before_the_run_is_no_traceback(asked, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("treadle.cli.run_command._prepared", interrupt)
+    monkeypatch.setattr("treadle.cli.run_command.prepared", interrupt)
 
     assert asked("Hello") == (130, "", "treadle: interrupted\n")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from treadle import Loop
+from treadle.durable import SQLiteJournal
 from treadle.reports import Recorder
 from treadle.testing import ScriptedLLM
 
@@ -21,7 +22,9 @@ pytestmark = pytest.mark.skipif(not FULL.exists(), reason="needs Linux's /dev/fu
 def recording(tmp_path):
     path = tmp_path / "run.jsonl"
     with Recorder(path) as recorder:
-        Loop(on_event=recorder).run_sync("hi", ScriptedLLM("done"))
+        journal = SQLiteJournal(path.with_suffix(".db"))
+        loop = Loop(on_event=recorder, journal=journal, run_id="a")
+        loop.run_sync("hi", ScriptedLLM("done"))
     return path
 
 
@@ -49,12 +52,17 @@ def treadle(root):
 
 def commands(recording, endpoint):
     page = recording.with_suffix(".html")
+    stored = ("--journal", recording.with_suffix(".db"))
     model = ("--model", "openai:m", "--base-url", endpoint.base_url, "--quiet")
     return {
         "run": ("run", "hi", *model),
         "run --json": ("run", "hi", "--json", *model),
         "report": ("report", recording),
         "report -o -": ("report", recording, "-o", "-"),
+        "runs": ("runs", *stored),
+        "show": ("show", "a", *stored),
+        "show --json": ("show", "a", "--json", *stored),
+        "resume": ("resume", "a", *stored),
         "dashboard": ("dashboard", recording),
         "dashboard -o": ("dashboard", recording, "-o", page),
         "dashboard --export": ("dashboard", "--export", recording.with_suffix(".d")),
@@ -67,6 +75,10 @@ COMMANDS = [
     "run --json",
     "report",
     "report -o -",
+    "runs",
+    "show",
+    "show --json",
+    "resume",
     "dashboard",
     "dashboard -o",
     "dashboard --export",

@@ -42,7 +42,7 @@ class Durable:
         self.way, self.messages, self.llm, self.options = way, messages, llm, dict(options)
         self.decisions = list(decisions)
         self.journal = MemoryJournal()
-        self.world = World(self.journal, RUN)
+        self.world = World(self.journal)
         self.processes: list[ObservedRun] = []
         self.unknown: set[str] = set()
         self._handle_ref = self.options.pop("handle_ref", None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,7 +29,9 @@ class MemoryJournal:
         parts: what is stored of each run.
         decided: the decisions on the calls that wait, by run.
         sent: the messages that were sent to each run, with their numbers.
-        late: what was written after the process had ended; it is not stored.
+        counts: how many calls of a label and a key have an outcome.
+        opened: the runs that were opened, the latest last.
+        idle: how many seconds nothing drives a run before it is opened again.
     """
 
     def __init__(self, at: int | None = None, *, is_stored: bool = True) -> None:
@@ -39,6 +42,7 @@ class MemoryJournal:
         self.decided: dict[str, dict[str, Any]] = {}
         self.sent: dict[str, list[tuple[int, JSONDict]]] = {}
         self.numbers = 0
+        self.counts: Counter[tuple[str, str]] = Counter()
         self.opened: list[MemoryRun] = []
         self.idle = 0.0
 
@@ -108,6 +112,8 @@ class MemoryRun:
 
         def store() -> None:
             self._parts[-1]["log"] += lines
+            done = [one for one in entries if one.kind == "call" and not one.is_cancelled]
+            self._journal.counts.update((one.label, one.key) for one in done)
             sent = self._journal.sent.get(self._run_id, [])
             self._journal.sent[self._run_id] = [one for one in sent if one[0] not in taken]
 

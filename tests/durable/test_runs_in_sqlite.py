@@ -97,7 +97,7 @@ def test_a_run_is_driven_by_one_task_at_a_time(journal):
     def run_again() -> str:
         """Run the same run within itself."""
         with pytest.raises(RunBusyError, match="run 'r' is driven by another task of this process"):
-            Loop.run_sync("Go", "unused", journal=journal, run_id="r")
+            Loop.run_sync("Go", lambda messages: "unused", journal=journal, run_id="r")
         return "busy"
 
     model = ScriptedLLM(calls(call("run_again")), "Done.")
@@ -194,5 +194,5 @@ def test_an_encrypted_run_with_large_contents_is_taken_up(path):
     codec = EncryptedPayloads(Fernet.generate_key())
     journal = SQLiteJournal(path, codec=codec, max_inline=100)
     first = Loop.run_sync("Go", doubling(), tools=[double], journal=journal, run_id="r")
-    again = Loop.run_sync("Go", "unused", tools=[double], journal=journal, run_id="r")
+    again = Loop.run_sync("Go", lambda messages: "unused", tools=[double], journal=journal, run_id="r")
     assert again == first

@@ -1,4 +1,4 @@
-"""The world of a run that is interrupted: it outlives the processes of the run, and each of its acts happens once."""
+"""The world of a run that is interrupted: models and tools, which outlive the processes of the run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REAL = {labels.CHAT, labels.EXECUTE_TOOL}
 
 
 class World:
-    """Performs the calls of models and tools. A call that is made again has the outcome that it had, as if idempotent.
+    """Performs the calls of models and tools. A call that is made again has the outcome that it had before.
 
     A call is known by its label, its key and the number of outcomes of calls with both in the journal, so that an
     attempt after a failed one is another call.
@@ -30,8 +30,8 @@ class World:
         once: the calls that must not be performed twice.
     """
 
-    def __init__(self, journal: MemoryJournal, run_id: str) -> None:
-        self._journal, self._run_id = journal, run_id
+    def __init__(self, journal: MemoryJournal) -> None:
+        self._journal = journal
         self._outcomes: dict[Any, tuple[Any, Exception | None]] = {}
         self._mutexes: dict[Any, threading.Lock] = {}
         self.ran: Counter[Any] = Counter()
@@ -44,7 +44,8 @@ class World:
     def _change(self, effect: Effect) -> Effect:
         if not (isinstance(effect, Call) and effect.label in REAL):
             return effect
-        place = effect.label, effect.key, self._recorded(effect.label, effect.key)
+        known = effect.label, effect.key
+        place = (*known, self._journal.counts[known])
         if effect.once:
             self.once.add(place)
         fn = self._async if effect.mode is Mode.ASYNC else self._sync
@@ -57,13 +58,6 @@ class World:
             return await fn(effect.fn, place, mutex, args)
 
         return effect.replace(fn=act_later if effect.mode is Mode.ASYNC else act)
-
-    def _recorded(self, label: str, key: str) -> int:
-        log = self._journal.log(self._run_id)
-        return sum(
-            (entry.label, entry.key, entry.kind) == (label, key, "call") and not entry.is_cancelled
-            for entry in log
-        )
 
     def _sync(
         self, fn: Callable[..., Any], place: Any, mutex: threading.Lock, args: tuple[Any, ...]

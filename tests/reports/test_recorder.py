@@ -460,7 +460,7 @@ def test_a_full_disk_is_told_once_and_the_run_goes_on(caplog, replayable):
     assert isinstance(recorder.failure, OSError)
     lines = stream.getvalue().splitlines()
     assert (len(lines) > 5) is replayable
-    with pytest.raises(ValueError, match="Unterminated|Expecting"):
+    with pytest.raises(ValueError, match=r"Unterminated|Expecting"):
         json.loads(lines[-1])
     told = [one for one in caplog.records if one.name in {"treadle.loop", "treadle.recording"}]
     assert [one.levelname for one in told] == ["ERROR"]

@@ -215,7 +215,8 @@ class Resumption:
             self._file = FileClaims(cast("str", given), take_over=take_over)
             self._claims.insert(0, self._file)
             given = self._file.state
-        self.state, tools = check_state(_opened(given), loop.pause_secret), loop.tools
+        opened, tools = _opened(given), loop.tools
+        self.state, self._digest = check_state(opened, loop.pause_secret), opened["digest"]
         self._check_tools(tools)
         stage = self.state["trace"][-1]
         if not loop.pipeline.has_entry(stage):
@@ -235,7 +236,7 @@ class Resumption:
     def as_json(self) -> JSONDict:
         """What it was made of, as JSON data, for `recorded`."""
         return {
-            "paused": self.state,
+            "paused": {**self.state, "digest": self._digest},
             "decisions": {key: asdict(decision) for key, decision in self._given.items()},
             "claims": len(self._claims),
             "is_saved": self._file is not None,

@@ -48,7 +48,7 @@ def start_of(loop: Loop[Any], run: Run) -> JSONDict:
     if isinstance(run.given, Resumption):
         return start | run.given.as_json()
     try:
-        start["messages"] = to_data(_as_dicts(run.given), "messages")
+        start["messages"] = messages_as_data(run.given)
         if state.nodes or state.history:
             start["state"] = to_data(state, "state")
     except NotDataError as error:
@@ -56,10 +56,12 @@ def start_of(loop: Loop[Any], run: Run) -> JSONDict:
     return start
 
 
-def _as_dicts(given: Any) -> Any:
-    """Messages whose SDK objects are dicts, as a run makes them."""
+def messages_as_data(given: Any) -> Any:
+    """The messages of a caller as JSON data; raises `NotDataError` if they are none."""
+    # SDK objects become dicts, as in a run.
     is_many = isinstance(given, (list, tuple))
-    return type(given)(map(to_message, given)) if is_many else given  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    plain = type(given)(map(to_message, given)) if is_many else given  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    return to_data(plain, "messages")
 
 
 def _model_of(run: Run) -> JSONDict:

@@ -47,7 +47,8 @@ if TYPE_CHECKING:
     from treadle.model.middleware.fallback import Fallback, is_fallback_error
     from treadle.model.middleware.hedge import Hedge
     from treadle.model.middleware.memory_cache import MemoryCache
-    from treadle.model.middleware.rate_limit import RateLimit
+    from treadle.model.middleware.rate_limit import RateLimit, RateStore, SentRequest
+    from treadle.model.middleware.redis_rates import RedisRates
     from treadle.model.middleware.response_cache import CacheStore, ResponseCache
     from treadle.model.middleware.sqlite_cache import CacheVersionError, SQLiteCache
 else:
@@ -56,7 +57,8 @@ else:
         **dict.fromkeys(("Fallback", "is_fallback_error"), "fallback"),
         "Hedge": "hedge",
         "MemoryCache": "memory_cache",
-        "RateLimit": "rate_limit",
+        **dict.fromkeys(("RateLimit", "RateStore", "SentRequest"), "rate_limit"),
+        "RedisRates": "redis_rates",
         **dict.fromkeys(("CacheStore", "ResponseCache"), "response_cache"),
         **dict.fromkeys(("CacheVersionError", "SQLiteCache"), "sqlite_cache"),
     }
@@ -89,10 +91,13 @@ __all__ = [
     "ModelRequest",
     "Provider",
     "RateLimit",
+    "RateStore",
+    "RedisRates",
     "ReportSwitch",
     "ResponseCache",
     "SQLiteCache",
     "SendRequest",
+    "SentRequest",
     "StreamInterruptedError",
     "add_alias",
     "aliases",

@@ -146,17 +146,15 @@ class Replay(Generic[R]):
         """
         if entry.kind == RESUMED:
             return
-        if entry.kind == REPORTED:
-            self._deliver(entry.outcome)
-            return
         branch = self._branch_of(entry.path)
-        if branch is None:
-            raise self._error(entry, None)
-        self._perform_emits(branch, entry.number)
-        if entry.kind == STARTED:
+        if branch is not None:
+            self._perform_emits(branch, entry.number)
+        if entry.kind == REPORTED:  # by a call that may have been given up
+            self._deliver(entry.outcome)
+        if entry.kind in {REPORTED, STARTED}:
             return
-        effect = branch.effect
-        if effect is None or not self._is_same(effect, branch.number, entry):
+        effect = None if branch is None else branch.effect
+        if branch is None or effect is None or not self._is_same(effect, branch.number, entry):
             raise self._error(entry, branch)
         self.entries += 1
         if isinstance(effect, Emit) and entry.error is None:

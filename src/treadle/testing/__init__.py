@@ -3,7 +3,7 @@
 from treadle.recording.divergence import Divergence, diff
 from treadle.testing.chaos import ChaosLLM, ChaosTools
 from treadle.testing.history import InvalidHistoryError, check_history, history_problems
-from treadle.testing.replay import DivergedError, fork, fork_sync, replay
+from treadle.testing.replays import DivergedError, fork, fork_sync, replay
 from treadle.testing.scripted import ScriptedLLM, ScriptError, Sent, call, calls
 
 __all__ = [

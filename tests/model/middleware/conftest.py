@@ -7,11 +7,14 @@ import threading
 from typing import Any
 
 import pytest
+from tests.redis_server import redis_server, redis_url
 from tests.whole.conftest import DRIVEN, WAYS, ObservedRun, Way
 from tests.whole.recorder import Recorder, replay
 from tests.whole.test_replay import no_world
 
 from treadle import Loop
+
+__all__ = ["redis_server", "redis_url"]
 
 
 @pytest.fixture(params=WAYS, ids=repr)

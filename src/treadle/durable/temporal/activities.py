@@ -20,7 +20,7 @@ from treadle.durable.temporal.requests import (
     tool_call_from_data,
 )
 from treadle.durable.temporal.store import StoredValueError
-from treadle.effects import Bounded, Effect, Steps
+from treadle.effects import Bounded, Cancelled, Effect, Steps
 from treadle.messages import JSONDict
 from treadle.model import ModelRequest
 from treadle.recording.data import to_data
@@ -124,7 +124,7 @@ class Activities:
             async with _heartbeats():
                 value = await effects.drive(_one(effect), reported.emit)
             made: JSONDict = {"value": await self._host.payloads.pack(to_data(value))}
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, Cancelled):
             if not _is_asked_to_cancel():
                 raise
             made = without_outcome()

@@ -15,6 +15,7 @@ from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 from treadle import labels
 from treadle.durable.temporal.conversation import Conversation
 from treadle.durable.temporal.driver import shielded
+from treadle.durable.temporal.payloads import Payloads
 from treadle.durable.temporal.policies import (
     CANCEL_SECONDS,
     local_options,
@@ -196,7 +197,7 @@ class RunCalls:
         tool = self._loop.tools.get(call.name)
         given = {**tool_call_as_data(call, context), **self._facts()}
         options = options_of(seconds=None if tool is None else tool.timeout, once=once)
-        late = _Late(in_flight=in_flight)
+        late = _Late(in_flight=in_flight, payloads=self._host.payloads)
         try:
             made = await self._activity(EXECUTE_TOOL, given, options, late)
         except ActivityError as error:
@@ -205,9 +206,7 @@ class RunCalls:
                     f"call {call.id} of {call.name!r} was lost with its worker"
                 ) from error
             raise
-        outcome = self._outcome(made, late)
-        in_flight.complete(outcome[0])
-        return outcome
+        return self._outcome(made, late)
 
     async def _child(self, child: Child) -> Any:
         """Run a subagent as a child workflow; return its outcome, and what it used."""
@@ -296,17 +295,33 @@ class RunCalls:
 
 
 class _Late:
-    """What is known of a call that has no outcome: the text so far, or a result that came too late."""
+    """Takes what is known of a call, also if it was cancelled: the text so far, or a result that comes too late.
 
-    def __init__(self, sent: ModelRequest | None = None, in_flight: InFlight | None = None) -> None:
+    Args:
+        sent: the request, if it is one to the model.
+        in_flight: takes the result, if it is a call of a tool.
+        payloads: reads the result.
+    """
+
+    def __init__(
+        self,
+        sent: ModelRequest | None = None,
+        in_flight: InFlight | None = None,
+        payloads: Payloads | None = None,
+    ) -> None:
         self._sent = sent
         self._in_flight = in_flight
+        self._payloads = payloads
 
     def take(self, made: Mapping[str, Any]) -> None:
         if self._sent is not None and "so_far" in made:
             self._sent.elsewhere = from_data(made["so_far"])
-        if self._in_flight is not None and "late" in made:
-            self._in_flight.complete(from_data(made["late"]))
+        if self._in_flight is not None and self._payloads is not None:
+            if "late" in made:
+                self._in_flight.complete(from_data(made["late"]))
+            elif "value" in made:
+                result, *_ = from_data(self._payloads.unpack_in_workflow(made["value"]))
+                self._in_flight.complete(result)
 
 
 def _performed_here(call: Call) -> Any:

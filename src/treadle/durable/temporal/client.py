@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import uuid
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
 from temporalio.client import (
@@ -16,6 +16,7 @@ from temporalio.client import (
 )
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
 
 from treadle.durable.temporal.payloads import Payloads
 from treadle.durable.temporal.results import result_of
@@ -23,6 +24,7 @@ from treadle.durable.temporal.store import Store
 from treadle.durable.temporal.worker import TASK_QUEUE
 from treadle.durable.temporal.workflow import WORKFLOW
 from treadle.errors import OptionError
+from treadle.loop.handle import RunHandle
 from treadle.loop.loop import Loop
 from treadle.messages import JSONDict, Messages, copy_json
 from treadle.results import Result
@@ -79,26 +81,51 @@ class TemporalRun:
             OptionError: a decision on a call that does not wait, or edited arguments that are invalid.
         """
         given = {key: dataclasses.asdict(decision) for key, decision in decisions.items()}
+        handle: Any = self._handle
         try:
-            handle: Any = self._handle
-            left: list[str] = await handle.execute_update("decide", given)
+            with self._running():
+                left: list[str] = await handle.execute_update("decide", given)
         except WorkflowUpdateFailedError as error:
             _raise_option_error(error)
             raise
         return left
 
     async def steer(self, message: str | Mapping[str, Any]) -> None:
-        """Add a user message before the next request to the model."""
-        await self._handle.signal("steer", message)
+        """Add a user message before the next request to the model.
+
+        Raises:
+            OptionError: it is not a user message, or the run has ended.
+        """
+        RunHandle().steer(message)  # raises if it is none
+        with self._running():
+            await self._handle.signal("steer", message)
 
     async def cancel(self) -> None:
-        """End the run with `RunCancelled`; running calls are cancelled and answered."""
-        await self._handle.signal("cancel")
+        """End the run with `RunCancelled`; running calls are cancelled and answered.
+
+        Raises:
+            OptionError: the run has ended.
+        """
+        with self._running():
+            await self._handle.signal("cancel")
 
     async def state(self) -> JSONDict:
         """The status of the run, its calls that run, and those that wait for approval."""
-        state: JSONDict = await self._handle.query("state")
+        with self._running():
+            state: JSONDict = await self._handle.query("state")
         return state
+
+    @contextlib.contextmanager
+    def _running(self) -> Generator[None]:
+        """Raise `OptionError` if the server says that there is no such run, or none that has not ended."""
+        try:
+            yield
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            raise OptionError(
+                f"run {self.run_id!r}: the run has ended, or was not started: {error}"
+            ) from error
 
 
 def _raise_option_error(error: WorkflowFailureError | WorkflowUpdateFailedError) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
+from collections.abc import Callable
 from itertools import islice
+from typing import Any, Protocol
 
 from treadle import labels
-from treadle.effects import NOW, Call, Sleep, Steps
+from treadle.effects import NOW, Call, Mode, Sleep, Steps
 from treadle.errors import OptionError
 from treadle.forks import renew_after_fork
 from treadle.messages import Response, estimate_usage
@@ -16,9 +19,67 @@ from treadle.model.middleware.composition import Answer, SendRequest
 from treadle.model.middleware.target import Per, check_per, key_of
 from treadle.model.retry import retry_after, status_of
 from treadle.queues import Queues
+from treadle.redaction import redacted
+
+log = logging.getLogger("treadle.model")
 
 MINUTE = 60.0
 TOO_MANY_REQUESTS = 429
+
+
+class SentRequest:
+    """A request that a `RateStore` counts.
+
+    Args:
+        tokens: the tokens that it is estimated to have.
+
+    Attributes:
+        tokens: the tokens that are counted.
+        at: when it was admitted, in seconds since the epoch, in the store of one process.
+        id: text that identifies it in a store of several processes, which sets it.
+    """
+
+    __slots__ = ("at", "id", "tokens")
+
+    def __init__(self, tokens: int) -> None:
+        self.tokens = tokens
+        self.at = 0.0
+        self.id = ""
+
+
+class RateStore(Protocol):
+    """Where a `RateLimit` counts requests. The methods may block; a `RateLimit` calls them in a worker thread."""
+
+    def admit(
+        self,
+        key: str,
+        sent: SentRequest,
+        requests_per_minute: int | None,
+        tokens_per_minute: int | None,
+        now: float,
+        /,
+    ) -> float:
+        """Count a request, if the limits allow it now.
+
+        Args:
+            key: what the limits are for, such as a provider.
+            sent: the request.
+            requests_per_minute: the number of requests in 60 seconds; None means no limit.
+            tokens_per_minute: the number of tokens in 60 seconds; None means no limit.
+            now: the clock of the run, in seconds since the epoch.
+
+        Returns:
+            0 if the request was counted, else how many seconds it has to wait before it asks again.
+        """
+        ...
+
+    def correct(self, key: str, sent: SentRequest, tokens: int, /) -> None:
+        """Count a request that was admitted with the tokens that it had."""
+        ...
+
+    def pause(self, key: str, seconds: float, now: float, /) -> None:
+        """Admit no request for some seconds."""
+        ...
 
 
 class RateLimit:
@@ -31,12 +92,15 @@ class RateLimit:
     When a server answers 429 with Retry-After, all requests with the same key wait that long, at most a minute.
 
     Runs share the limits if they get the same object, in any threads and event loops. A forked child counts
-    separately.
+    separately. With ``store=RedisRates(url)``, processes share them: each sends its requests in order of arrival,
+    but between processes there is no order. If the store fails, that is logged, and the request is counted in its
+    process alone.
 
     Args:
         requests_per_minute: the number of requests, for each key; None means no limit.
         tokens_per_minute: the number of tokens of requests and responses, for each key; None means no limit.
         per: see `ConcurrencyLimit`.
+        store: where requests are counted; None means in this process.
 
     Raises:
         OptionError: a number is below 1, or the key is unknown.
@@ -48,22 +112,20 @@ class RateLimit:
         requests_per_minute: int | None = None,
         tokens_per_minute: int | None = None,
         per: Per = "provider",
+        store: RateStore | None = None,
     ) -> None:
         self._requests = _checked("requests_per_minute", requests_per_minute)
         self._tokens = _checked("tokens_per_minute", tokens_per_minute)
         self._per: Per = check_per("RateLimit", per)
         self._turns = Queues(1)
-        self._windows: dict[str, _Window] = {}
-        self._mutex = threading.Lock()
-        renew_after_fork(self, RateLimit._renew)
-
-    def _renew(self) -> None:
-        self._windows, self._mutex = {}, threading.Lock()
+        self._own = _OwnRates()
+        self._store: RateStore = self._own if store is None else store
+        self._mode = Mode.INLINE if store is None else Mode.THREAD
 
     def __call__(self, request: ModelRequest, send: SendRequest) -> Steps[Answer]:
         """Send a request when the limits allow it."""
         key = key_of(request, self._per)
-        sent = _Sent(0 if self._tokens is None else _estimated(request))
+        sent = SentRequest(0 if self._tokens is None else _estimated(request))
         yield from self._turns.taking(key, self._admitted(key, sent), labels.LIMIT)
         try:
             answer = yield from send(request)
@@ -71,54 +133,84 @@ class RateLimit:
             seconds = retry_after(error)
             if seconds and status_of(error) == TOO_MANY_REQUESTS:
                 now = yield NOW
-                until = now + min(seconds, MINUTE)
-                yield Call(self._pause, key, until, label=labels.LIMIT, key=key)
+                pause = self._store.pause, self._own.pause
+                yield from self._asked(*pause, key, min(seconds, MINUTE), now)
             raise
         usage = answer[0].usage
-        if usage is not None and usage.is_measured:
-            sent.tokens = usage.total_tokens
+        if self._tokens is not None and usage is not None and usage.is_measured:
+            correct = self._store.correct, self._own.correct
+            yield from self._asked(*correct, key, sent, usage.total_tokens)
         return answer
 
-    def _admitted(self, key: str, sent: _Sent) -> Steps[None]:
+    def _admitted(self, key: str, sent: SentRequest) -> Steps[None]:
         """Wait until a request may be sent."""
+        admit = self._store.admit, self._own.admit
         while True:
             now = yield NOW
-            delay = yield Call(self._admit, key, sent, now, label=labels.LIMIT, key=key)
+            delay = yield from self._asked(*admit, key, sent, self._requests, self._tokens, now)
             if delay <= 0:
                 return
             yield Sleep(delay)
 
-    def _admit(self, key: str, sent: _Sent, now: float) -> float:
-        """Count a request; or return how many seconds it has to wait."""
+    def _asked(
+        self, ask: Callable[..., Any], own: Callable[..., Any], key: str, *args: Any
+    ) -> Steps[Any]:
+        """The answer of the store; if it fails, that of this process."""
+        try:
+            return (yield Call(ask, key, *args, mode=self._mode, label=labels.LIMIT, key=key))
+        except Exception as error:  # noqa: BLE001 - a store may raise anything
+            log.warning(
+                "%r failed; requests are counted in this process alone: %s",
+                self._store,
+                redacted(str(error)),
+            )
+        return (yield Call(own, key, *args, label=labels.LIMIT, key=key))
+
+
+class _OwnRates:
+    """A `RateStore` in this process."""
+
+    def __init__(self) -> None:
+        self._windows: dict[str, _Window] = {}
+        self._mutex = threading.Lock()
+        renew_after_fork(self, _OwnRates._renew)
+
+    def _renew(self) -> None:
+        self._windows, self._mutex = {}, threading.Lock()
+
+    def admit(
+        self,
+        key: str,
+        sent: SentRequest,
+        requests_per_minute: int | None,
+        tokens_per_minute: int | None,
+        now: float,
+    ) -> float:
+        """See `RateStore.admit`."""
         with self._mutex:
             window = self._windows.setdefault(key, _Window())
-            delay = window.delay(now, sent.tokens, self._requests, self._tokens)
+            delay = window.delay(now, sent.tokens, requests_per_minute, tokens_per_minute)
             if delay <= 0:
                 sent.at = now
                 window.sent.append(sent)
-            return delay
+            return max(delay, 0.0)
 
-    def _pause(self, key: str, until: float) -> None:
+    def correct(self, _key: str, sent: SentRequest, tokens: int) -> None:
+        """See `RateStore.correct`."""
+        sent.tokens = tokens
+
+    def pause(self, key: str, seconds: float, now: float) -> None:
+        """See `RateStore.pause`."""
         with self._mutex:
             window = self._windows.setdefault(key, _Window())
-            window.paused_until = max(until, window.paused_until)
-
-
-class _Sent:
-    """A request: when it was sent, and its tokens."""
-
-    __slots__ = ("at", "tokens")
-
-    def __init__(self, tokens: int) -> None:
-        self.at = 0.0
-        self.tokens = tokens
+            window.paused_until = max(now + seconds, window.paused_until)
 
 
 class _Window:
     """The requests of the last minute, and until when the server asked for none."""
 
     def __init__(self) -> None:
-        self.sent: deque[_Sent] = deque()
+        self.sent: deque[SentRequest] = deque()
         self.paused_until = 0.0
 
     def delay(

@@ -99,10 +99,12 @@ def replay(
     recorded = _run_of(recording, run)
     if not recorded.parts:
         raise _no_log(recorded)
+    observers = () if on_event is None else (on_event,)
+    parts = (ReplayedPart(recorded, part, loop, *observers) for part in recorded.parts)
     try:
-        *_, result = (_Replayed(recorded, part, loop, on_event).result() for part in recorded.parts)
+        *_, result = (part.result() for part in parts)
     except ReplayError as error:
-        raise _diverged(recorded, loop, error) from None
+        raise diverged(recorded, loop, error) from None
     return result
 
 
@@ -170,18 +172,19 @@ def _forked(  # noqa: PLR0917 - the parameters of `fork`
         raise OptionError(f"with_: a run that has started cannot change {fixed}")
     changed = loop.with_options(**options)
     model = changed.model_for(llm_send_fn)
+    observers = () if on_event is None else (on_event,)
     if not recorded.parts:
         raise _no_log(recorded)
     try:
         for part in recorded.parts:
-            replayed = _Replayed(recorded, part, loop, on_event)
+            replayed = ReplayedPart(recorded, part, loop, *observers)
             if replayed.reaches(at):
                 go_on_with(replayed.run, changed, model)
                 replayed.run.add_messages(messages)
                 return replayed.continued(at, messages), replayed.deliver
             replayed.result()
     except ReplayError as error:
-        raise _diverged(recorded, loop, error) from None
+        raise diverged(recorded, loop, error) from None
     raise OptionError(
         f"at: expected the number of an iteration of the run, which has {recorded.total_iterations}, got {at!r}"
     )
@@ -222,18 +225,35 @@ class _Reached(Exception):  # noqa: N818 - it is no error
     """Raised when the iteration at which a run is forked starts."""
 
 
-class _Replayed:
-    """One part of a recorded run, replayed."""
+class ReplayedPart:
+    """One part of a recorded run, replayed.
 
-    def __init__(
-        self, recorded: Run, part: Part, loop: Loop[Any], on_event: Observer | None
-    ) -> None:
-        if on_event is not None and not is_sync_callable(on_event):
+    Args:
+        recorded: the run.
+        part: the part of it.
+        loop: its loop.
+        *observers: receive the events; sync.
+
+    Attributes:
+        run: the run that is made anew.
+
+    Raises:
+        RecordingError: it cannot be replayed.
+        OptionError: an observer is async.
+    """
+
+    def __init__(self, recorded: Run, part: Part, loop: Loop[Any], *observers: Observer) -> None:
+        if not all(map(is_sync_callable, observers)):
             raise OptionError("on_event: expected a sync observer: a replay waits for nothing")
         self._recorded, self._part, self._loop = recorded, part, loop
-        self.run = restarted(loop, part.start)
-        observer = None if on_event is None else for_run(on_event)
-        self._observers = Observers([] if observer is None else [observer], self.run.run.numbers)
+        if "problem" in part.start:
+            raise self._error(part.start["problem"])
+        try:
+            self.run = restarted(loop, part.start)
+        except KeyError as error:
+            raise self._error(f"its start has no {error}") from error
+        made = [one for one in map(for_run, observers) if one is not None]
+        self._observers = Observers(made, self.run.run.numbers)
         self._stops_at: int | None = None
         self._steps = self.run.steps()
         self._replay: Replay[Result[Any]] = Replay(self._steps, self._emit, self._explain)
@@ -313,7 +333,7 @@ class _Replayed:
         error.changes = changes_between(before, configuration_of(self._loop, model))
 
 
-def _diverged(recorded: Run, loop: Loop[Any], error: ReplayError) -> DivergedError:
+def diverged(recorded: Run, loop: Loop[Any], error: ReplayError) -> DivergedError:
     """The error with what differs: the first event that is another one, or else the effect.
 
     The run is replayed once more, and its events are recorded meanwhile.
@@ -322,7 +342,7 @@ def _diverged(recorded: Run, loop: Loop[Any], error: ReplayError) -> DivergedErr
     recorder = Recorder(file, replayable=False)
     with contextlib.suppress(ReplayError):
         for part in recorded.parts:
-            _Replayed(recorded, part, loop, recorder).result()
+            ReplayedPart(recorded, part, loop, recorder).result()
     lines = file.getvalue().encode("ascii").splitlines(keepends=True)
     found = next((diff_so_far(recorded, run) for run in read_lines(lines, "replay").runs), None)
     if found is None:
