@@ -161,7 +161,7 @@ async def check(
     client: Client, world: World, runs: Mapping[str, TemporalRun], steps: int, report: Report
 ) -> None:
     """Wait for the results of runs, and compare them with what has happened."""
-    results = {name: await persistently(run.result) for name, run in runs.items()}
+    results = {name: await run.result() for name, run in runs.items()}
     seen = world.seen()
     for name, result in results.items():
         recorded = await persistently(lambda name=name: recorded_of(client, name))
