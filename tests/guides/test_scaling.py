@@ -13,6 +13,7 @@ BLOCKS = re.findall(r"^```console\n\$ (.+)\n((?:.*\n)*?)```$", PAGE, flags=re.MU
 MAKE = "make bench-scaling"
 
 
+@pytest.mark.timeout(1_200)  # half a minute of computing each, on a machine that may be busy
 @pytest.mark.parametrize(("command", "output"), BLOCKS, ids=[command for command, _ in BLOCKS])
 def test_the_page_has_what_the_command_prints(command, output):
     program, *arguments = command.replace(MAKE, "python benchmarks/scaling.py").split()
