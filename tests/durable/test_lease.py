@@ -175,21 +175,23 @@ class TestProcesses:
 
 class TestLeases:
     def test_one_of_another_machine_lasts_until_its_end(self, journal, path, clock):
-        journal.open("r", START)
+        run = journal.open("r", START)
         held_elsewhere(path, "r")
         clock.now += 29
         with pytest.raises(RunBusyError, match=r"process 1 on host elsewhere since 1970-01-12"):
             journal.open("r", None)
         clock.now += 1
         journal.open("r", None).close()
+        run.close()
 
     def test_one_of_an_owner_that_cannot_be_read_lasts_until_its_end(self, journal, path, clock):
-        journal.open("r", START)
+        run = journal.open("r", START)
         change(path, "UPDATE runs SET owner = 'x'")
         with pytest.raises(RunBusyError, match="run 'r' is driven by an unknown process since"):
             journal.open("r", None)
         clock.now += 30
         journal.open("r", None).close()
+        run.close()
 
     def test_each_owner_has_its_own_token_and_only_the_last_one_writes(self, journal, clock):
         owners = []
@@ -275,11 +277,12 @@ class TestClocks:
         self, journal, path, clock
     ):
         clock.now += 1_000_000
-        journal.open("r", START)
+        run = journal.open("r", START)
         held_elsewhere(path, "r")
         clock.now -= 1_000_000
         assert journal.run("r").driver is None
         journal.open("r", None).close()
+        run.close()
 
     def test_one_that_is_put_back_a_little_ends_no_lease(self, journal, path, clock):
         run = journal.open("r", START)

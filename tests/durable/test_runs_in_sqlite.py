@@ -10,7 +10,8 @@ from cryptography.fernet import Fernet
 
 from treadle import Loop, Ok, Paused, RunCancelled, tool
 from treadle.durable import EncryptedPayloads, RunBusyError, SQLiteJournal
-from treadle.testing import ScriptedLLM, call, calls, check_history
+from treadle.recording import read_recording
+from treadle.testing import ScriptedLLM, call, calls, check_history, replay
 from treadle.tools import approve, deny
 
 
@@ -194,5 +195,67 @@ def test_an_encrypted_run_with_large_contents_is_taken_up(path):
     codec = EncryptedPayloads(Fernet.generate_key())
     journal = SQLiteJournal(path, codec=codec, max_inline=100)
     first = Loop.run_sync("Go", doubling(), tools=[double], journal=journal, run_id="r")
-    again = Loop.run_sync("Go", lambda messages: "unused", tools=[double], journal=journal, run_id="r")
+    again = Loop.run_sync(
+        "Go", lambda messages: "unused", tools=[double], journal=journal, run_id="r"
+    )
     assert again == first
+
+
+class TestExport:
+    def test_a_run_is_replayed_from_its_export(self, journal, tmp_path):
+        loop = Loop(llm_send_fn=doubling(), tools=[double], name="doubler")
+        result = loop.run_sync("Go", journal=journal, run_id="r")
+        journal.export("r", tmp_path / "run.jsonl")
+        (run,) = read_recording(tmp_path / "run.jsonl").runs
+        assert (run.run_id, run.agent_name, run.status) == ("r", "doubler", "ok")
+        assert replay(run, loop) == result
+
+    def test_a_run_that_was_interrupted_and_paused_is_replayed_with_all_its_parts(
+        self, journal, path, tmp_path
+    ):
+        @tool(requires_approval=True)
+        async def pay(n: int) -> str:
+            """Pay."""
+            if not paid:
+                paid.append(n)
+                await asyncio.Event().wait()
+            return f"paid {n}"
+
+        paid = []
+        model = ScriptedLLM(calls(call("pay", "a", n=1)), calls(call("pay", "b", n=2)), "Done.")
+        loop = Loop(llm_send_fn=model, tools=[pay], journal=journal)
+
+        async def run():
+            assert isinstance(await loop.run("Go", run_id="r"), Paused)
+            journal.decide("r", {journal.run("r").waiting[0].id: approve})
+            task = asyncio.create_task(loop.run(run_id="r"))
+            while not paid:
+                await asyncio.sleep(0.01)
+            task.cancel()
+            await asyncio.wait([task])
+            assert isinstance(await loop.run(run_id="r"), Paused)
+            journal.decide("r", {journal.run("r").waiting[0].id: approve})
+            return await loop.run(run_id="r")
+
+        result = asyncio.run(run())
+        assert result.unwrap().content == "Done."
+        journal.export("r", tmp_path / "run.jsonl")
+        (recorded,) = read_recording(tmp_path / "run.jsonl").runs
+        assert len(recorded.parts) == 3
+        assert replay(recorded, Loop(tools=[pay])) == result
+
+    def test_a_run_that_has_not_ended_is_exported_as_far_as_it_is(self, journal, path, tmp_path):
+        def fail(messages):
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            Loop.run_sync("Go", fail, journal=journal, run_id="r")
+        journal.export("r", tmp_path / "run.jsonl")
+        (run,) = read_recording(tmp_path / "run.jsonl").runs
+        assert run.status == "did not end"
+
+    def test_another_file_is_not_replaced(self, journal, tmp_path):
+        Loop.run_sync("Go", ScriptedLLM("Hi."), journal=journal, run_id="r")
+        (tmp_path / "notes").write_text("mine", encoding="utf-8")
+        with pytest.raises(ValueError, match="notes is not a recording"):
+            journal.export("r", tmp_path / "notes")

@@ -173,7 +173,13 @@ def _add_journal_commands(commands: Any) -> None:
         epilog="Exit codes: 0 success, 2 bad usage, such as an unknown run.",
     )
     _add_id(show)
-    show.add_argument("--json", action="store_true", help="print everything as JSON")
+    form = show.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print everything as JSON")
+    form.add_argument(
+        "--export",
+        metavar="RUN.jsonl",
+        help="write the run as a recording instead, which treadle report renders",
+    )
     _add_resume(commands)
     for name, text in JOURNAL_COMMANDS.items():
         command = commands.add_parser(

@@ -332,6 +332,26 @@ class SQLiteJournal:
         """
         return self.part(run_id).log
 
+    def export(self, run_id: str, path: str | os.PathLike[str]) -> None:
+        """Write a run to a file as a recording, as JSON lines, which `treadle.testing.replay` replays.
+
+        It has the outcomes, and the start and the end of each part; a replay makes the other events again.
+
+        Args:
+            run_id: the id of the run.
+            path: the file; a recording that exists is replaced.
+
+        Raises:
+            JournalError: there is no such run, or it cannot be read.
+            OSError: the file cannot be written.
+            ValueError: the file exists and is not a recording.
+        """
+        from treadle.durable.export import export_run  # noqa: PLC0415 - few programs need it
+
+        latest = self.part(run_id)
+        parts = [self.part(run_id, number) for number in range(1, latest.number)]
+        export_run(path, run_id, [*parts, latest])
+
     def messages(self, run_id: str) -> list[JSONDict]:
         """Read the user messages that were sent to a run, and that it has not taken yet.
 
