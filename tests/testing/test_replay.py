@@ -362,6 +362,14 @@ def test_messages_that_are_no_data_are_told(path):
         replay(path, ADDER)
 
 
+def test_an_option_that_is_no_data_does_not_break_the_run(path):
+    """As a placeholder of an SDK."""
+    result, _ = record(path, llm_opts={"seed": object()})
+    assert isinstance(result, Ok)
+    with pytest.raises(RecordingError, match=r"the options of the model.*got builtins:object"):
+        replay(path, ADDER)
+
+
 @pytest.mark.parametrize("how", ["option", "by hand"])
 def test_a_recording_without_a_log_is_told(path, how):
     with Recorder(path, replayable=how != "option") as recorder:
