@@ -242,13 +242,17 @@ class TestLeases:
         assert journal.run("r").driver.until == clock.now + 30
         run.close()
 
-    def test_one_that_could_not_be_given_up_does_not_keep_this_process_from_the_run(self, path):
-        journal = SQLiteJournal(path, clock=Clock())
+    def test_one_that_could_not_be_given_up_does_not_keep_this_process_from_the_run(
+        self, journal, path, caplog
+    ):
         run = journal.open("r", START)
-        with journal._file.writing("close it"):
-            closing = threading.Thread(target=run.close)
-            closing.start()
-        closing.join()
+        with journal._file.connection() as db:
+            db.execute("PRAGMA busy_timeout = 50")
+        writer = sqlite3.connect(path, isolation_level=None)
+        writer.execute("BEGIN IMMEDIATE")
+        run.close()
+        writer.close()
+        assert "the lease of run 'r' could not be given up" in caplog.text
         journal.open("r", None).close()
 
     @pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan"), "30", None])
