@@ -56,9 +56,8 @@ class Way:
             **options: of the loop; and ``handle_ref``, which is given the run's handle.
         """
         observed = ObservedRun(state=options.pop("state", None) or RunState("agent", "run"))
-        self.go(
-            observed, Loop.run, Loop.run_sync, Loop.stream, (messages, llm), options, observed.state
-        )
+        state = None if "journal" in options else observed.state  # a journal makes its own
+        self.go(observed, Loop.run, Loop.run_sync, Loop.stream, (messages, llm), options, state)
         return observed
 
     def resume(self, observed: ObservedRun, decisions: Any, llm: Any, **options: Any) -> None:

@@ -307,8 +307,9 @@ class TestKilled:
 
 
 class TestCtrlC:
-    def test_it_leaves_a_run_that_can_be_continued_and_says_how(self, place):
-        with place.asking("pay", until="paid") as process:
+    @pytest.mark.parametrize("question", ["pay", "pay+probe"], ids=["one call", "two at once"])
+    def test_it_leaves_a_run_that_can_be_continued_and_says_how(self, place, question):
+        with place.asking(question, until="paid") as process:
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=SECONDS)
 
@@ -316,8 +317,10 @@ class TestCtrlC:
         assert "Traceback" not in err
         start, _, command = err.splitlines()[-1].partition("run: ")
         assert start == "treadle: interrupted; to continue the "
+        place.open_gate()
         done = place(*shlex.split(command)[1:])
-        assert done.stdout.startswith("echo heard pay: Unknown: ")
+        assert done.stdout.startswith(f"echo heard {question}: Unknown: ")
+        assert place.count("paid") == 1
 
     def test_the_command_that_it_says_has_the_journal(self, place):
         with place.asking("pay", "--journal", "a b.db", until="paid") as process:
@@ -633,6 +636,29 @@ class TestPlace:
 
         assert (done.returncode, done.stdout) == (2, "")
         assert error in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+    @pytest.mark.parametrize("form", [(), ("--json",)], ids=["text", "json"])
+    @pytest.mark.parametrize(
+        "change_to",
+        [
+            "parts SET outcome = CAST('{}' AS BLOB)",
+            'parts SET outcome = CAST(\'{"status": "ok", "result": [1]}\' AS BLOB)',
+            "parts SET outcome = CAST('[' AS BLOB)",
+            "parts SET start = CAST('{}' AS BLOB)",
+            "parts SET start = CAST('7' AS BLOB)",
+            "entries SET body = CAST('{}' AS BLOB)",
+            "runs SET part = 2",
+        ],
+    )
+    def test_contents_that_no_run_stores_are_reported(self, place, change_to, form):
+        place.ask("add")
+        change(place.path, f"UPDATE {change_to}")
+
+        done = place("show", "tea", *form)
+
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "run 'tea'" in done.stderr
         assert len(done.stderr.splitlines()) == 1
 
     def test_a_run_that_cannot_be_stored_does_not_start(self, place):

@@ -1,8 +1,18 @@
 """Fixtures of the tests of durable runs."""
 
+from __future__ import annotations
+
 import threading
+from typing import Any
 
 import pytest
+from tests.ways import DRIVEN, Way
+
+
+@pytest.fixture(params=DRIVEN, ids=repr)
+def driven(request: Any) -> Way:
+    """Without an event loop, on asyncio, on trio."""
+    return request.param
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import json
 from typing import Any
 
 from tests.deciding import on
@@ -11,9 +13,10 @@ from tests.whole.scripts import Script
 
 from treadle import Loop
 from treadle.errors import OutcomeUnknownError
+from treadle.loop.journaled import result_from_data
 from treadle.recording.log import RESUMED, STARTED, Entry
 
-from .memory import Interrupted, MemoryJournal, log_of
+from .memory import EndedError, Interrupted, MemoryJournal, log_of
 from .world import World, repeatable
 
 RUN = "run"
@@ -80,15 +83,20 @@ class Durable:
         while True:
             self._note_unknown()
             result = None
-            with contextlib.suppress(Interrupted):
+            with contextlib.suppress(Interrupted, EndedError):
                 result = self.process()
             if result is None:
                 continue
             following = next(decisions, None) if result.stop_reason == "paused" else None
             if following is None:
                 return result
-            decided = {key: vars_of(one) for key, one in on(result, following).items()}
-            self.journal.decided.setdefault(RUN, {}).update(decided)
+            self.decide(following)
+
+    def decide(self, decisions: dict[str, Any]) -> None:
+        """Decide on calls that wait, by the ids of the calls."""
+        paused = result_from_data(json.loads(self.journal.parts[RUN][-1]["outcome"])["result"], Loop())
+        decided = {key: dataclasses.asdict(one) for key, one in on(paused, decisions).items()}
+        self.journal.decided.setdefault(RUN, {}).update(decided)
 
     def _note_unknown(self) -> None:
         parts = self.journal.parts.get(RUN)
@@ -107,10 +115,3 @@ class Durable:
         """The keys of the calls whose outcome the run took for unknown."""
         log: list[Entry] = self.journal.log(RUN)
         return {entry.key for entry in log if isinstance(entry.error, OutcomeUnknownError)}
-
-
-def vars_of(decision: Any) -> dict[str, Any]:
-    """A decision as a journal keeps it."""
-    import dataclasses
-
-    return dataclasses.asdict(decision)

@@ -8,13 +8,17 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from treadle.errors import JournalError
+from treadle.errors import JournalError, LeaseLostError
 from treadle.messages import JSONDict
 from treadle.recording.log import RESUMED, Entry, settled
 
 
 class Interrupted(BaseException):
     """The process ends here, as far as the journal is concerned."""
+
+
+class EndedError(JournalError):
+    """The process has ended: what its cleanup writes is lost."""
 
 
 class MemoryJournal:
@@ -90,15 +94,17 @@ class MemoryRun:
         self.start = json.loads(part["start"])
         self.log: Sequence[Entry] = log_of(part)
         self.outcome = part["outcome"] and json.loads(part["outcome"])
-        self.is_closed = self.is_dead = False
+        self.is_closed = self.is_dead = self.is_lost = False
         self.stops: list[Callable[[], None]] = []
 
     def _write(self, store: Callable[[], None]) -> None:
         journal = self._journal
         if self.is_closed:
             raise JournalError("it is closed")
+        if self.is_lost:
+            raise LeaseLostError("another process has taken it over")
         if self.is_dead:
-            raise Interrupted
+            raise EndedError("the process has ended")
         journal.writes += 1
         self.is_dead = journal.writes == journal.at
         if not self.is_dead or journal.is_stored:

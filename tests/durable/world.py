@@ -98,11 +98,14 @@ class World:
         outcome, error = self._outcomes[place]
         if error is not None:
             raise error
-        if isinstance(outcome, tuple) and isinstance(outcome[0], ToolResult):
+        if not isinstance(outcome, tuple):
+            return outcome
+        if isinstance(outcome[0], ToolResult):
             for one in args:
                 if isinstance(one, InFlight):
                     one.complete(outcome[0])
-        return outcome
+        now = args[-1].now()
+        return outcome[0], now, now
 
 
 def repeatable(options: dict[str, Any]) -> dict[str, Any]:

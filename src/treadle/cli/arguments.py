@@ -173,7 +173,13 @@ def _add_journal_commands(commands: Any) -> None:
         epilog="Exit codes: 0 success, 2 bad usage, such as an unknown run.",
     )
     _add_id(show)
-    show.add_argument("--json", action="store_true", help="print everything as JSON")
+    form = show.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print everything as JSON")
+    form.add_argument(
+        "--export",
+        metavar="RUN.jsonl",
+        help="write the run as a recording instead, which treadle report renders",
+    )
     _add_resume(commands)
     for name, text in JOURNAL_COMMANDS.items():
         command = commands.add_parser(
@@ -371,6 +377,10 @@ def _add_report(report: argparse.ArgumentParser) -> None:
     recording = "a recording, as written by treadle run --record"
     report.add_argument("recording", metavar="RUN.jsonl", help=recording)
     target = "the output file; - for stdout (default: the name of the recording with .html)"
+    other = (
+        "another recording to compare it with: the report shows both, and their first difference"
+    )
+    report.add_argument("--diff", metavar="OTHER.jsonl", help=other)
     report.add_argument("-o", "--output", metavar="REPORT.html", help=target)
 
 

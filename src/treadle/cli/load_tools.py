@@ -49,9 +49,8 @@ def load_loop(spec: str) -> Any:
     if not module_name or not name:
         raise UsageError(f"--loop: expected MODULE:NAME, got {spec!r}")
     found = _found(_imported(module_name, "--loop"), name, "--loop")
-    kind = "" if isinstance(found, Loop) else type(found).__name__
-    if kind:
-        raise UsageError(f"--loop: {spec} is not a Loop, but {kind}")
+    if not issubclass(type(found), Loop):
+        raise UsageError(f"--loop: {spec} is not a Loop, but {type(found).__name__}")
     return found
 
 

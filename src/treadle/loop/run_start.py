@@ -33,6 +33,7 @@ def start_of(loop: Loop[Any], run: Run) -> JSONDict:
         depends on; and the ``configuration`` of the loop. If the messages are no data, ``problem`` says so.
     """
     services, state = run.run, run.state
+    model = _model_of(run)
     start: JSONDict = {
         "run_id": state.run_id,
         "name": state.agent_name,
@@ -42,8 +43,8 @@ def start_of(loop: Loop[Any], run: Run) -> JSONDict:
         "session": None
         if run.config.session is None
         else str(getattr(run.config.session, "id", "")),
-        "model": _model_of(run),
-        "configuration": configuration_of(loop),
+        "model": model,
+        "configuration": configuration_of(loop, RecordedModel(model)),
     }
     if isinstance(run.given, Resumption):
         return start | run.given.as_json()

@@ -1,4 +1,4 @@
-"""Where two runs differ first: `diff` of two recordings, or of a recording and a result."""
+"""Where two runs differ first: `diff` of two recordings, of two results, or of a recording and a result."""
 
 from __future__ import annotations
 

@@ -174,6 +174,8 @@ class Session:
     def save(self, loaded: JSONDict, turn: JSONDict) -> None:
         """Store the turn of a run that has ended. If it changed nothing, nothing is stored.
 
+        A turn that is stored already is not stored again: a run that was interrupted in between repeats this.
+
         Args:
             loaded: what `load` returned before the run.
             turn: ``messages`` and ``memo``, the history and the memo at the end of the run; ``at``, when it ended,
@@ -182,9 +184,15 @@ class Session:
         Raises:
             SessionConflictError: the session was changed since it was loaded.
         """
-        addition = addition_of(loaded, turn)
-        if addition is not None:
-            self.store.append(self.id, loaded["version"], [addition.turn], addition.attachments)
+        addition, version = addition_of(loaded, turn), loaded["version"]
+        if addition is None:
+            return
+        try:
+            self.store.append(self.id, version, [addition.turn], addition.attachments)
+        except SessionConflictError:
+            stored = self.store.turns(self.id, before=version + 1, limit=1)
+            if [one.as_json() for one in stored] != [addition.turn.as_json()]:
+                raise
 
     # Inside
 

@@ -86,7 +86,7 @@ def _admitted(ctx: Context) -> Context:
     """Check the calls that a stage has planned and dispatches itself: they are valid, and within the budget."""
     reserved = ctx.run.reserved
     for call in ctx.plan.calls:
-        if reserved.get(call.id) is not call:
+        if reserved.get(call.id) is not call and call.id not in ctx.tool_results:
             return _checked(ctx)
     return ctx
 
@@ -114,7 +114,9 @@ def _checked(ctx: Context) -> Context:
             admitted.append(call)
         batches.append(tuple(admitted))
     plan = dataclasses.replace(ctx.plan, batches=tuple(batches))
-    plan = dataclasses.replace(plan, approvals=approval_questions(ctx, plan.calls))
+    # Questions about calls that may have run already are no questions of their tools.
+    questions = {**ctx.plan.approvals, **approval_questions(ctx, plan.calls)}
+    plan = dataclasses.replace(plan, approvals=questions)
     return ctx.evolve(tool_calls=tuple(calls.values()), tool_results=results, plan=plan)
 
 

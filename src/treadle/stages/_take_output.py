@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from treadle import labels
 from treadle.context import Context
-from treadle.effects import Call, Steps, call_mode
+from treadle.effects import Call, Steps, Then, call_mode, is_awaitable
 from treadle.errors import Retry
 from treadle.messages import MAX_VIOLATIONS, ToolResult, safe_str
 from treadle.results import OutputMissing
@@ -57,11 +57,24 @@ def _validated(ctx: Context, output: Output, value: Any) -> Steps[Any]:
     """Call the validators in order; each may replace the output."""
     for validator, takes_context in output.validators:
         args = (ctx, value) if takes_context else (value,)
-        mode = call_mode(validator)
-        made = yield Call.of(validator, args, mode, label=labels.STAGE, key="output_validator")
+        fn, mode = _unless_same(validator, value), call_mode(validator)
+        made = yield Call.of(fn, args, mode, label=labels.STAGE, key="output_validator")
         if made is not None:
             value = made
     return value
+
+
+def _unless_same(validator: Callable[..., Any], value: Any) -> Callable[..., Any]:
+    """Call a validator; None if it returns the output that it was given, which a log could not keep."""
+
+    def replaced(made: Any) -> Any:
+        return None if made is value else made
+
+    def call(*args: Any) -> Any:
+        made = validator(*args)
+        return Then(made, replaced) if is_awaitable(made) else replaced(made)
+
+    return call
 
 
 def _problems_of_calls(ctx: Context, names: Iterable[str]) -> tuple[str, ...]:

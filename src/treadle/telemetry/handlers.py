@@ -141,16 +141,19 @@ def _model_responded(run: RunTelemetry, event: ModelResponded) -> None:
         model = {names.RESPONSE_MODEL: meters.model_names(response.model)}
     if usage is not None and usage.cost is not None and not usage.is_estimate:
         meters.add(names.USAGE_COST, usage.cost, {**run.model_labels, **model})
-    if chat is None:  # the instrumentation of the model's SDK records the rest
+    around = chat or run.agent
+    if around is None or not run.telemetry.has_chats:  # the instrumentation of the model's SDK records the rest
         return
-    labels = {**chat.labels, **model}
-    first_chunk = response.time_to_first_token
-    if first_chunk is not None:
-        meters.record(names.FIRST_CHUNK_DURATION, first_chunk, labels, chat.context)
+    labels = {names.OPERATION_NAME: names.CHAT, **run.model_labels, **model}
     if usage is not None and usage.is_measured:
         for kind, count in (("input", usage.input_tokens), ("output", usage.output_tokens)):
             of_kind = {**labels, names.TOKEN_TYPE: kind}
-            meters.record(names.TOKEN_USAGE, count, of_kind, chat.context)
+            meters.record(names.TOKEN_USAGE, count, of_kind, around.context)
+    if chat is None:  # another process made the request
+        return
+    first_chunk = response.time_to_first_token
+    if first_chunk is not None:
+        meters.record(names.FIRST_CHUNK_DURATION, first_chunk, labels, chat.context)
     if chat.span.is_recording():
         if response.model is not None and names.REQUEST_MODEL not in run.request:
             chat.span.update_name(f"{names.CHAT} {spans.clean(response.model)}")

@@ -119,7 +119,8 @@ class RunTelemetry:
         self, span: OpenSpan, at: float, more: Mapping[str, Any], duration: float | None = None
     ) -> None:
         """End a span, and record its duration with more labels; None is the time since its start."""
-        seconds = max(0.0, at - span.at) if duration is None else duration
+        at = max(at, span.at)  # a run that was taken up may report the time of an earlier process
+        seconds = at - span.at if duration is None else duration
         meters = self.telemetry.instruments
         try:
             meters.record(span.metric, seconds, {**span.labels, **more}, span.context)

@@ -1,0 +1,613 @@
+"""What a run keeps when another process takes it up: time, approvals, messages, sessions, streams, telemetry."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import Any
+
+import anyio
+import pytest
+from pydantic import BaseModel
+from tests.ways import ASYNCIO, DRIVEN, SYNC, TRIO, Way
+from tests.whole.guard_scripts import SCRIPTS
+from tests.whole.scripts import HELLO, Busy, add
+
+from treadle import Locks, Loop, RunHandle, ToolContext, approve, deny, stage, tool
+from treadle.effects import Bounded, Call, Sleep, map_effects
+from treadle.errors import JournalError, OptionError, ReplayError
+from treadle.events import RunFinished, RunStarted, TextDelta, ToolStarted
+from treadle.recording.log import STARTED
+from treadle.stages import default_stages
+from treadle.testing import ScriptedLLM, call, calls, check_history
+
+from .interrupting import RUN, Durable
+from .memory import Interrupted, MemoryJournal
+from .test_interrupted import same
+
+
+def script_named(name: str) -> Any:
+    return next(script for script in SCRIPTS if script.name == name)
+
+
+MANY = [
+    "children_at_the_same_time_with_calls_at_the_same_time",
+    "a_run_that_is_resumed_call_by_call",
+    "a_child_that_waits",
+    "calls_that_wait_for_each_other",
+    "retries_of_the_model",
+    "a_last_answer_by_a_terminal_tool",
+]
+
+
+@pytest.mark.parametrize("name", MANY)
+@pytest.mark.parametrize("way", DRIVEN, ids=repr)
+def test_a_run_of_which_each_process_writes_once(way: Way, name: str):
+    script = script_named(name)
+    expected = Durable.of(way, script, is_repeatable=True).run()
+    one = Durable.of(way, script, is_repeatable=True)
+    process = one.process
+
+    def ending(**more: Any) -> Any:
+        one.journal.interrupt(2, is_stored=False)
+        return process(**more)
+
+    one.process = ending
+    result = one.run()
+    assert len(one.processes) > 4
+    same(result, expected)
+
+
+@tool
+def pay(n: int) -> str:
+    """Pay."""
+    return f"paid {n}"
+
+
+# Cancellations
+
+
+@pytest.mark.parametrize("way", [ASYNCIO, TRIO], ids=repr)
+def test_a_cancelled_task_is_not_the_end_of_the_run(way: Way):
+    paid, journal = [], MemoryJournal()
+
+    @tool
+    async def wait_for_it(n: int) -> str:
+        """Wait."""
+        paid.append(n)
+        if n == 1:
+            return "done"
+        await anyio.sleep(60)
+        return "late"
+
+    @tool(idempotent=True)
+    async def look() -> str:
+        """Look, and be cancelled with the task when one of the other calls is over."""
+        while not looks and not ({1, 2} == set(paid) and journal.counts["execute_tool", "c1"]):
+            await anyio.sleep(0.002)
+        if not looks:
+            scopes[-1].cancel()
+            await anyio.sleep(60)
+        return "seen"
+
+    scopes: list[anyio.CancelScope] = []
+    looks: list[int] = []
+
+    def model(messages: Any) -> Any:
+        if messages[-1]["role"] == "user":
+            return calls(
+                call("wait_for_it", "c1", n=1), call("wait_for_it", "c2", n=2), call("look", "c3")
+            )
+        return "Done."
+
+    options = {"tools": [wait_for_it, look], "journal": journal, "run_id": RUN}
+    events: list[Any] = []
+
+    async def cancelled() -> None:
+        with anyio.CancelScope() as scope:
+            scopes.append(scope)
+            await Loop.run("Go.", model, **options, on_event=events.append)
+
+    way.call(cancelled)
+    assert events[-1].stop_reason == "cancelled"
+    assert journal.parts[RUN][-1]["outcome"] is None
+    looks.append(1)
+    result = way.call(Loop.run, "Go.", model, **options)
+    assert not any(entry.is_cancelled for entry in journal.log(RUN))
+    assert result.output == "Done."
+    assert sorted(paid) == [1, 2]
+    contents = {m["tool_call_id"]: m["content"] for m in result.messages if m["role"] == "tool"}
+    assert contents["c1"] == "done"
+    assert contents["c3"] == "seen"
+    assert contents["c2"].startswith("Unknown: ")
+
+
+def test_an_interrupt_without_an_event_loop():
+    journal, asked = MemoryJournal(), []
+
+    def model(messages: Any) -> Any:
+        asked.append(len(messages))
+        if messages[-1]["role"] == "user":
+            return calls(call("pay", "c1", n=1))
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return "Done."
+
+    options = {"tools": [pay], "journal": journal, "run_id": RUN}
+    with pytest.raises(KeyboardInterrupt):
+        Loop.run_sync("Go.", model, **options)
+    result = Loop.run_sync(llm_send_fn=model, **options)
+    assert (result.output, asked) == ("Done.", [1, 3, 3])
+    assert not any(entry.is_cancelled for entry in journal.log(RUN))
+
+
+def test_a_run_that_is_cancelled_through_its_handle_has_ended(driven: Way):
+    journal, handle = MemoryJournal(), RunHandle()
+
+    @tool
+    async def stop() -> str:
+        """Stop."""
+        handle.cancel()
+        await anyio.sleep(9)
+        return "late"
+
+    model = ScriptedLLM(calls(call("stop", "c1")))
+    options = {"tools": [stop], "journal": journal, "run_id": RUN}
+    observed = driven.run(HELLO, model, **options, handle=handle)
+    assert observed.result.stop_reason == "cancelled"
+    again = driven.run(HELLO, model, **options)
+    assert again.result == observed.result
+    assert again.events == []
+
+
+def test_a_run_that_is_cancelled_from_elsewhere(driven: Way):
+    journal = MemoryJournal()
+
+    @tool
+    async def stop() -> str:
+        """Have another process cancel the run."""
+        journal.opened[-1].stops[0]()
+        await anyio.sleep(9)
+        return "late"
+
+    model = ScriptedLLM(calls(call("stop", "c1")))
+    options = {"tools": [stop], "journal": journal, "run_id": RUN}
+    assert driven.run(HELLO, model, **options).result.stop_reason == "cancelled"
+    assert journal.opened[-1].is_closed
+
+
+# Time
+
+
+@pytest.fixture
+def later(monkeypatch: Any) -> Any:
+    """Lets time pass."""
+    real, passed = time.time, [0.0]
+    monkeypatch.setattr(time, "time", lambda: real() + passed[0])
+
+    def later(seconds: float) -> None:
+        passed[0] += seconds
+
+    return later
+
+
+def test_the_time_limit_counts_the_time_in_which_a_process_drove_the_run(driven: Way, later: Any):
+    left: list[float] = []
+
+    @tool(idempotent=True)
+    def work(context: ToolContext, n: int) -> str:
+        """Work for 20 s."""
+        later(20)
+        left.append(context.remaining.seconds)
+        return f"{n}"
+
+    bounds: list[float] = []
+
+    def see(effect: Any) -> Any:
+        if isinstance(effect, Bounded) and effect.seconds is not None:
+            bounds.append(effect.seconds)
+        return effect
+
+    one = Durable(
+        driven,
+        HELLO,
+        ScriptedLLM(calls(call("work", "c1", n=1)), calls(call("work", "c2", n=2)), "Done."),
+        {"tools": [work], "max_seconds": 60},
+    )
+    one.world = lambda steps, world=one.world: map_effects(world(steps), see)
+    one.journal.interrupt(5, is_stored=False)
+    with pytest.raises(Interrupted):
+        one.process()
+    assert bounds == [60]
+    later(1000)
+    result = one.process()
+    assert result.output == "Done."
+    assert bounds[0] == 60
+    assert bounds[1] == pytest.approx(40 - 20 * (driven is not SYNC and False), abs=20.5)
+    assert all(0 < one < 61 for one in left)
+
+
+def test_the_time_limit_of_a_tool_starts_afresh(later: Any):
+    bounds: list[float] = []
+
+    def see(effect: Any) -> Any:
+        if isinstance(effect, Bounded) and effect.seconds is not None:
+            bounds.append(effect.seconds)
+        return effect
+
+    slow = tool(name="slow", description="", timeout=30, idempotent=True)(lambda: later(20))
+    one = Durable(
+        SYNC, HELLO, ScriptedLLM(calls(call("slow", "c1")), "Done."), {"tools": [slow]}
+    )
+    one.world = lambda steps, world=one.world: map_effects(world(steps), see)
+    one.journal.interrupt(2, is_stored=False)
+    with pytest.raises(Interrupted):
+        one.process()
+    later(1000)
+    assert one.process().output == "Done."
+    assert bounds == [30, 30]
+
+
+def test_a_delay_between_retries_goes_on(driven: Way, later: Any):
+    slept: list[float] = []
+
+    def see(effect: Any) -> Any:
+        if not isinstance(effect, Sleep):
+            return effect
+        slept.append(effect.seconds)
+        if len(slept) == 1:
+            later(10)
+            raise Interrupted
+        return Sleep(0)
+
+    busy = Busy("busy")
+    busy.headers = {"retry-after": "25"}
+    one = Durable(driven, HELLO, ScriptedLLM(busy, "Hi."), {})
+    one.world = lambda steps, world=one.world: map_effects(world(steps), see)
+    with contextlib.suppress(Interrupted):
+        one.process()
+    assert one.process().output == "Hi."
+    assert len(slept) == 2
+    assert slept[1] == pytest.approx(slept[0] - 10, abs=1)
+
+
+# Questions about calls that may have run
+
+
+def batch() -> Any:
+    return calls(call("add", "c1", a=1, b=1), call("pay", "c2", n=2), call("pay", "c3", n=3))
+
+
+def asking(way: Way, paid: list[int], **options: Any) -> Durable:
+    """A run that is interrupted while c2 and c3 run, or c2 alone."""
+
+    @tool(name="pay")
+    def paying(n: int) -> str:
+        """Pay."""
+        paid.append(n)
+        return f"paid {n}"
+
+    again = tool(idempotent=True)(add.fn)
+    options = {"tools": [again, paying], "on_unknown": "ask", **options}
+    return Durable(way, HELLO, ScriptedLLM(batch(), "Done."), options)
+
+
+def contents(result: Any) -> dict[str, str]:
+    check_history(result.messages)
+    return {m["tool_call_id"]: m["content"] for m in result.messages if m["role"] == "tool"}
+
+
+def interrupted_at_outcomes(one: Durable) -> None:
+    """End the process at the write that has the outcome of the first payment."""
+    journal, real = one.journal, MemoryJournal
+
+    class Ending(type(journal.open("other", {}))):
+        pass
+
+    del Ending, real
+    for at in range(1, 20):
+        one.journal.interrupt(at, is_stored=False)
+
+
+@pytest.mark.parametrize("answer", ["approve", "deny"])
+def test_a_person_is_asked_about_calls_that_may_have_run(driven: Way, answer: str):
+    for at in range(1, 9):
+        paid: list[int] = []
+        one = asking(driven, paid)
+        one.journal.interrupt(at, is_stored=False)
+        with contextlib.suppress(Interrupted):
+            one.process()
+        one._note_unknown()
+        result = one.process()
+        if not one.unknown:
+            assert result.output == "Done."
+            continue
+        assert result.stop_reason == "paused"
+        assert {pending.call_id for pending in result.pending} == one.unknown
+        assert all("Run it again?" in pending.question for pending in result.pending)
+        assert one.process() == result  # nobody has decided
+        before = list(paid)
+        decision = approve if answer == "approve" else deny("no")
+        one.decide({key: decision for key in one.unknown})
+        result = one.process()
+        assert result.output == "Done."
+        found = contents(result)
+        for key, n in (("c2", 2), ("c3", 3)):
+            if key in one.unknown:
+                assert paid.count(n) == before.count(n) + (answer == "approve")
+                assert found[key] == f"paid {n}" if answer == "approve" else "no" in found[key]
+            else:
+                assert paid.count(n) == 1
+                assert found[key] == f"paid {n}"
+        assert found["c1"] == "2"
+
+
+def test_a_question_within_a_subagent(driven: Way):
+    for at in range(1, 9):
+        paid: list[int] = []
+
+        @tool(name="pay")
+        def paying(n: int) -> str:
+            """Pay."""
+            paid.append(n)
+            return f"paid {n}"
+
+        child = Loop(tools=[paying], on_unknown="ask", name="sub")
+        sub = child.as_tool("sub", "", ScriptedLLM(calls(call("pay", "d1", n=1)), "Paid."))
+        model = ScriptedLLM(calls(call("sub", "c1", task="pay")), "Done.")
+        one = Durable(driven, HELLO, model, {"tools": [sub]})
+        one.journal.interrupt(at, is_stored=False)
+        with contextlib.suppress(Interrupted):
+            one.process()
+        one._note_unknown()
+        result = one.process()
+        if one.unknown:
+            assert [pending.call_id for pending in result.pending] == ["c1/d1"]
+            one.decide({"c1/d1": approve})
+            result = one.process()
+            assert paid == [1, 1]
+        else:
+            assert paid == [1]
+        assert (result.output, contents(result)["c1"]) == ("Done.", "Paid.")
+
+
+def test_an_approved_call_that_may_have_run_is_asked_about_again(driven: Way):
+    paid: list[int] = []
+
+    @tool(name="pay", requires_approval=True)
+    def paying(n: int) -> str:
+        """Pay."""
+        paid.append(n)
+        return f"paid {n}"
+
+    model = ScriptedLLM(calls(call("pay", "c1", n=1)), "Done.")
+    one = Durable(driven, HELLO, model, {"tools": [paying], "on_unknown": "ask"})
+    assert one.process().stop_reason == "paused"
+    one.decide({"c1": approve})
+    one.journal.interrupt(3, is_stored=False)  # the part, the start of the call, its outcome
+    with pytest.raises(Interrupted):
+        one.process()
+    result = one.process()
+    assert result.stop_reason == "paused"
+    assert "Run it again?" in result.pending[0].question
+    one.decide({"c1": deny("it has")})
+    result = one.process()
+    assert (result.output, paid) == ("Done.", [1])
+
+
+# Results
+
+
+class Invoice(BaseModel):
+    """An invoice."""
+
+    number: int
+
+
+def test_a_typed_output_is_restored(driven: Way):
+    journal = MemoryJournal()
+    model = ScriptedLLM(calls(call("Invoice", "c1", number=2)))
+    options = {"output": Invoice, "journal": journal, "run_id": RUN}
+    first = driven.run(HELLO, model, **options).result
+    second = driven.run(HELLO, model, **options).result
+    assert second.output == first.output == Invoice(number=2)
+    assert second == first
+    with pytest.raises(JournalError, match="has no output="):
+        driven.run(HELLO, model, journal=journal, run_id=RUN)
+
+
+def test_an_output_that_a_validator_returns(driven: Way):
+    def checked(output: Invoice) -> Invoice:
+        return output
+
+    async def checked_later(output: Invoice) -> Invoice:
+        return output
+
+    for at in (1, 2, 3):
+        one = Durable(
+            driven,
+            HELLO,
+            ScriptedLLM(calls(call("Invoice", "c1", number=2))),
+            {"output": Invoice, "output_validators": [checked, checked_later]},
+        )
+        one.journal.interrupt(at, is_stored=False)
+        assert one.run().output == Invoice(number=2)
+
+
+# Streams
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_streamed_run(backend: str):
+    way = Way(f"stream_{backend}")
+    one = Durable(way, HELLO, ScriptedLLM(calls(call("pay", "c1", n=1)), ["Do", "ne."]), {"tools": [pay]})
+    one.journal.interrupt(4, is_stored=False)
+    with pytest.raises(BaseException):  # noqa: B017, PT011
+        one.process()
+    result = one.process()
+    assert result.output == "Done."
+    [first, second] = one.processes
+    assert isinstance(second.events[0], RunStarted)
+    assert second.events[0].resumed
+    assert [e.text for e in (*first.events, *second.events) if isinstance(e, TextDelta)][:2] == ["Do", "ne."]
+    assert one.process() == result
+    assert one.processes[-1].events == []
+
+
+# Messages
+
+
+@pytest.mark.parametrize("way", DRIVEN, ids=repr)
+def test_messages_are_taken_once(way: Way):
+    """Also if the process ends between taking and writing them."""
+    for at in range(1, 9):
+        for is_stored in (True, False):
+            one = Durable(
+                way,
+                HELLO,
+                ScriptedLLM(calls(call("pay", "c1", n=1)), "Done.", "Done again.", "And again."),
+                {"tools": [pay]},
+            )
+            one.journal.send(RUN, "One.")
+            one.journal.interrupt(at, is_stored=is_stored)
+            with contextlib.suppress(Interrupted):
+                one.process()
+            one.journal.send(RUN, "Two.")
+            result = one.process()
+            check_history(result.messages)
+            said = "\n".join(m["content"] for m in result.messages if m["role"] == "user")
+            assert said.count("One.") == 1
+            if one.journal.parts[RUN][-1]["outcome"] is None or len(one.processes) == 2:
+                assert said.count("Two.") <= 1
+
+
+# Telemetry and events
+
+
+def test_events_at_the_seam(driven: Way):
+    whole = Durable(
+        driven, HELLO, ScriptedLLM(calls(call("pay", "c1", n=1)), "Done."), {"tools": [pay]}
+    )
+    whole.run()
+    names = [type(event).__name__ for event in whole.processes[0].events]
+    for at in range(1, whole.journal.writes + 1):
+        one = Durable(
+            driven, HELLO, ScriptedLLM(calls(call("pay", "c1", n=1)), "Done."), {"tools": [pay]}
+        )
+        one.journal.interrupt(at)
+        one.run()
+        [first, second] = one.processes
+        if at == whole.journal.writes:  # the result was stored
+            assert second.events == []
+            continue
+        seam = second.events[0]
+        assert isinstance(seam, RunStarted)
+        assert seam.resumed
+        last = max(entry.last_seq for entry in one.journal.opened[1].log)
+        assert [event.seq for event in second.events] == list(
+            range(last + 1, last + 1 + len(second.events))
+        )
+        first_names = [type(event).__name__ for event in first.events][:last]
+        assert first_names + [type(event).__name__ for event in second.events[1:]] == names, at
+
+
+# Changes
+
+
+@pytest.mark.parametrize(
+    ("changes", "iteration", "text"),
+    [
+        ({"instructions": "Be rude."}, 1, "instructions"),
+        ({"llm_opts": {"temperature": 1}}, 1, "temperature"),
+    ],
+)
+def test_a_change_is_named(changes: Any, iteration: int, text: str):
+    one = Durable(SYNC, HELLO, ScriptedLLM(calls(call("pay", "c1", n=1)), "Done."), {"tools": [pay]})
+    one.journal.interrupt(4)
+    with pytest.raises(Interrupted):
+        one.process()
+    writes = len(one.journal.log(RUN))
+    with pytest.raises(ReplayError, match=text) as caught:
+        one.process(**changes)
+    assert caught.value.iteration == iteration
+    assert caught.value.run_id == RUN
+    assert len(one.journal.log(RUN)) == writes + 1
+    assert one.process().output == "Done."
+
+
+def test_a_changed_tool_is_named():
+    one = Durable(SYNC, HELLO, ScriptedLLM(calls(call("pay", "c1", n=1)), "Done."), {"tools": [pay]})
+    one.journal.interrupt(4)
+    with pytest.raises(Interrupted):
+        one.process()
+    other = tool(name="pay")(add.fn)
+    with pytest.raises(ReplayError, match="'pay'") as caught:
+        one.process(tools=[other])
+    assert caught.value.iteration == 1
+
+
+def test_a_changed_stage_is_named():
+    @stage
+    def nothing(ctx: Any) -> Any:
+        """Change nothing."""
+        from treadle.effects import NOW
+
+        yield NOW
+        return ctx
+
+    one = Durable(SYNC, HELLO, ScriptedLLM(calls(call("pay", "c1", n=1)), "Done."), {"tools": [pay]})
+    one.journal.interrupt(4)
+    with pytest.raises(Interrupted):
+        one.process()
+    with pytest.raises(ReplayError, match="nothing"):
+        one.process(stages=[*default_stages(), nothing])
+
+
+# What cannot be recorded, and options that do not fit
+
+
+def test_an_outcome_that_is_no_data(driven: Way):
+    @stage
+    def strange(ctx: Any) -> Any:
+        """Ask for an object."""
+        yield Call(object, label="stage", key="strange")
+        return ctx
+
+    journal = MemoryJournal()
+    with pytest.raises(JournalError, match="the outcome of stage 'strange'.*object"):
+        driven.run(HELLO, ScriptedLLM("Hi."), stages=[strange, *default_stages()], journal=journal, run_id=RUN)
+    assert journal.parts[RUN][-1]["outcome"] is None
+    assert journal.opened[-1].is_closed
+
+
+def test_async_stages_are_refused():
+    async def later(ctx: Any) -> Any:
+        return ctx
+
+    stages = [*default_stages(), stage(later)]
+    journal = MemoryJournal()
+    with pytest.raises(OptionError, match="stage 'later' is an async def.*generator"):
+        Loop.run_sync("Hi", ScriptedLLM(), stages=stages, journal=journal)
+    sub = Loop(stages=stages).as_tool("sub", "", ScriptedLLM())
+    with pytest.raises(OptionError, match="stage 'later' is an async def"):
+        Loop.run_sync("Hi", ScriptedLLM(), tools=[sub], journal=journal)
+    assert journal.parts == {}
+
+
+def test_options_that_do_not_fit():
+    from treadle import RunState
+
+    journal = MemoryJournal()
+    send = tool(name="pay", requires_approval=True)(pay.fn)
+    options = {"tools": [send], "journal": journal, "run_id": RUN}
+    with pytest.raises(OptionError, match="state: "):
+        Loop.run_sync("Hi", ScriptedLLM(), state=RunState(), **{**options, "run_id": None})
+    with pytest.raises(JournalError, match="no run 'run'"):
+        Loop.run_sync(llm_send_fn=ScriptedLLM(), **options)
+    paused = Loop.run_sync("Hi", ScriptedLLM(calls(call("pay", "c1", n=1))), **options)
+    with pytest.raises(OptionError, match="journal: .*decide"):
+        Loop.resume_sync(paused, {}, ScriptedLLM(), **options)
+    with pytest.raises(JournalError, match="other messages"):
+        Loop.run_sync("Ho", ScriptedLLM(), **options)
+    assert Loop.run_sync("Hi", ScriptedLLM(), **options) == paused
