@@ -255,6 +255,17 @@ class TestLeases:
         assert "the lease of run 'r' could not be given up" in caplog.text
         journal.open("r", None).close()
 
+    def test_one_is_not_renewed_after_the_end_of_its_run(self, journal, caplog):
+        run, told = journal.open("r", START), []
+        run.on_stop(lambda: told.append(1))
+        run.close()
+        journal._beat()  # of the thread, which may be late
+        other = journal.open("r", None)
+        run.learn(None)
+        assert told == []
+        other.close()
+        assert caplog.text == ""
+
     @pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan"), "30", None])
     def test_a_wrong_duration_is_refused(self, seconds):
         with pytest.raises(OptionError, match="lease_seconds: expected more than 0, got"):
