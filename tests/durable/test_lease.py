@@ -15,6 +15,7 @@ from tests.durable.journaling import (
     keys,
     other_process,
     stored,
+    suspend,
     wait_until,
 )
 
@@ -62,20 +63,6 @@ def opened_when_free(journal, run_id):
 
     wait_until(try_it)
     return found[0]
-
-
-def suspend(process, path):
-    """Suspend a process, but not in the middle of a write, since the file would stay locked."""
-    db = sqlite3.connect(path, timeout=1, isolation_level=None)
-    is_free = False
-    while not is_free:
-        process.send_signal(signal.SIGSTOP)
-        try:
-            db.execute("BEGIN IMMEDIATE")
-            is_free = True
-        except sqlite3.OperationalError:
-            process.send_signal(signal.SIGCONT)
-    db.close()
 
 
 class TestProcesses:
