@@ -397,7 +397,7 @@ class _Writer(LogMiddleware):
         """Call the journal. Nothing is written after it has failed once."""
         try:
             return (yield _calling(fn, self._run_id))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a journal may raise anything
             if self._failure is None:
                 self._failure, self._is_detached = error, True
             raise self._failure  # noqa: B904 - it is the error, or an earlier one
@@ -483,9 +483,9 @@ def check_options(loop: Loop[Any], given: Any) -> None:
 def _check_stages(loop: Loop[Any]) -> None:
     for stage in loop.pipeline.stages_of_kind(Kind.CALL):
         raise OptionError(
-            f"journal: stage {stage!r} is an async def: what it awaits is no effect, so it would happen again when "
-            "the run is taken up, and its outcome, a context, is no data. Make it a generator that yields effects, "
-            "or do the work in a tool"
+            f"journal: stage {stage!r} is an async def: what it awaits is no effect, so it would happen again "
+            "when the run is taken up, and its outcome, a context, is no data. Make it a generator that yields "
+            "effects, or do the work in a tool"
         )
     for tool in loop.tools.values():
         if isinstance(tool.steps, Subagent):
