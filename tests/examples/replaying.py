@@ -52,7 +52,9 @@ def _lifeless(one):
 
 
 def started(loop, given, llm_send_fn, stream=None):
-    """Make a run that is recorded."""
+    """Make a run that is recorded, unless it has a journal, which has its log."""
+    if loop.settings.journal is not None:
+        return start_run(loop, given, llm_send_fn, stream)
     file, events, outcome = io.StringIO(), [], []
     observers = loop.settings.on_event or ()
     observers = [observers] if callable(observers) else list(observers)

@@ -47,7 +47,7 @@ def report(args: argparse.Namespace) -> Exit:
 
 def _read(path: str) -> Recording:
     try:
-        return read_recording(path)
+        return read_recording(path, log=False)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except RecordingError as error:

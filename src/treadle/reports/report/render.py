@@ -70,7 +70,7 @@ def _recording_of(runs: Recorded) -> Recording:
     if isinstance(runs, Recording):
         return runs
     if isinstance(runs, (str, os.PathLike)):
-        return read_recording(runs)
+        return read_recording(runs, log=False)
     return Recording(list(runs))
 
 
