@@ -20,6 +20,8 @@ from . import running
 OTHERWISE = {
     "calls_that_wait_for_each_other",  # by a table of locks that loops share: refused, see test_fitness
     "a_run_that_is_resumed_call_by_call",  # a workflow waits for all decisions, see test_approvals
+    # A call learns with its next heartbeat that it is cancelled. What it has done by then counts.
+    "too_slow_tools",
 }
 RUN = [
     script

@@ -62,6 +62,8 @@ class Host:
         self.payloads = Payloads(store, self._main)
         self.conversations = None if store is None else Conversations(store)
         self.local_calls: dict[str, tuple[Call, str, str]] = {}
+        for name in loops:
+            self.loop_of_workflows(name)  # raises before a run starts, if something does not fit
 
     # Loops
 
@@ -100,11 +102,11 @@ class Host:
             given = stages.components if isinstance(stages, Pipeline) else list(stages)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
             changes: dict[str, Any] = {
                 "stages": [*given, stage(self._hand_over, HAND_OVER)],
-                "model_middleware": [
-                    one for one in loop.settings.model_middleware if not is_limit(one)
-                ],
                 **no_telemetry(),
             }
+            middleware = loop.settings.model_middleware
+            if any(map(is_limit, middleware)):
+                changes["model_middleware"] = tuple(one for one in middleware if not is_limit(one))
             if has_subagents(loop.tools):
                 changes["tools"] = with_child_workflows(toolset(loop.settings.tools), path)
             self._of_workflows[path] = loop.with_options(**changes)
