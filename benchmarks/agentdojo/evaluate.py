@@ -5,13 +5,16 @@ task is done. So nothing is measured but the loop: whether it runs every call th
 in an order that is safe, and delivers the answer. The same model goes through a plain while loop in the
 same run; what that one passes is all that can be passed.
 
+Each run of treadle's loop is recorded, and replayed from the recording without the model and without the tools:
+the result and the events have to be the same.
+
 In the mode ``single`` the model makes one call an answer. In the mode ``batch`` it makes all calls of a task
 in one answer, and makes those again that were put off.
 
 The exit code is 1 where a task fails that the plain loop passes, where a call of a ground truth did not run
-and something is lost by that, where calls ran in an order that is not safe, and where a tool changes the
-environment without being marked so. A call that is the same as one before it is not lost where it would have
-brought the same again, and changed nothing: the plain loop tells, which runs it.
+and something is lost by that, where calls ran in an order that is not safe, where a tool changes the
+environment without being marked so, and where a replay differs. A call that is the same as one before it is not
+lost where it would have brought the same again, and changed nothing: the plain loop tells, which runs it.
 """
 
 from __future__ import annotations
@@ -86,7 +89,9 @@ def main() -> int:
         print(json.dumps(outcomes, indent=2, default=vars))
     else:
         print(report(outcomes))
-        print(f"\nAgentDojo {VERSION}, {time.perf_counter() - start:.0f} s")
+        runs = sum(outcome.treadle.tasks for outcome in outcomes)
+        print(f"\nEach of the {runs} runs was replayed from its recording.")
+        print(f"AgentDojo {VERSION}, {time.perf_counter() - start:.0f} s")
     return int(any(outcome.problems for outcome in outcomes))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -22,11 +23,16 @@ from treadle import (
     Limits,
     Loop,
     Ok,
+    Result,
     ToolCall,
     ToolFinished,
     ToolResult,
     ToolStarted,
+    TreadleError,
 )
+from treadle.recording import Recorder
+from treadle.recording.reader import read_lines
+from treadle.testing import replay
 
 
 @dataclass
@@ -41,6 +47,7 @@ class Record:
         iterations: the answers that the model gave.
         answered: whether the run ended with the model's answer.
         ending: how else it ended.
+        differs: what is different when the run is replayed from its recording; empty where nothing is.
     """
 
     model: Replay
@@ -50,6 +57,7 @@ class Record:
     iterations: int = 0
     answered: bool = False
     ending: str = "it answered"
+    differs: str = ""
 
 
 class ReplayElement(BasePipelineElement):
@@ -131,21 +139,44 @@ class TreadleLoop(ReplayElement):
         def note(context: Context) -> None:
             record.results.update(context.tool_results)
 
-        result = Loop.run_sync(
+        loop = Loop(
+            tools=tools_of(runtime),
+            resolve_tool=never,  # as in the replay
+            max_iterations=max(Limits().max_iterations, len(record.model.keys) + 1),
+        )
+        file, events = io.StringIO(), list[Event]()
+        result = loop.run_sync(
             [{"role": "user", "content": query}],
             record.model,
-            tools=tools_of(runtime),
             resolve_tool=resolve,
-            max_iterations=max(Limits().max_iterations, len(record.model.keys) + 1),
             on_iteration=note,
-            on_event=Overlaps(record),
+            on_event=[Overlaps(record), Recorder(file), events.append],
         )
+        record.differs = replayed(file.getvalue(), loop, result, events)
         record.iterations = result.iterations
         if isinstance(result, Ok):
             record.answered = True
         else:
             record.ending = f"{result.stop_reason}, {result.reason}"
         return result.messages
+
+
+def never(*_args: Any, **_options: Any) -> Any:
+    """Stand for the tools of a replay."""
+    raise AssertionError("a replay calls no tool")
+
+
+def replayed(text: str, loop: Loop[str], result: Result, events: list[Event]) -> str:
+    """Replay a run from its recording, without model and tools. Returns what is different."""
+    recording = read_lines(text.encode("ascii").splitlines(keepends=True), "recording")
+    seen: list[Event] = []
+    try:
+        again = replay(recording, loop, on_event=seen.append)
+    except TreadleError as error:
+        return str(error)
+    if again != result:
+        return "the replay has another result"
+    return "" if seen == events else "the replay has other events"
 
 
 class Overlaps:

@@ -138,6 +138,8 @@ def problems(record: Record, plain: Record, *, passed: bool, plain_passed: bool)
     found = [str(call) for call in not_run(record, plain) if call.harm]
     if plain_passed and not passed:
         found.append(f"the plain loop passes it, treadle does not: {record.ending}")
+    if record.differs:
+        found.append(f"its recording is not replayed as it was: {record.differs:.300}")
     found.extend(_out_of_order(record))
     found.extend(
         f"{' and '.join(names)} ran at the same time, and one of them changes the environment"

@@ -72,6 +72,8 @@ def answered(messages, name):
         return f"It is {last['content']}" if asked != "Add, story" else gated()
     if str(asked).startswith("Add"):
         return calls(call("add", a=1, b=2))
+    if asked == "Post":
+        return calls(call("post"))
     if asked == "Mail":
         return calls(call("mail", to="Ada\\x1b[2J"))
     said = [message["content"] for message in messages if message["role"] == "user"]
@@ -99,6 +101,7 @@ TWIN = Provider("twin", "Twin", open_model, prefixes=("twin-",), needs_key=False
 """
 
 TOOLS = """
+import time
 from pathlib import Path
 from treadle import tool
 
@@ -114,6 +117,15 @@ def mail(to: str) -> str:
     with Path("sent").open("a") as file:
         file.write("x")
     return "sent"
+
+@tool(requires_approval=True)
+def post() -> str:
+    '''Send a mail, which takes a while.'''
+    with Path("sent").open("a") as file:
+        file.write("x")
+    while not Path("gate").exists():
+        time.sleep(0.01)
+    return "posted"
 """
 
 
@@ -455,6 +467,53 @@ class TestApproval:
             terminal.wait_for("It is ")
             leave(terminal)
         assert place.mails == 0
+
+    @pytest.mark.parametrize(
+        ("key", "mails", "told"),
+        [("y", 2, "It is posted"), ("n", 1, "may have run already"), (CTRL_D, 1, "[not decided")],
+        ids=["yes", "no", "undecided"],
+    )
+    def test_after_a_kill_it_says_that_an_approved_call_may_have_run(self, place, key, mails, told):
+        with place.start(tools="post") as terminal:
+            say(terminal, "Post")
+            terminal.wait_for("[y/n] ")
+            terminal.press("y" + ENTER)
+            self.wait_for_mails(place, 1)
+        place.open_gate()
+        with place.start(tools="post") as terminal:
+            terminal.wait_for("[y/n] ")
+            terminal.press("y" + ENTER)
+            terminal.wait_for("what was approved may have run")
+            terminal.wait_for("Run it all the same? [y/n] ")
+            terminal.press(key if key == CTRL_D else key + ENTER)
+            terminal.wait_for(told)
+            leave(terminal)
+        assert place.mails == mails
+
+    def test_of_two_terminals_one_continues(self, place):
+        with place.start(tools="post") as first:
+            say(first, "Post")
+            first.wait_for("[y/n] ")
+            with place.start(tools="post") as second:
+                second.wait_for("[y/n] ")
+                first.press("y" + ENTER)
+                self.wait_for_mails(place, 1)
+                second.press("y" + ENTER)
+                second.wait_for("which is still running; a message continues without")
+                place.open_gate()
+                first.wait_for("It is posted\n(2 iterations, 1 tool call, ")
+                say(second, "/history")
+                second.wait_for("assistant: It is posted")
+                leave(second)
+            leave(first)
+        assert place.mails == 1
+
+    @staticmethod
+    def wait_for_mails(place, count):
+        end = time.monotonic() + 60
+        while place.mails < count:
+            assert time.monotonic() < end, "the tool did not run"
+            time.sleep(0.02)
 
     def test_a_message_goes_on_without_the_call(self, place):
         with place.start() as terminal:

@@ -24,6 +24,7 @@ from treadle.cli.exits import UsageError
 from treadle.cli.journals import CommandJournal, with_stored
 from treadle.cli.stored_steps import steps_of
 from treadle.durable import SQLiteJournal
+from treadle.reports import read_recording
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
 PROVIDER = """
@@ -100,6 +101,7 @@ import sys
 from my_tools import ALL
 from treadle import Loop
 from treadle.durable import SQLiteJournal
+from treadle.reports import read_recording
 loop = Loop(tools=ALL, name="shop", llm_send_fn="demo:shop")
 number = 5
 if __name__ == "__main__":
@@ -307,8 +309,9 @@ class TestKilled:
 
 
 class TestCtrlC:
-    def test_it_leaves_a_run_that_can_be_continued_and_says_how(self, place):
-        with place.asking("pay", until="paid") as process:
+    @pytest.mark.parametrize("question", ["pay", "pay+probe"], ids=["one call", "two at once"])
+    def test_it_leaves_a_run_that_can_be_continued_and_says_how(self, place, question):
+        with place.asking(question, until="paid") as process:
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=SECONDS)
 
@@ -316,8 +319,10 @@ class TestCtrlC:
         assert "Traceback" not in err
         start, _, command = err.splitlines()[-1].partition("run: ")
         assert start == "treadle: interrupted; to continue the "
+        place.open_gate()
         done = place(*shlex.split(command)[1:])
-        assert done.stdout.startswith("echo heard pay: Unknown: ")
+        assert done.stdout.startswith(f"echo heard {question}: Unknown: ")
+        assert place.count("paid") == 1
 
     def test_the_command_that_it_says_has_the_journal(self, place):
         with place.asking("pay", "--journal", "a b.db", until="paid") as process:
@@ -635,6 +640,29 @@ class TestPlace:
         assert error in done.stderr
         assert len(done.stderr.splitlines()) == 1
 
+    @pytest.mark.parametrize("form", [(), ("--json",)], ids=["text", "json"])
+    @pytest.mark.parametrize(
+        "change_to",
+        [
+            "parts SET outcome = CAST('{}' AS BLOB)",
+            'parts SET outcome = CAST(\'{"status": "ok", "result": [1]}\' AS BLOB)',
+            "parts SET outcome = CAST('[' AS BLOB)",
+            "parts SET start = CAST('{}' AS BLOB)",
+            "parts SET start = CAST('7' AS BLOB)",
+            "entries SET body = CAST('{}' AS BLOB)",
+            "runs SET part = 2",
+        ],
+    )
+    def test_contents_that_no_run_stores_are_reported(self, place, change_to, form):
+        place.ask("add")
+        change(place.path, f"UPDATE {change_to}")
+
+        done = place("show", "tea", *form)
+
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "run 'tea'" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
     def test_a_run_that_cannot_be_stored_does_not_start(self, place):
         place.path.write_bytes(b"nonsense " * 1000)
 
@@ -852,6 +880,25 @@ class TestSteps:
         steps = self.steps(tmp_path, loop, ConnectionError("cut"), "done")
 
         assert [step.get("error") for step in steps] == ["ConnectionError: cut", None]
+
+
+def test_a_run_is_exported_as_a_recording_that_a_report_shows(place):
+    place.ask("add wipe", "--quiet")
+    place("resume", "tea", "--approve", place.waiting())
+
+    done = place("show", "tea", "--export", "tea.jsonl")
+
+    assert (done.returncode, done.stdout) == (0, "tea.jsonl\n")
+    [run] = read_recording(place.folder / "tea.jsonl").runs
+    assert run.run_id == "tea"
+    assert place("report", "tea.jsonl").returncode == 0
+    (place.folder / "other.txt").write_text("not a recording")
+    for target, error in (("other.txt", "--export: "), ("no/tea.jsonl", "cannot write no/tea")):
+        refused = place("show", "tea", "--export", target)
+        assert refused.returncode == 2
+        assert error in refused.stderr
+        assert len(refused.stderr.splitlines()) == 1
+    assert (place.folder / "other.txt").read_text() == "not a recording"
 
 
 def test_a_recording_of_the_rest_of_a_run_is_rendered(place):

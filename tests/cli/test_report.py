@@ -1,13 +1,16 @@
 """`treadle report`, `treadle run --record` and `--report`: what they write, and what they say if they cannot."""
 
+import importlib
 import signal
 import subprocess
 import sys
 
 import pytest
 
+from treadle import Loop
 from treadle.cli import main
 from treadle.recording.reader import read_recording
+from treadle.testing import replay
 
 TOOLS = '''
 import time
@@ -52,6 +55,14 @@ def reported(root, monkeypatch, capsys):
         return code, *capsys.readouterr()
 
     return run
+
+
+def test_a_recording_of_the_command_can_be_replayed(recorded, tools):
+    """It has the log of the run."""
+    module = importlib.import_module("report_tools")
+    (run,) = read_recording(recorded).runs
+    loop = Loop(tools=[module.add], name=run.agent_name)
+    assert replay(recorded, loop).output == "Three."
 
 
 @pytest.fixture
@@ -177,6 +188,26 @@ def test_a_file_that_cannot_be_written_is_told_before_anything_runs(asked, endpo
             f"treadle run: error: {option}: cannot write {path}: {why} (see treadle run --help)\n"
         )
     assert endpoint.requests == []
+
+
+def test_two_recordings_are_compared(asked, endpoint, calls, root, tools, reported, recorded):
+    """The first difference is in the terminal and in the report."""
+    endpoint.script = [calls(("add", {"a": 1, "b": 3})), "Four."]
+    asked("1 + 2?", "--tools", "report_tools:add", "--quiet", "--record", "other.jsonl")
+    code, out, err = reported(str(recorded), "--diff", "other.jsonl", "-o", "diff.html")
+    assert (code, out) == (0, "diff.html\n")
+    assert err.startswith("the first difference is in iteration 1: ")
+    assert "First difference" in (root / "diff.html").read_text()
+    code, _, err = reported("other.jsonl", "--diff", "other.jsonl")
+    assert (code, err) == (0, "there is no difference\n")
+
+
+def test_a_recording_to_compare_with_is_read_like_the_other(reported, recorded):
+    code, _, err = reported(str(recorded), "--diff", "nowhere.jsonl")
+    assert code == 2
+    assert "cannot read nowhere.jsonl: No such file or directory" in err
+    code, _, err = reported(str(recorded), "--diff", "x.jsonl", "-o", str(recorded))
+    assert code == 2
 
 
 def test_record_and_report_are_two_files(asked, endpoint):

@@ -266,7 +266,7 @@ for act in everything(SQLiteJournal(sys.argv[1])):
 def test_a_full_disk_loses_nothing_and_the_run_goes_on(on_small_disk, max_inline):
     program = python(FULL, "disk/a.db", "disk/filler", str(max_inline))
     error, room = on_small_disk(f"head -c 1000000 /dev/zero > disk/filler\n{program}")
-    assert error.startswith("disk/a.db")
+    assert "/disk/a.db" in error
     assert "could not store" in error
     assert "full" in error or "No space left on device" in error
     assert room == "room again"
@@ -285,7 +285,7 @@ def test_a_read_only_disk_is_an_error(on_small_disk):
     commands = f"{python(create)}\nmount -o remount,ro disk\n{python(READ_ONLY, 'disk/a.db')}"
     lines = on_small_disk(commands)
     assert len(lines) == 9
-    assert all(line.startswith("disk/a.db: could not ") for line in lines)
+    assert all("/disk/a.db: could not " in line for line in lines)
     assert all("process must be able to write" in line for line in lines)
 
 

@@ -1,7 +1,9 @@
 """What `SQLiteJournal` stores, and what it returns."""
 
 import concurrent.futures
+import contextlib
 import multiprocessing
+import sqlite3
 import threading
 
 import pytest
@@ -127,8 +129,21 @@ class TestRun:
         again.close()
         assert keys(journal.entries("r")) == [RESUMED, "1"]
 
-    def test_an_object_shows_its_run_and_its_path(self):
-        assert repr(SQLiteJournal("a.db")) == "SQLiteJournal('a.db')"
+    def test_an_object_shows_its_run_and_its_path(self, journal, path):
+        assert repr(journal) == f"SQLiteJournal({str(path)!r})"
+        run = journal.open("r", START)
+        assert repr(run) == f"<run 'r' in {str(path)!r}>"
+        run.close()
+
+    def test_a_run_outlasts_a_change_of_the_working_folder(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        journal = SQLiteJournal("journal.db")
+        run = journal.open("r", START)
+        (tmp_path / "folder").mkdir()
+        monkeypatch.chdir("folder")
+        run.add([chat(1)])
+        run.close()
+        assert keys(journal.entries("r")) == ["1"]
 
 
 class TestParts:
@@ -191,6 +206,15 @@ class TestDecisions:
         stored(journal, "r")
         with pytest.raises(OptionError, match="run 'r' does not wait: it is 'running'"):
             journal.decide("r", {"a@1": approve})
+
+    def test_they_may_follow_the_pause_at_once(self, journal, path):
+        run = journal.open("r", START)
+        run.finish(paused("a@1"))
+        with contextlib.closing(sqlite3.connect(path)) as db:  # as another process sees it
+            assert db.execute("SELECT owner FROM runs").fetchall() == [(None,)]
+        journal.decide("r", {"a@1": approve})
+        run.close()
+        assert [*journal.part("r").decisions] == ["a@1"]
 
     def test_none_is_lost_while_the_run_is_resumed(self, journal):
         stored(journal, "r", outcome=paused("a@1"))
@@ -419,6 +443,7 @@ class TestConcurrency:
         assert len(opened) == 1
         opened[0].close()
 
+    @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
     def test_a_fork_does_not_drive_the_runs_of_its_parent_and_may_drive_others(self, journal):
         run = journal.open("r", START)
         forking = multiprocessing.get_context("fork")

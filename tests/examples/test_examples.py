@@ -13,6 +13,9 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPTS = sorted(path.name for path in EXAMPLES.glob("*.py"))
 SECONDS = 60
+REPLAYING = (Path(__file__).parent / "replaying.py").read_text(encoding="utf-8")
+NOT_RECORDED = {"06_pipeline_alone.py", "26_survive_a_crash.py"}
+"""Those without a run of a loop, or whose runs have a journal."""
 
 # What would make sockets fail in the example, so that a network is not needed without being noticed.
 OFFLINE = """
@@ -26,25 +29,39 @@ socket.socket.connect = socket.socket.connect_ex = socket.getaddrinfo = refused
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_an_example_prints_what_is_expected_of_it(script, tmp_path):
     """In a separate process and folder, with warnings as errors and without a network."""
-    (tmp_path / "sitecustomize.py").write_text(OFFLINE)
-    paths = [str(tmp_path), *sys.path]
+    done = run_example(script, tmp_path, OFFLINE)
+    assert (done.returncode, done.stderr) == (0, "")
+    expected = EXAMPLES / "expected" / f"{Path(script).stem}.txt"
+    assert done.stdout == expected.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_every_run_of_an_example_is_replayed_from_its_recording(script, tmp_path):
+    """The same results and events, without one call of a model or a tool."""
+    replays = tmp_path / "replays.txt"
+    done = run_example(script, tmp_path, f"{OFFLINE}\n{REPLAYING}", REPLAYS=str(replays))
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = replays.read_text(encoding="utf-8").splitlines()
+    assert lines == ["same"] * len(lines)
+    assert bool(lines) is (script not in NOT_RECORDED)
+
+
+def run_example(script, folder, customized, **variables):
+    """Run an example in a process that runs some code first."""
+    (folder / "sitecustomize.py").write_text(customized)
+    paths = [str(folder), *sys.path]
     environment = {name: os.environ[name] for name in os.environ if not name.startswith("OTEL_")}
     environment |= {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONUTF8": "1"}
-
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-W", "error", str(EXAMPLES / script)],
         capture_output=True,
         text=True,
         encoding="utf-8",
-        cwd=tmp_path,
-        env=environment,
+        cwd=folder,
+        env=environment | variables,
         timeout=SECONDS,
         check=False,
     )
-
-    assert (done.returncode, done.stderr) == (0, "")
-    expected = EXAMPLES / "expected" / f"{Path(script).stem}.txt"
-    assert done.stdout == expected.read_text(encoding="utf-8")
 
 
 def test_nothing_is_expected_of_examples_that_are_not_there():

@@ -288,7 +288,34 @@ def test_a_change_after_a_pause_is_found_as_well(path):
     ]
 
 
+def test_a_recording_without_its_events_is_replayed_from_its_log(path):
+    """As a journal exports it: the difference is that of the effect."""
+    result, _ = record(path)
+    head, *lines = map(json.loads, path.read_text().splitlines())
+    kept = [one for one in lines if one.get("event") in {None, "run_started", "run_finished"}]
+    numbered = [{**one, "seq": seq} for seq, one in enumerate(kept, 1)]
+    path.write_text("".join(f"{json.dumps(one)}\n" for one in [head, *numbered]))
+    assert replay(path, lifeless(ADDER)) == result
+    with pytest.raises(DivergedError) as caught:
+        replay(path, ADDER.with_options(instructions="Be brief."))
+    assert str(caught.value).splitlines() == [
+        "the run differs from its recording: iteration 1: what happens next differs",
+        """  recorded: "chat '1'\"""",
+        """       now: "chat '1' with another request\"""",
+        "  changed: instructions changed from None to 'Be brief.'",
+    ]
+
+
 # What cannot be replayed
+
+
+def test_a_recording_that_was_read_without_its_log_is_told(path):
+    record(path)
+    recording = read_recording(path, log=False)
+    assert recording.runs[0].parts[0].log == []
+    assert recording.problems == []
+    with pytest.raises(RecordingError, match="its log was not read"):
+        replay(recording, ADDER)
 
 
 @pytest.mark.parametrize("kept", [0.2, 0.5, 0.8])
@@ -332,6 +359,14 @@ def test_messages_that_are_no_data_are_told(path):
     given = [{"role": "user", "content": "Hi.", "extra": {1j}}]
     record(path, given=given)
     with pytest.raises(RecordingError, match=r"messages.*got builtins:set"):
+        replay(path, ADDER)
+
+
+def test_an_option_that_is_no_data_does_not_break_the_run(path):
+    """As a placeholder of an SDK."""
+    result, _ = record(path, llm_opts={"seed": object()})
+    assert isinstance(result, Ok)
+    with pytest.raises(RecordingError, match=r"the options of the model.*got builtins:object"):
         replay(path, ADDER)
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.ways import ObservedRun, Way
 
 from treadle import Loop
 from treadle.recording import Recorder
 from treadle.testing import diff, replay
 
-from .conftest import ObservedRun, Way
 from .guard_scripts import SCRIPTS
 from .scripts import Script, played
 from .test_replay import lifeless, no_world, same

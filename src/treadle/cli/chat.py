@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,13 +21,19 @@ from treadle.events import CompactionFailed, Event, HistoryCompacted
 from treadle.loop import Loop, RunHandle
 from treadle.messages import JSONDict
 from treadle.pauses import check_state
+from treadle.pauses.claims import HOW
 from treadle.results import Paused, PendingCall, Result
 from treadle.sessions import Session, compact_history
 from treadle.stages import default_stages
-from treadle.tools import Approval
+from treadle.tools import Approval, deny
 
 _LEAST_COMPACTED = 6
 """The length of a conversation from which `Chat.compact` summarises it, in messages: the last 4 stay."""
+_NOT_DECIDED = "[not decided: /retry asks again, a message continues without the call]"
+_MAY_HAVE_RUN = (
+    "it was approved before and may have run already, since the program was interrupted; "
+    "the user does not want to run it again"
+)
 _RECENT = 200
 """How many of the latest messages are looked at for earlier inputs of the user."""
 
@@ -134,7 +141,10 @@ class Chat:
                 decisions = self._decisions(check_state(state, None)["pending"])
                 if decisions is None:
                     return result
-                result = self._resumed(state, decisions)
+                resumed = self._resumed(state, decisions)
+                if resumed is None:
+                    return result
+                result = resumed
             except PausedStateError as error:
                 self.view.note(
                     f"[the waiting calls cannot run: {error}; a message continues without them]"
@@ -157,8 +167,32 @@ class Chat:
             options |= {"max_tokens": most, "max_tokens_with_documents": most}
         return compact_history(self._model, **options)
 
-    def _resumed(self, state: JSONDict, decisions: dict[str, Approval]) -> Result:
-        return self._run(lambda loop: loop.resume_sync(state, decisions, self._model))
+    def _resumed(self, state: JSONDict, decisions: dict[str, Approval]) -> Result | None:
+        """Continue a turn; if a chat was interrupted after a decision, only if the user says so again.
+
+        Raises:
+            PausedStateError: another chat continues it, or has done so, or this one cannot note that it does.
+        """
+        try:
+            return self._run(lambda loop: loop.resume_sync(state, decisions, self._model))
+        except sqlite3.Error as error:
+            raise PausedStateError(f"the file of the claims cannot be used: {error}") from error
+        except PausedStateError as error:
+            if HOW not in str(error):
+                raise
+        self.view.note(
+            "[a chat was interrupted after this was decided: what was approved may have run]"
+        )
+        is_approved = any(decision.runs for decision in decisions.values())
+        runs_again = self.editor.confirm("Run it all the same?") if is_approved else False
+        if runs_again is None:
+            self.view.note(_NOT_DECIDED)
+            return None
+        if not runs_again:
+            decisions = {call_id: deny(_MAY_HAVE_RUN) for call_id in decisions}
+        return self._run(
+            lambda loop: loop.resume_sync(state, decisions, self._model, take_over=True)
+        )
 
     def _decisions(self, pending: list[JSONDict]) -> dict[str, Approval] | None:
         calls = [PendingCall(**call) for call in pending]
@@ -171,7 +205,7 @@ class Chat:
             return None
         decisions = ask(calls, self.editor)
         if decisions is None:
-            self.view.note("[not decided: /retry asks again, a message continues without the call]")
+            self.view.note(_NOT_DECIDED)
         return decisions
 
     def _run(self, run: Callable[[Loop], Result]) -> Result:

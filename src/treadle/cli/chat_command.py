@@ -10,7 +10,7 @@ import sys
 from treadle.cli.arguments import given_options
 from treadle.cli.chat import Chat
 from treadle.cli.chat_commands import CommandError, completions, execute, greet
-from treadle.cli.chat_sessions import fresh_name, open_sessions
+from treadle.cli.chat_sessions import claims_of, fresh_name, open_sessions
 from treadle.cli.chat_view import ChatView
 from treadle.cli.exits import Exit, OutputError, UsageError
 from treadle.cli.interrupts import InterruptedTwiceError
@@ -54,6 +54,7 @@ def _prepared(args: argparse.Namespace, stack: contextlib.ExitStack) -> Chat:
             name="treadle chat",
             tools=tools,
             instructions=args.system or None,
+            claim_store=claims_of(session.store),
             **given_options(args),
         )
         view = ChatView(sys.stdout)

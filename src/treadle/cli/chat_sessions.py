@@ -11,7 +11,8 @@ from pathlib import Path
 from treadle.cli.user_files import make_folder, place_of
 from treadle.errors import SessionConflictError, SessionError
 from treadle.messages import JSONDict
-from treadle.sessions import RedisSessions, Session, SQLiteSessions, StoredTurn
+from treadle.pauses.sqlite_claims import SQLiteClaims
+from treadle.sessions import RedisSessions, Session, SessionStore, SQLiteSessions, StoredTurn
 from treadle.sessions.view import addition_of
 
 VARIABLE = "TREADLE_SESSIONS"
@@ -41,6 +42,19 @@ def open_sessions(given: str | None) -> Sessions:
     if not given:
         make_folder(file, "--sessions")
     return SQLiteSessions(file)
+
+
+def claims_of(sessions: SessionStore) -> SQLiteClaims:
+    """Where chats note that they continue a turn that waited for approval, so that one of them does.
+
+    Raises:
+        UsageError: the folder of the file cannot be created.
+    """
+    if isinstance(sessions, SQLiteSessions):
+        return SQLiteClaims(f"{sessions.path}-claims")
+    file = Path(place_of(None, "", "claims.db"))
+    make_folder(file, "--sessions")
+    return SQLiteClaims(file)
 
 
 def fresh_name() -> str:

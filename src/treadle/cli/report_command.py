@@ -7,9 +7,11 @@ from pathlib import Path
 
 from treadle.cli.exits import Exit, UsageError
 from treadle.cli.output import warn
-from treadle.cli.streams import show
+from treadle.cli.streams import note, show
 from treadle.cli.targets import same_file, writing
 from treadle.files import replace_file
+from treadle.recording import Recording
+from treadle.recording.divergence import diff
 from treadle.reports import RecordingError, read_recording, render_report
 from treadle.reports.text import escape_controls
 
@@ -21,18 +23,19 @@ def report(args: argparse.Namespace) -> Exit:
         UsageError: the recording is missing or broken, or the report cannot be written.
         OutputError: stdout cannot be written.
     """
-    try:
-        recording = read_recording(args.recording)
-    except OSError as error:
-        raise UsageError(f"cannot read {args.recording}: {error.strerror}") from error
-    except RecordingError as error:
-        raise UsageError(escape_controls(str(error))) from error
+    recording = _read(args.recording)
+    other = None if args.diff is None else _read(args.diff)
     target = args.output or str(Path(args.recording).with_suffix(".html"))
-    if target != "-" and same_file(target, args.recording):
-        raise UsageError(f"-o: {target} is the recording itself")
-    for problem in recording.problems:
+    for given in (args.recording, args.diff):
+        if given is not None and target != "-" and same_file(target, given):
+            raise UsageError(f"-o: {target} is the recording itself")
+    for problem in recording.problems + ([] if other is None else other.problems):
         warn(problem)
-    page = render_report(recording)
+    if other is not None:
+        found = diff(recording, other)
+        text = "there is no difference" if found is None else f"the first difference is in {found}"
+        note(escape_controls(text))
+    page = render_report(recording, diff=other, names=(args.recording, args.diff or ""))
     if target == "-":
         show(page, end="")
         return Exit.OK
@@ -40,3 +43,12 @@ def report(args: argparse.Namespace) -> Exit:
         replace_file(target, page.encode("ascii"))
     show(target)
     return Exit.OK
+
+
+def _read(path: str) -> Recording:
+    try:
+        return read_recording(path, log=False)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except RecordingError as error:
+        raise UsageError(escape_controls(str(error))) from error

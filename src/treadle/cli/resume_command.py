@@ -14,7 +14,6 @@ from treadle.cli.journals import open_journal, options_of_run, with_stored
 from treadle.cli.load_tools import load_loop
 from treadle.cli.output import warn
 from treadle.cli.parts import open_model, usage_errors
-from treadle.cli.stored_results import stored_result
 from treadle.durable import SQLiteJournal
 from treadle.errors import RunBusyError
 from treadle.loop import Loop
@@ -31,13 +30,13 @@ def resume(args: argparse.Namespace) -> Exit:
     with usage_errors():
         journal = open_journal(args)
         found = journal.run(args.id)
-        ended = journal.part(args.id).outcome
+        part = journal.part(args.id)
     if found.driver is not None:
         warn(f"run {args.id!r} is driven by {found.driver}")
         return Exit.FAILED
-    if found.status in {"ok", "error"} and ended is not None:
-        with usage_errors():
-            result = stored_result(ended)
+    with usage_errors():
+        result = part.result
+    if found.status in {"ok", "error"} and result is not None:
         return report(result, args)
     decisions = decisions_of(args, found.waiting)
     with contextlib.ExitStack() as servers:

@@ -8,16 +8,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from treadle.cli.approvals import question_of
-from treadle.cli.exits import Exit
+from treadle.cli.exits import Exit, UsageError
 from treadle.cli.journals import open_journal, quoted
 from treadle.cli.output import answer, as_document, jsonable, summary, transcript, why
 from treadle.cli.parts import usage_errors
 from treadle.cli.progress import call_line, response_line
 from treadle.cli.runs_command import facts_of, status_of, time_of
-from treadle.cli.stored_results import stored_result
 from treadle.cli.stored_steps import Step, steps_of
 from treadle.cli.streams import show as write
-from treadle.durable import StoredPart, StoredRun
+from treadle.cli.targets import writing
+from treadle.durable import SQLiteJournal, StoredPart, StoredRun
 from treadle.errors import OutcomeUnknownError
 from treadle.messages import JSONDict, Response, ToolResult
 from treadle.recording.data import from_data
@@ -32,20 +32,35 @@ def show(args: argparse.Namespace) -> Exit:
     """Execute `treadle show`.
 
     Raises:
-        UsageError: there is no such run, or it cannot be read.
+        UsageError: there is no such run, it cannot be read, or the recording cannot be written.
         OutputError: stdout cannot be written.
     """
     with usage_errors():
         journal = open_journal(args)
-        run = journal.run(args.id)
-        parts = [journal.part(args.id, number) for number in range(1, run.part + 1)]
-        sent = journal.messages(args.id)
-    if args.json:
-        write(json.dumps(_document(run, parts, sent), default=jsonable))
+    if args.export is not None:
+        with usage_errors(), writing("--export", args.export):
+            journal.export(args.id, args.export)
+        write(args.export)
         return Exit.OK
-    for line in _lines(args, run, parts, sent):
+    with usage_errors():
+        lines = _read(args, journal)
+    for line in lines:
         write(line)
     return Exit.OK
+
+
+def _read(args: argparse.Namespace, journal: SQLiteJournal) -> Sequence[str]:
+    run = journal.run(args.id)
+    parts = [journal.part(args.id, number) for number in range(1, run.part + 1)]
+    sent = journal.messages(args.id)
+    try:
+        if args.json:
+            return [json.dumps(_document(run, parts, sent), default=jsonable)]
+        return [*_lines(args, run, parts, sent)]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"{journal.path}: run {args.id!r} has contents that no run stores: {error!r}"
+        ) from error
 
 
 # JSON
@@ -72,13 +87,13 @@ def _document(run: StoredRun, parts: Sequence[StoredPart], sent: Sequence[JSONDi
 
 
 def _part_document(part: StoredPart) -> JSONDict:
-    result = None if part.outcome is None else as_document(stored_result(part.outcome))
+    result = part.result
     return {
         "number": part.number,
         "messages": from_data(part.start["messages"]),
         "decisions": part.start.get("decisions", {}),
         "steps": [step.as_json() for step in steps_of(part)],
-        "result": result,
+        "result": None if result is None else as_document(result),
     }
 
 
@@ -99,9 +114,9 @@ def _lines(
     decisions = parts[-1].decisions
     for call in run.waiting:
         yield from _of_waiting(args, call, decisions.get(call.id))
-    outcome = parts[-1].outcome
-    if outcome is not None and run.status != "paused":
-        yield from _of_result(stored_result(outcome))
+    result = parts[-1].result
+    if result is not None and run.status != "paused":
+        yield from _of_result(result)
     elif run.driver is None and (run.status != "paused" or len(decisions) == len(run.waiting)):
         yield f"to continue it: {quoted('resume', run.id, args)}"
 

@@ -17,7 +17,7 @@ def place_of(given: str | None, variable: str, name: str) -> str:
 
     Args:
         given: what the option names; None if it was not given.
-        variable: the environment variable that names the place otherwise.
+        variable: the environment variable that names the place otherwise; empty if there is none.
         name: the name of the file in the folder of the user.
     """
     folder = Path(os.environ.get("XDG_DATA_HOME", ""))

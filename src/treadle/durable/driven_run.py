@@ -85,7 +85,7 @@ class DrivenRun:
         self._pid = os.getpid()
         self._is_closed = False
         self._is_lost = False
-        self._expires_at = 0.0
+        self._expires_at = 0.0 if lease is None else clock() + lease.seconds
         self._stop = Stop()
         self._depth = sys.maxsize
         self._iterations: int | None = None
@@ -173,7 +173,7 @@ class DrivenRun:
         self.start, self.log, self.outcome, self.decisions = start, [], None, {}
 
     def finish(self, outcome: JSONDict) -> None:
-        """See `JournaledRun.finish`."""
+        """See `JournaledRun.finish`. The run is given up in the same step, so that decisions on it may follow."""
         stored = self._put(outcome, "its result")
         pending = outcome.get("pending")
         waiting = self._put(pending, "its waiting calls") if pending else None
@@ -182,16 +182,13 @@ class DrivenRun:
                 "UPDATE parts SET outcome = ?, waiting = ? WHERE run = ? AND number = ?",
                 (stored, waiting, self.place.key, self._part),
             )
+            ended = (outcome["status"], outcome["stop_reason"], outcome["iterations"])
             db.execute(
-                "UPDATE runs SET status = ?, stop_reason = ?, iterations = ? WHERE key = ?",
-                (
-                    outcome["status"],
-                    outcome["stop_reason"],
-                    outcome["iterations"],
-                    self.place.key,
-                ),
+                "UPDATE runs SET status = ?, stop_reason = ?, iterations = ?, owner = NULL WHERE key = ?",
+                (*ended, self.place.key),
             )
         self.outcome = outcome
+        self._end()
 
     def on_stop(self, stop: Callable[[], None]) -> None:
         """See `JournaledRun.on_stop`."""
@@ -201,20 +198,24 @@ class DrivenRun:
         """See `JournaledRun.close`. If the end of the lease cannot be stored, the lease expires."""
         if self._is_closed or os.getpid() != self._pid:
             return
-        self._is_closed = True
-        self._on_close(self)
         try:
             if self.lease is not None and not self._is_lost:
-                forget_owner(self.lease.owner)
                 with self._file.writing(f"give up run {self.place.id!r}") as db:
                     db.execute(
-                        "UPDATE runs SET owner = NULL, expires_at = 0 WHERE key = ? AND token = ?",
+                        "UPDATE runs SET owner = NULL WHERE key = ? AND token = ?",
                         (self.place.key, self.lease.token),
                     )
         except JournalError:
             log.warning("the lease of run %r could not be given up", self.place.id, exc_info=True)
         finally:
-            self._file.let_close()
+            self._end()
+
+    def _end(self) -> None:
+        self._is_closed = True
+        if self.lease is not None:
+            forget_owner(self.lease.owner)
+        self._on_close(self)
+        self._file.let_close()
 
     # The lease
 
@@ -259,7 +260,7 @@ class DrivenRun:
     def learn(self, is_cancelled: bool | None) -> None:
         """Stop the run if it is cancelled or lost; see `look`. Call this without a lock."""
         self._is_lost = self._is_lost or is_cancelled is None
-        if is_cancelled or is_cancelled is None:
+        if (is_cancelled or is_cancelled is None) and not self._is_closed:
             self._stop.set()
 
     @contextlib.contextmanager

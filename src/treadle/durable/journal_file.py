@@ -98,7 +98,8 @@ class JournalFile:
         is_synced: bool = True,
         busy_seconds: float = BUSY_SECONDS,
     ) -> None:
-        self.path = path_of_file(path, "SQLiteJournal")
+        # A run may outlast a change of the working folder.
+        self.path = os.path.abspath(path_of_file(path, "SQLiteJournal"))  # noqa: PTH100 - a text
         self._synchronous = "FULL" if is_synced else "NORMAL"
         self._busy_seconds = busy_seconds
         self._forget()

@@ -134,7 +134,7 @@ class Keeper:
     """A daemon thread that calls a function again and again.
 
     Args:
-        beat: the function. If it raises, this is logged.
+        beat: the function. If it raises, this is logged once, until it succeeds again.
         seconds: the time between the calls.
     """
 
@@ -166,8 +166,12 @@ class Keeper:
                 self._end = None
 
     def _work(self, end: threading.Event) -> None:
+        is_failing = False
         while not end.wait(self._seconds):
             try:
                 self._beat()
-            except Exception:  # the next call may succeed
-                log.warning("the leases of runs could not be renewed", exc_info=True)
+                is_failing = False
+            except Exception:
+                if not is_failing:
+                    log.warning("the leases of runs could not be renewed", exc_info=True)
+                is_failing = True

@@ -241,13 +241,19 @@ class SQLiteJournal:
         """Renew the leases of the driven runs, and stop those that were cancelled or lost."""
         with self._lock:
             driven = list(self._driven)
-        due = [run for run in driven if run.is_due()]
-        if due:
-            with self._file.writing("renew the leases of runs") as db:
-                found = [(run, run.renew(db)) for run in due]
-        else:
-            with self._file.connection() as db:
-                found = [(run, run.look(db)) for run in driven]
+            if not driven:
+                return
+            self._file.keep_open()  # it is open: a run is closed before its file is
+        try:
+            due = [run for run in driven if run.is_due()]
+            if due:
+                with self._file.writing("renew the leases of runs") as db:
+                    found = [(run, run.renew(db)) for run in due]
+            else:
+                with self._file.connection() as db:
+                    found = [(run, run.look(db)) for run in driven]
+        finally:
+            self._file.let_close()
         for run, is_cancelled in found:
             run.learn(is_cancelled)
 
@@ -331,6 +337,26 @@ class SQLiteJournal:
             JournalError: there is no such run, or it cannot be read.
         """
         return self.part(run_id).log
+
+    def export(self, run_id: str, path: str | os.PathLike[str]) -> None:
+        """Write a run to a file as a recording, as JSON lines, which `treadle.testing.replay` replays.
+
+        It has the outcomes, and the start and the end of each part; a replay makes the other events again.
+
+        Args:
+            run_id: the id of the run.
+            path: the file; a recording that exists is replaced.
+
+        Raises:
+            JournalError: there is no such run, or it cannot be read.
+            OSError: the file cannot be written.
+            ValueError: the file exists and is not a recording.
+        """
+        from treadle.durable.export import export_run  # noqa: PLC0415 - few programs need it
+
+        latest = self.part(run_id)
+        parts = [self.part(run_id, number) for number in range(1, latest.number)]
+        export_run(path, run_id, [*parts, latest])
 
     def messages(self, run_id: str) -> list[JSONDict]:
         """Read the user messages that were sent to a run, and that it has not taken yet.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -9,7 +10,9 @@ from treadle.durable.payloads import Payloads, Stored
 from treadle.errors import JournalError
 from treadle.fast_dataclass import fast_dataclass
 from treadle.messages import JSONDict
+from treadle.recording.data import from_data
 from treadle.recording.log import Entry, settled
+from treadle.results import Ok, Result
 
 if TYPE_CHECKING:
     import sqlite3
@@ -50,6 +53,22 @@ class StoredPart:
     log: list[Entry]
     outcome: JSONDict | None
     decisions: Mapping[str, JSONDict]
+
+    @property
+    def result(self) -> Result | None:
+        """The result with which it ended, its typed output as plain data; None if it has not ended.
+
+        Raises:
+            ValueError, KeyError, TypeError: what is stored is no result.
+        """
+        if self.outcome is None:
+            return None
+        data: JSONDict = dict(self.outcome["result"])
+        typed: Any = data.pop("typed_output", None)
+        result: Result = from_data(data)
+        if typed is not None and isinstance(result, Ok):
+            return dataclasses.replace(result, output=typed)
+        return result
 
 
 class Rows(NamedTuple):

@@ -10,7 +10,7 @@ from treadle.loop.configuration import configuration_of
 from treadle.loop.handle import RunHandle
 from treadle.loop.pause import Resumption
 from treadle.loop.start import make_run
-from treadle.messages import JSONDict, to_message
+from treadle.messages import JSONDict, safe_str, to_message
 from treadle.model import Model
 from treadle.recording.data import NotDataError, from_data, to_data
 from treadle.run_state import RunState
@@ -30,29 +30,29 @@ def start_of(loop: Loop[Any], run: Run) -> JSONDict:
     Returns:
         ``run_id``, ``name``; ``messages``, or ``paused`` and what belongs to it; ``state``, if the run continues
         in one; ``session``, the id of its session, or None; the facts about its model and its listeners that it
-        depends on; and the ``configuration`` of the loop. If the messages are no data, ``problem`` says so.
+        depends on; and the ``configuration`` of the loop. If any of it is no data, ``problem`` says so.
     """
-    services, state = run.run, run.state
+    services, state, session = run.run, run.state, run.config.session
     start: JSONDict = {
         "run_id": state.run_id,
         "name": state.agent_name,
         "has_handle": run.handle is not None,
         "has_listeners": services.has_listeners,
         "shows_text": services.shows_text,
-        "session": None
-        if run.config.session is None
-        else str(getattr(run.config.session, "id", "")),
-        "model": _model_of(run),
-        "configuration": configuration_of(loop),
+        "session": None if session is None else str(getattr(session, "id", "")),
+        "configuration": {},
     }
-    if isinstance(run.given, Resumption):
-        return start | run.given.as_json()
     try:
+        start["model"] = model = _model_of(run)
+        start["configuration"] = configuration_of(loop, RecordedModel(model))
+        if isinstance(run.given, Resumption):
+            return start | run.given.as_json()
         start["messages"] = messages_as_data(run.given)
         if state.nodes or state.history:
             start["state"] = to_data(state, "state")
-    except NotDataError as error:
-        start["problem"] = str(error)
+    except Exception as error:  # noqa: BLE001 - objects of the caller may raise anything
+        known = isinstance(error, NotDataError)
+        start["problem"] = str(error) if known else f"{type(error).__name__}: {safe_str(error)}"
     return start
 
 

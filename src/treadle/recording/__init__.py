@@ -1,7 +1,15 @@
 """Recordings: runs written as JSON lines while they happen, and read back as data."""
 
-from treadle.recording.model import Recording, Run
+from treadle.recording.model import Part, Recording, Run
 from treadle.recording.reader import RecordingError, read_recording, recording_schema
 from treadle.recording.recorder import Recorder
 
-__all__ = ["Recorder", "Recording", "RecordingError", "Run", "read_recording", "recording_schema"]
+__all__ = [
+    "Part",
+    "Recorder",
+    "Recording",
+    "RecordingError",
+    "Run",
+    "read_recording",
+    "recording_schema",
+]

@@ -1,4 +1,4 @@
-"""Where two runs differ first: `diff` of two recordings, or of a recording and a result."""
+"""Where two runs differ first: `diff` of two recordings, of two results, or of a recording and a result."""
 
 from __future__ import annotations
 
@@ -113,13 +113,18 @@ def _diff(
     if a is None or b is None:
         first, second = (NOTHING if one is None else "a run" for one in (a, b))
         return Divergence(0, "the number of runs", "", first, second, run=place)
-    if isinstance(a, Run) and isinstance(b, Run):
+    if isinstance(a, Run) and isinstance(b, Run) and has_events(a) and has_events(b):
         found = _first(itertools.zip_longest(_steps_of_run(a), _steps_of_run(b)))
         changes = _changes(a, b) if found is not None else ()
     else:
         found = _first(itertools.zip_longest(_steps_of_messages(a), _steps_of_messages(b)))
         changes = ()
     return None if found is None else dataclasses.replace(found, changes=changes, run=place)
+
+
+def has_events(run: Run) -> bool:
+    """Whether it has the events of its iterations; the export of a journal has none."""
+    return bool(run.iterations)
 
 
 def diff_so_far(a: Run, b: Run) -> Divergence | None:

@@ -140,13 +140,17 @@ class _Reader:
         self._count(line)
         if kind == "event":
             self._event(line)
-        elif self._reads_log:
+        else:
             self._log(kind, line)
 
     def _log(self, kind: str, line: JSONDict) -> None:
         """Read a line of a log; one that cannot be read ends the log, and the events do not depend on it."""
         key = line.get("part")
         part = self._parts.get(key) if isinstance(key, str) else None
+        if kind == "effect" and not self._reads_log:
+            if part is not None:
+                part.problem = "its log was not read"
+            return
         try:
             _check_line(kind, line)
         except ValueError as error:

@@ -21,7 +21,7 @@ from treadle.messages import JSONDict, is_dict, problems_of, to_message
 from treadle.model import Model
 from treadle.recording import Recorder, Recording, RecordingError, Run, read_recording
 from treadle.recording.configuration import changes_between
-from treadle.recording.divergence import Divergence, diff_so_far
+from treadle.recording.divergence import Divergence, diff_so_far, has_events
 from treadle.recording.log import Entry
 from treadle.recording.middleware import LogMiddleware
 from treadle.recording.model import Part
@@ -334,23 +334,25 @@ class ReplayedPart:
 
 
 def diverged(recorded: Run, loop: Loop[Any], error: ReplayError) -> DivergedError:
-    """The error with what differs: the first event that is another one, or else the effect.
-
-    The run is replayed once more, and its events are recorded meanwhile.
-    """
-    file = io.StringIO()
-    recorder = Recorder(file, replayable=False)
-    with contextlib.suppress(ReplayError):
-        for part in recorded.parts:
-            ReplayedPart(recorded, part, loop, recorder).result()
-    lines = file.getvalue().encode("ascii").splitlines(keepends=True)
-    found = next((diff_so_far(recorded, run) for run in read_lines(lines, "replay").runs), None)
+    """The error with what differs: the first event that is another one, or else the effect."""
+    found = _first_event(recorded, loop) if has_events(recorded) else None
     if found is None:
         found = Divergence(error.iteration, "what happens next", "", error.recorded, error.found)
     changes = tuple(error.changes)
     return DivergedError(
         error, dataclasses.replace(found, names=("recorded", "now"), changes=changes)
     )
+
+
+def _first_event(recorded: Run, loop: Loop[Any]) -> Divergence | None:
+    """Replay the run once more, record its events meanwhile, and compare them as far as they come."""
+    file = io.StringIO()
+    recorder = Recorder(file, replayable=False)
+    with contextlib.suppress(ReplayError):
+        for part in recorded.parts:
+            ReplayedPart(recorded, part, loop, recorder).result()
+    lines = file.getvalue().encode("ascii").splitlines(keepends=True)
+    return next((diff_so_far(recorded, run) for run in read_lines(lines, "replay").runs), None)
 
 
 def _drop(_entry: Entry) -> None:

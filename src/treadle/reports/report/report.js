@@ -9,6 +9,7 @@ const KEYS = [
   ["g / G", "next or previous problem: an error, a retry, a guard"],
   ["/", "search"],
   ["n / N", "next or previous match"],
+  ["d", "the first difference, in the one run and the other"],
   ["+ / - / 0", "zoom in, zoom out, show the whole timeline"],
   ["t", "light or dark theme"],
   ["?", "show this help"],
@@ -69,6 +70,53 @@ function facts(run) {
   return list;
 }
 
+// A comparison with another recording: the first difference, and that iteration of both runs.
+function comparison(diff) {
+  const made = el("section", "diff", el("h2", "", "Comparison"));
+  if (!diff.sides.length) {
+    made.append(el("p", "why", `No difference between ${diff.names[0]} and ${diff.names[1]}.`));
+    return made;
+  }
+  const where = diff.iteration ? `iteration ${diff.iteration}` : "before the first iteration";
+  const within = diff.within.map((name) => `, within ${flat(name, 80)}`).join("");
+  const place = diff.path ? ` at ${flat(diff.path, 200)}` : "";
+  made.append(el("p", "first", `First difference: ${where}${within}: ${flat(diff.what, 200)}${place}`));
+  made.append(el("div", "sides", ...diff.sides.map(sideOf)));
+  for (const change of diff.changes) made.append(el("p", "change", "Changed: ", shown(change)));
+  return made;
+}
+
+function sideOf(side) {
+  const [before, inside, after] = side.value;
+  const value = before || inside || after
+    ? el("pre", "", shown(before), el("mark", "", shown(inside)), shown(after))
+    : el("p", "faint", "(nothing)");
+  const made = el("section", "side", el("h3", "", gist(side.name, 200)), value);
+  if (side.run === null) return made;
+  const go = button("go to it", `Go to the difference in ${flat(side.name, 200)} (d)`, () => show(side.run, true));
+  made.append(el("p", "faint", `${data.runs[side.run].headline} · `, go));
+  return made;
+}
+
+// Go to the first difference in the other run.
+function turnSide() {
+  const runs = (data.diff?.sides ?? []).map((side) => side.run).filter((run) => run !== null);
+  const other = runs.find((run) => run !== view.at) ?? runs[0];
+  if (other !== undefined) show(other, true);
+}
+
+// The node of the first difference in the run that is shown.
+function differing(nodes) {
+  let node = nodes.find((one) => one.kind === "iteration" && one.data.n === data.diff.iteration) ?? nodes[nodes.length - 1];
+  for (const name of data.diff.within) {
+    const call = kidsOf(node).find((one) => one.kind === "call" && one.data.name === name);
+    const run = call && kidsOf(call)[kidsOf(call).length - 1];
+    if (!run) break;
+    node = kidsOf(run).find((one) => one.kind === "iteration" && one.data.n === data.diff.iteration) ?? run;
+  }
+  return node;
+}
+
 function summary(run) {
   const made = el("section", "summary");
   const kind = run.status === "did not end" ? "cut" : run.status;
@@ -108,7 +156,7 @@ function button(text, label, act) {
   return made;
 }
 
-function show(at) {
+function show(at, goes = false) {
   view?.list.leave();
   view?.time.leave();
   const run = data.runs[at];
@@ -116,7 +164,10 @@ function show(at) {
   if (run.steps.length <= 12) for (const node of nodes) node.open = node.kind === "iteration";
   const time = new Timeline(run, nodes, (node) => node && view.list.choose(node));
   const list = new List(nodes, { onActive: (node) => time.choose(node) });
-  view = { run, list, time };
+  view = { run, list, time, at };
+  const isSide = data.diff?.sides.some((side) => side.run === at);
+  const place = isSide ? differing(nodes) : null;
+  if (place) place.differs = place.open = true;
   const zoom = el("span", "zoom", button("−", "Zoom out (-)", () => time.zoom(1.6)),
     button("+", "Zoom in (+)", () => time.zoom(1 / 1.6)), button("all", "Show the whole timeline (0)", () => time.fit()));
   const chart = el("section", "time", el("header", "", el("h2", "", "Timeline"), legend(run), zoom), time.element);
@@ -124,11 +175,13 @@ function show(at) {
   columns.setAttribute("aria-hidden", "true");
   const hasCost = run.usage.cost !== null;
   const steps = el("section", hasCost ? "steps" : "steps nocost", columns, list.element);
-  page.replaceChildren(summary(run), chart, steps);
+  page.replaceChildren(...(data.diff ? [comparison(data.diff)] : []), summary(run), chart, steps);
   if (!hasCost) columns.children[4].textContent = "";
   time.later();
   list.render();
   document.title = `${flat(run.agent || "run", 60)}: ${run.headline}`;
+  document.getElementById("run").value = String(at);
+  if (place && goes) list.choose(place);
 }
 
 function seek(test, by) {
@@ -206,6 +259,7 @@ const SHORTCUTS = {
   c: () => view.list.unfold(false),
   g: () => seek(isTrouble, 1),
   G: () => seek(isTrouble, -1),
+  d: turnSide,
   n: () => find(1),
   N: () => find(-1),
   "+": () => view.time.zoom(1 / 1.6),
@@ -240,7 +294,10 @@ function pressed(event) {
 function begin() {
   const choice = document.getElementById("run");
   data.runs.forEach((run, at) => {
-    const option = el("option", "", flat(`${at + 1}. ${run.agent || "run"}: ${run.headline}`, 80));
+    const count = data.diff?.count ?? data.runs.length;
+    const of = data.diff ? `${data.diff.names[at < count ? 0 : 1]} ` : "";
+    const place = at < count ? at + 1 : at + 1 - count;
+    const option = el("option", "", flat(`${of}${place}. ${run.agent || "run"}: ${run.headline}`, 80));
     option.value = String(at);
     choice.append(option);
   });

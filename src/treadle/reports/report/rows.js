@@ -49,6 +49,7 @@ function wordsOf(node) {
 
 function isTrouble(node) {
   const data = node.data;
+  if (node.differs) return true;
   switch (node.kind) {
     case "call": return data.error || Boolean(data.guard) || data.nudges > 0 || data.retries.length > 0;
     case "guard": case "view": case "retry": case "failure": case "rewritten": return true;
@@ -218,6 +219,10 @@ function rowOf(node, words, changed) {
   const cells = [tokens, cost, time].map((text) => el("span", "amount", text));
   row.append(el("div", "head", fold, el("span", "no", String(number)), what, ...cells));
   if (node.level > 2) what.style.paddingLeft = `${(node.level - 2) * 1.3}rem`;
+  if (node.differs) {
+    row.classList.add("differs");
+    what.prepend(tag("first difference", "bad"));
+  }
   row.id = node.id;
   row.dataset.kind = node.kind;
   row.setAttribute("role", "treeitem");

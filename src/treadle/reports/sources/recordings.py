@@ -147,7 +147,7 @@ def _read_file(path: Path, known: _File | None) -> _File:
     version = (stat.st_mtime_ns, stat.st_size)
     if known is not None and known.version == version:
         return known
-    return _File(version, tuple(_parts(path, read_recording(path).runs)))
+    return _File(version, tuple(_parts(path, read_recording(path, log=False).runs)))
 
 
 def _parts(path: Path, runs: Iterable[Run]) -> Iterator[_Part]:
