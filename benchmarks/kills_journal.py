@@ -1,7 +1,7 @@
 """Kills the processes of runs with an `SQLiteJournal`: see `kills.py` for what is checked.
 
-``make bench-kills`` kills 200 processes, each of which drives some runs at once: half of them at an effect, before or
-after it has happened, the others at random times. The same seed chooses the same effects.
+``make bench-kills`` kills 200 processes, each of which drives some runs at once: half of them at an effect, before
+or after it has happened, the others at random times. The same seed chooses the same effects.
 """
 
 from __future__ import annotations
@@ -154,8 +154,8 @@ def main() -> int:
     for problem in report.problems:
         print(problem)
     print(
-        f"at least {given.kills} processes of {runs} runs killed: {report.effects} effects, {report.again} of them "
-        f"began more than once, {report.unknown} were told as unknown, {len(report.problems)} problems, "
+        f"at least {given.kills} processes of {runs} runs killed: {report.effects} effects, {report.again} of "
+        f"them began more than once, {report.unknown} were told as unknown, {len(report.problems)} problems, "
         f"{time.perf_counter() - started:.0f} s"
     )
     return 1 if report.problems else 0

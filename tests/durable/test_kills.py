@@ -1,4 +1,4 @@
-"""Processes of runs with a journal that are killed: what happens twice, what is lost, and what the model is told of it.
+"""Processes of runs with a journal that are killed: what happens twice, what is lost, what the model is told.
 
 `make bench-kills` kills 200.
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind
 
 from treadle.events import (
@@ -32,7 +33,9 @@ from treadle.events import (
     ToolStarted,
     UserMessageAdded,
 )
+from treadle.messages import Usage
 from treadle.telemetry import content, names, spans
+from treadle.telemetry.instruments import Labels
 from treadle.telemetry.run_telemetry import RunTelemetry
 
 NotRun: TypeAlias = CallSuppressed | CallRecalled | CallDeferred | CallRefused
@@ -142,13 +145,13 @@ def _model_responded(run: RunTelemetry, event: ModelResponded) -> None:
     if usage is not None and usage.cost is not None and not usage.is_estimate:
         meters.add(names.USAGE_COST, usage.cost, {**run.model_labels, **model})
     around = chat or run.agent
-    if around is None or not run.telemetry.has_chats:  # the instrumentation of the model's SDK records the rest
+    if (
+        around is None or not run.telemetry.has_chats
+    ):  # the instrumentation of the model's SDK records the rest
         return
     labels = {names.OPERATION_NAME: names.CHAT, **run.model_labels, **model}
     if usage is not None and usage.is_measured:
-        for kind, count in (("input", usage.input_tokens), ("output", usage.output_tokens)):
-            of_kind = {**labels, names.TOKEN_TYPE: kind}
-            meters.record(names.TOKEN_USAGE, count, of_kind, around.context)
+        _count_tokens(run, usage, labels, around.context)
     if chat is None:  # another process made the request
         return
     first_chunk = response.time_to_first_token
@@ -162,6 +165,12 @@ def _model_responded(run: RunTelemetry, event: ModelResponded) -> None:
             chat.span.set_attributes(content.response_attributes(response))
     run.chat = None
     run.close(chat, event.at, model, event.duration)
+
+
+def _count_tokens(run: RunTelemetry, usage: Usage, labels: Labels, context: Context) -> None:
+    for kind, count in (("input", usage.input_tokens), ("output", usage.output_tokens)):
+        of_kind = {**labels, names.TOKEN_TYPE: kind}
+        run.telemetry.instruments.record(names.TOKEN_USAGE, count, of_kind, context)
 
 
 def _model_failed(run: RunTelemetry, event: ModelFailed) -> None:
