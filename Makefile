@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test check lint mypy pyright types static unit test-all-pythons coverage dashboards bench bench-import \
 	bench-telemetry bench-model bench-chaos bench-agentdojo bench-torture bench-tool-search bench-sessions \
-	bench-compaction bench-journal bench-kills bench-temporal-history clean
+	bench-compaction bench-journal bench-kills bench-temporal-history bench-scaling clean
 
 run: $(VENV)/.run  ## the loop on a real local model with real tools, in this folder
 	$(BIN)/treadle run "$(QUESTION)"
@@ -96,6 +96,9 @@ bench-kills: $(VENV)/.test  ## a hundred killed workers of runs on Temporal, and
 
 bench-temporal-history: $(VENV)/.test  ## 1,000 iterations on Temporal: what each adds to the history of the workflow
 	$(BIN)/python benchmarks/temporal_history.py --chart docs/images/temporal-history.svg
+
+bench-scaling: | $(BIN)/python  ## a day of a million runs on a cluster of workers, simulated
+	$(BIN)/python benchmarks/scaling.py
 
 bench-agentdojo:  ## AgentDojo's user tasks, in a separate virtual environment
 	$(PYTHON) benchmarks/agentdojo/run.py

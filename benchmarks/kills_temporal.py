@@ -1,7 +1,7 @@
 """Kills the workers of runs on Temporal, and the server: see `kills.py` for what is checked.
 
-``make bench-kills`` kills 100 workers: half of them at an effect, before or after it has happened, the others at
-random times. It restarts the server several times meanwhile. The same seed chooses the same effects.
+``make bench-kills`` kills 100 workers: half of them at an effect, before or after it has happened, and the others
+at random times. It kills the server several times meanwhile. The same seed chooses the same effects.
 """
 
 from __future__ import annotations
@@ -39,8 +39,6 @@ from tests.durable.temporal.servers import TemporalServer
 T = TypeVar("T")
 
 QUEUE = "killed"
-RUNS = 40
-"""The runs that are on their way at the same time; in half of them, a worker dies at an effect."""
 STEPS = 3
 """The iterations of a run with calls."""
 LOST_SECONDS = 3.0
@@ -163,7 +161,7 @@ async def check(
     client: Client, world: World, runs: Mapping[str, TemporalRun], steps: int, report: Report
 ) -> None:
     """Wait for the results of runs, and compare them with what has happened."""
-    results = {name: await persistently(run.result) for name, run in runs.items()}
+    results = {name: await run.result() for name, run in runs.items()}
     seen = world.seen()
     for name, result in results.items():
         recorded = await persistently(lambda name=name: recorded_of(client, name))
@@ -208,12 +206,15 @@ async def kill_one(started: list[Worker], chance: random.Random) -> None:
     chance.choice(living).kill()
 
 
-async def trial(kills: int, servers: int, chance: random.Random, folder: Path) -> Report:
+async def trial(
+    kills: int, servers: int, count: int, chance: random.Random, folder: Path
+) -> Report:
     """Kill workers and the server while runs are on their way; print how it goes.
 
     Args:
         kills: the number of workers.
         servers: how often the server is killed.
+        count: the runs that are on their way at the same time; in half of them, a worker dies at an effect.
         chance: chooses the effects and the times.
         folder: for all files.
     """
@@ -224,7 +225,7 @@ async def trial(kills: int, servers: int, chance: random.Random, folder: Path) -
             batch = restarts = 0
             while sum(worker.is_dead for worker in started) < kills:
                 batch += 1
-                names = [f"r{batch}x{number}" for number in range(RUNS)]
+                names = [f"r{batch}x{number}" for number in range(count)]
                 for name in names[: len(names) // 2]:
                     world.plan(chance.choice(effects_of(name, STEPS)), chance.choice(POINTS))
                 runs = await start(client, folder, names, STEPS)
@@ -252,6 +253,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=100, help="workers to kill, at least")
     parser.add_argument("--servers", type=int, default=5, help="times to kill the server, at most")
+    parser.add_argument("--runs", type=int, default=40, help="runs at the same time")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--work", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -261,7 +263,7 @@ def main() -> int:
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         chance = random.Random(given.seed)
-        report = asyncio.run(trial(given.kills, given.servers, chance, Path(folder)))
+        report = asyncio.run(trial(given.kills, given.servers, given.runs, chance, Path(folder)))
     for problem in report.problems:
         print(problem)
     print(

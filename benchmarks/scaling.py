@@ -245,10 +245,12 @@ class Run:
         limited: seconds of waiting for the limit.
         paused: seconds of waiting for an approval.
         started: whether it has been in a slot.
+        asking: whether an iteration is under way.
     """
 
     __slots__ = (
-        "approval", "arrived", "done", "event", "held", "iterations", "limited", "paused", "started", "worker",
+        "approval", "arrived", "asking", "done", "event", "held", "iterations", "limited", "paused",
+        "started", "worker",
     )  # fmt: skip
 
     def __init__(self, arrived: float, iterations: int, approval: int) -> None:
@@ -257,7 +259,7 @@ class Run:
         self.approval = approval
         self.done = self.event = self.worker = 0
         self.held = self.limited = self.paused = 0.0
-        self.started = False
+        self.started = self.asking = False
 
 
 class Simulation:
@@ -422,12 +424,14 @@ class Simulation:
             seconds += self._tools() + self._effects * self._effect
         else:
             seconds += self._effect
+        run.asking = True
         run.held += seconds
         run.limited += at - now
         self._later(at + seconds, self._ended, run)
 
     def _ended(self, run: Run) -> None:
         """An iteration ended."""
+        run.asking = False
         run.done += 1
         if run.done == run.iterations:
             self.durations.append(self.now - run.arrived - run.paused)
@@ -475,7 +479,8 @@ class Simulation:
         self._busy_changes(-len(driven))
         for run in driven:
             self.interrupted += 1
-            self.repeated += 1
+            self.repeated += run.asking
+            run.asking = False
             if self.parameters.durability == "none":
                 self.repeated += run.done
                 run.done = 0

@@ -176,9 +176,10 @@ def chart(made: Measured, whole: Sequence[int]) -> str:
     for quarter in range(5):
         x, y = place(count * quarter / 4, 10 ** powers[0])
         parts.append(text(x, y + 18, f"{count * quarter // 4:,}", 'text-anchor="middle"'))
-    lines = (("new messages, a reference", "#06c", made.sizes), ("all messages", "#555", whole))
+    lines = (("new messages", "#06c", made.sizes), ("all messages", "#555", whole))
     for name, colour, sizes in lines:
-        points = [place(at + 1, size) for at, size in enumerate(sizes)]
+        chosen = [*range(0, count - 1, max(count // 100, 1)), count - 1]
+        points = [place(at + 1, sizes[at]) for at in chosen]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
         parts.append(text(points[-1][0] + 6, points[-1][1] + 4, name, f'fill="{colour}"'))
@@ -199,7 +200,7 @@ async def run(iterations: int, tokens: int, whole: int, chart_path: Path | None)
         print("\n".join(table(made, expected)))
         print(
             f"\nin all: {sum(made.sizes) + sum(made.starts):,} bytes; with the whole conversation in each request "
-            f"{sum(expected):,} bytes; the new histories start with {sum(made.starts[1:]):,} bytes"
+            f"{sum(expected):,} bytes; the largest iteration adds {max(made.sizes):,} bytes"
         )
         if chart_path is not None:
             chart_path.write_text(chart(made, expected), encoding="utf-8")  # noqa: ASYNC240

@@ -18,6 +18,8 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
         ("tool_search/evaluate.py", "two fixed tools:"),
         ("journal.py --rounds 1", "| default, idempotent tool |"),
         ("compaction.py --turns 40 --files 60", "| summarising alone |"),
+        ("temporal_history.py --iterations 20 --tokens 4000 --whole 5", "| 19 to 20 |"),
+        ("kills_temporal.py --kills 1 --servers 0 --runs 4", "were told as unknown, 0 problems"),
     ],
 )
 def test_it_prints_its_table(program, expected):

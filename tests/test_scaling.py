@@ -181,9 +181,34 @@ class TestCounts:
         assert done._occupied == driven
         assert len(done._free) + driven + 4 * kinds.count("_restart") == 16
 
-    def test_a_journal_repeats_one_iteration_of_a_run_that_is_interrupted(self):
-        done = Simulation(Parameters(**CRASHING, durability="journal")).run()
-        assert done.repeated == done.interrupted > 100
+    @pytest.mark.parametrize("durability", ["none", "journal"])
+    def test_each_request_is_for_an_iteration_or_repeats_one(self, durability):
+        class Noting(Simulation):
+            needed = 0
+
+            def _ended(self, run):
+                self.needed += run.iterations if run.done + 1 == run.iterations else 0
+                super()._ended(run)
+
+        done = Noting(Parameters(**CRASHING, durability=durability, tokens_per_minute=0)).run()
+        alive = {event[3] for event in done._events if event[3].event == event[1]}
+        alive.update(done._queue)
+        needed = done.needed + sum(run.done + run.asking for run in alive)
+        assert sum(done.requests) == needed + done.repeated
+        assert (done.repeated > done.interrupted) == (durability == "none")
+
+    def test_the_queue_is_served_when_a_worker_is_back(self):
+        done, run = Simulation(Parameters(workers=1, concurrency=1)), scaling.Run(0.0, 1, 0)
+        done._free.clear()
+        done._ready(run)
+        assert list(done._queue) == [run]
+        done._restart(scaling.Run(0.0, 0, 0))
+        assert (list(done._queue), list(done._free)) == ([], [])
+
+    def test_the_duration_of_a_run_is_that_without_its_approval(self):
+        report = simulated(**SMALL, approval_share=1.0, approval_hours=1.0)
+        assert report.simulation.approvals > 1_000
+        assert scaling.percentile(report.durations, 99) < 600
 
     def test_the_same_seed_gives_the_same_report(self):
         first, again = (simulated(**CRASHING, seed=7) for _ in range(2))

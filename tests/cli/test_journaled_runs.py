@@ -24,6 +24,7 @@ from treadle.cli.exits import UsageError
 from treadle.cli.journals import CommandJournal, with_stored
 from treadle.cli.stored_steps import steps_of
 from treadle.durable import SQLiteJournal
+from treadle.reports import read_recording
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
 PROVIDER = """
@@ -100,6 +101,7 @@ import sys
 from my_tools import ALL
 from treadle import Loop
 from treadle.durable import SQLiteJournal
+from treadle.reports import read_recording
 loop = Loop(tools=ALL, name="shop", llm_send_fn="demo:shop")
 number = 5
 if __name__ == "__main__":
@@ -878,6 +880,25 @@ class TestSteps:
         steps = self.steps(tmp_path, loop, ConnectionError("cut"), "done")
 
         assert [step.get("error") for step in steps] == ["ConnectionError: cut", None]
+
+
+def test_a_run_is_exported_as_a_recording_that_a_report_shows(place):
+    place.ask("add wipe", "--quiet")
+    place("resume", "tea", "--approve", place.waiting())
+
+    done = place("show", "tea", "--export", "tea.jsonl")
+
+    assert (done.returncode, done.stdout) == (0, "tea.jsonl\n")
+    [run] = read_recording(place.folder / "tea.jsonl").runs
+    assert run.run_id == "tea"
+    assert place("report", "tea.jsonl").returncode == 0
+    (place.folder / "other.txt").write_text("not a recording")
+    for target, error in (("other.txt", "--export: "), ("no/tea.jsonl", "cannot write no/tea")):
+        refused = place("show", "tea", "--export", target)
+        assert refused.returncode == 2
+        assert error in refused.stderr
+        assert len(refused.stderr.splitlines()) == 1
+    assert (place.folder / "other.txt").read_text() == "not a recording"
 
 
 def test_a_recording_of_the_rest_of_a_run_is_rendered(place):

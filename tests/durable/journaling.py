@@ -1,6 +1,7 @@
 """What the tests of journals write into them."""
 
 import contextlib
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -72,6 +73,20 @@ def wait_until(is_so):
     """Wait until a condition holds. The time limit of the test ends a test in which it never does."""
     while not is_so():
         time.sleep(0.01)
+
+
+def suspend(process, path):
+    """Suspend a process, but not in the middle of a write, since the file would stay locked."""
+    db = sqlite3.connect(path, timeout=1, isolation_level=None)
+    is_free = False
+    while not is_free:
+        process.send_signal(signal.SIGSTOP)
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            is_free = True
+        except sqlite3.OperationalError:
+            process.send_signal(signal.SIGCONT)
+    db.close()
 
 
 DRIVER = """

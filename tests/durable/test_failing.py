@@ -5,9 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-import anyio
 import pytest
-from tests.ways import DRIVEN, SYNC, Way
+from tests.ways import Way
 from tests.whole.scripts import HELLO
 
 from treadle import Locks, tool

@@ -15,6 +15,7 @@ from tests.durable.journaling import (
     keys,
     other_process,
     stored,
+    suspend,
     wait_until,
 )
 
@@ -62,20 +63,6 @@ def opened_when_free(journal, run_id):
 
     wait_until(try_it)
     return found[0]
-
-
-def suspend(process, path):
-    """Suspend a process, but not in the middle of a write, since the file would stay locked."""
-    db = sqlite3.connect(path, timeout=1, isolation_level=None)
-    is_free = False
-    while not is_free:
-        process.send_signal(signal.SIGSTOP)
-        try:
-            db.execute("BEGIN IMMEDIATE")
-            is_free = True
-        except sqlite3.OperationalError:
-            process.send_signal(signal.SIGCONT)
-    db.close()
 
 
 class TestProcesses:
@@ -242,14 +229,29 @@ class TestLeases:
         assert journal.run("r").driver.until == clock.now + 30
         run.close()
 
-    def test_one_that_could_not_be_given_up_does_not_keep_this_process_from_the_run(self, path):
-        journal = SQLiteJournal(path, clock=Clock())
+    def test_one_that_could_not_be_given_up_does_not_keep_this_process_from_the_run(
+        self, journal, path, caplog
+    ):
         run = journal.open("r", START)
-        with journal._file.writing("close it"):
-            closing = threading.Thread(target=run.close)
-            closing.start()
-        closing.join()
+        with journal._file.connection() as db:
+            db.execute("PRAGMA busy_timeout = 50")
+        writer = sqlite3.connect(path, isolation_level=None)
+        writer.execute("BEGIN IMMEDIATE")
+        run.close()
+        writer.close()
+        assert "the lease of run 'r' could not be given up" in caplog.text
         journal.open("r", None).close()
+
+    def test_one_is_not_renewed_after_the_end_of_its_run(self, journal, caplog):
+        run, told = journal.open("r", START), []
+        run.on_stop(lambda: told.append(1))
+        run.close()
+        journal._beat()  # of the thread, which may be late
+        other = journal.open("r", None)
+        run.learn(None)
+        assert told == []
+        other.close()
+        assert caplog.text == ""
 
     @pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan"), "30", None])
     def test_a_wrong_duration_is_refused(self, seconds):

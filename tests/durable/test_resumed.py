@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import time
 from typing import Any
@@ -14,11 +13,10 @@ from tests.ways import ASYNCIO, DRIVEN, SYNC, TRIO, Way
 from tests.whole.guard_scripts import SCRIPTS
 from tests.whole.scripts import HELLO, Busy, add
 
-from treadle import Locks, Loop, RunHandle, ToolContext, approve, deny, stage, tool
+from treadle import Loop, RunHandle, ToolContext, approve, deny, stage, tool
 from treadle.effects import Bounded, Call, Sleep, map_effects
 from treadle.errors import JournalError, OptionError, ReplayError
-from treadle.events import RunFinished, RunStarted, TextDelta, ToolStarted
-from treadle.recording.log import STARTED
+from treadle.events import RunStarted, TextDelta
 from treadle.stages import default_stages
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
@@ -329,7 +327,7 @@ def test_a_person_is_asked_about_calls_that_may_have_run(driven: Way, answer: st
         assert one.process() == result  # nobody has decided
         before = list(paid)
         decision = approve if answer == "approve" else deny("no")
-        one.decide({key: decision for key in one.unknown})
+        one.decide(dict.fromkeys(one.unknown, decision))
         result = one.process()
         assert result.output == "Done."
         found = contents(result)
@@ -443,7 +441,7 @@ def test_a_streamed_run(backend: str):
     way = Way(f"stream_{backend}")
     one = Durable(way, HELLO, ScriptedLLM(calls(call("pay", "c1", n=1)), ["Do", "ne."]), {"tools": [pay]})
     one.journal.interrupt(4, is_stored=False)
-    with pytest.raises(BaseException):  # noqa: B017, PT011
+    with pytest.raises(BaseException):  # noqa: B017
         one.process()
     result = one.process()
     assert result.output == "Done."

@@ -1,18 +1,24 @@
 """Runs with an `SQLiteJournal`: interrupted, shared by processes, steered, decided and cancelled from outside."""
 
 import asyncio
+import contextlib
 import json
+import signal
 import subprocess
 import sys
 
 import pytest
 from cryptography.fernet import Fernet
+from tests.durable.journaling import suspend, wait_until
+from tests.small_disk import on_small_disk, python
 
 from treadle import Loop, Ok, Paused, RunCancelled, tool
 from treadle.durable import EncryptedPayloads, RunBusyError, SQLiteJournal
 from treadle.recording import read_recording
 from treadle.testing import ScriptedLLM, call, calls, check_history, replay
 from treadle.tools import approve, deny
+
+__all__ = ["on_small_disk"]
 
 
 @pytest.fixture
@@ -91,6 +97,98 @@ def test_a_run_whose_process_ends_goes_on_in_the_next_one(path, tmp_path, place)
     assert SQLiteJournal(path).run("r").status == "ok"
     again = run("model 0")  # the result is returned at once
     assert again.stdout == done.stdout
+
+
+SLOW = """
+import sys
+import time
+from treadle import Loop, tool
+from treadle.durable import LeaseLostError, SQLiteJournal
+from treadle.testing import ScriptedLLM, call, calls
+
+
+@tool
+def slow() -> str:
+    "Return after the process has been suspended."
+    print("started", flush=True)
+    sys.stdin.readline()
+    return "late"
+
+
+model = ScriptedLLM(calls(call("slow")), "The first process has done it.")
+journal = SQLiteJournal(sys.argv[1], lease_seconds=0.5)
+try:
+    Loop.run_sync("Go", model, tools=[slow], journal=journal, run_id="r")
+except LeaseLostError as error:
+    print(error)
+"""
+
+
+def test_the_late_results_of_a_process_that_was_suspended_are_refused(journal, path):
+    @tool
+    def slow() -> str:
+        """Return after the process has been suspended."""
+        raise AssertionError("it may have taken effect already")
+
+    loop = Loop(llm_send_fn=ScriptedLLM("The second one has."), tools=[slow], journal=journal)
+    command = [sys.executable, "-c", SLOW, str(path)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as process, contextlib.ExitStack() as stack:
+        stack.callback(process.kill)
+        assert process.stdout.readline() == "started\n"
+        suspend(process, path)
+        wait_until(lambda: journal.run("r").driver is None)
+        result = loop.run_sync(run_id="r")
+        process.send_signal(signal.SIGCONT)
+        output, _ = process.communicate("go on\n")
+    assert "run 'r': it was " in output
+    assert "late" not in output
+    assert result.unwrap().content == "The second one has."
+    assert result.messages[-2]["content"].startswith("Unknown: ")
+    assert loop.run_sync(run_id="r") == result
+
+
+FULL = """
+import sys
+from treadle import Loop, tool
+from treadle.durable import JournalError, SQLiteJournal
+from treadle.testing import call, calls
+
+ran = []
+
+
+@tool
+def fetch(n: int) -> str:
+    "Fetch something large."
+    ran.append(n)
+    return str(n) * 20_000
+
+
+def model(messages):
+    number = sum(message["role"] == "assistant" for message in messages)
+    return calls(call("fetch", f"c{number}", n=number)) if number < 12 else "Done."
+
+
+def run():
+    journal = SQLiteJournal(sys.argv[1])
+    return Loop.run_sync("Go", model, tools=[fetch], journal=journal, run_id="r", max_iterations=99)
+
+
+try:
+    run()
+except JournalError as error:
+    print(error)
+open(sys.argv[2], "rb+").truncate(0)
+result = run()
+print(result.unwrap().content, ran == list(range(12)))
+"""
+
+
+def test_a_run_goes_on_when_a_full_disk_has_room_again(on_small_disk):
+    program = python(FULL, "disk/a.db", "disk/filler")
+    error, done = on_small_disk(f"head -c 1750000 /dev/zero > disk/filler\n{program}")
+    assert "a.db: could not store outcomes of run" in error
+    assert done == "Done. True"
 
 
 def test_a_run_is_driven_by_one_task_at_a_time(journal):

@@ -1,7 +1,9 @@
 """What `SQLiteJournal` stores, and what it returns."""
 
 import concurrent.futures
+import contextlib
 import multiprocessing
+import sqlite3
 import threading
 
 import pytest
@@ -205,9 +207,11 @@ class TestDecisions:
         with pytest.raises(OptionError, match="run 'r' does not wait: it is 'running'"):
             journal.decide("r", {"a@1": approve})
 
-    def test_they_may_follow_the_pause_at_once(self, journal):
+    def test_they_may_follow_the_pause_at_once(self, journal, path):
         run = journal.open("r", START)
         run.finish(paused("a@1"))
+        with contextlib.closing(sqlite3.connect(path)) as db:  # as another process sees it
+            assert db.execute("SELECT owner FROM runs").fetchall() == [(None,)]
         journal.decide("r", {"a@1": approve})
         run.close()
         assert [*journal.part("r").decisions] == ["a@1"]

@@ -81,6 +81,14 @@ def make_parser() -> argparse.ArgumentParser:
         epilog="Exit codes: 0 success, 1 with --once if a session could not be read (stderr says why), "
         "2 bad usage, 130 Ctrl-C.",
     )
+    worker = commands.add_parser(
+        "worker",
+        help="run the workflows and activities of loops on Temporal",
+        description="Run the workflows and the activities of loops on Temporal, until it is stopped. Several "
+        "workers may run, on one machine or many. SIGTERM and Ctrl-C end the worker after the calls that run have "
+        "ended, or after 30 seconds. Other workers continue its runs.",
+        epilog="Exit codes: 0 stopped, 1 the server is not available, 2 bad usage, 130 Ctrl-C.",
+    )
     models = commands.add_parser(
         "models",
         help="list the providers of models, and what is missing for each",
@@ -92,6 +100,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_journal_commands(commands)
     _add_chat(chat)
     _add_memory_worker(memory_worker)
+    _add_worker(worker)
     _add_report(report)
     _add_dashboard(dashboard)
     for name, command in commands.choices.items():
@@ -275,6 +284,27 @@ def _add_chat(chat: argparse.ArgumentParser) -> None:
     whole = "always send the whole conversation"
     context.add_argument("--no-compaction", action="store_true", help=whole)
     _add_limits(chat, "limits of each turn")
+
+
+def _add_worker(worker: argparse.ArgumentParser) -> None:
+    add = worker.add_argument
+    loops = (
+        "a Loop, a list of them, or a dict of them by name; a loop has the name of its option name="
+    )
+    add("loops", metavar="MODULE:NAME", nargs="+", help=loops)
+    address = "the address of the server (default: %(default)s)"
+    add("--address", metavar="HOST:PORT", default="localhost:7233", help=address)
+    add("--namespace", metavar="NAME", default="default", help="(default: %(default)s)")
+    queue = "the queue from which it takes work (default: %(default)s)"
+    add("--task-queue", metavar="NAME", default="treadle", help=queue)
+    add(
+        "--store",
+        metavar="FILE|URL",
+        help="where conversations and large values are: an SQLite file, for the workers of one machine, or a "
+        "Redis such as redis://localhost (default: in the histories of the workflows)",
+    )
+    most = "maximum number of calls of models and tools at the same time (default: 100)"
+    add("--max-activities", metavar="N", type=int, help=most)
 
 
 def _add_memory_worker(worker: argparse.ArgumentParser) -> None:

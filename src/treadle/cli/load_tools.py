@@ -54,6 +54,44 @@ def load_loop(spec: str) -> Any:
     return found
 
 
+def load_loops(specs: Iterable[str]) -> dict[str, Loop[Any]]:
+    """Import loops, by their names.
+
+    Args:
+        specs: each a module and a name in it, of a `Loop`, a list of loops, or a dict of loops by name. The
+            name of a loop is its option ``name``.
+
+    Raises:
+        UsageError: the module or name does not exist, it cannot be imported, it is no loop, or two loops have the
+            same name.
+    """
+    loops: dict[str, Loop[Any]] = {}
+    for spec in specs:
+        module_name, _, name = spec.partition(":")
+        if not module_name or not name:
+            raise UsageError(f"LOOPS: expected MODULE:NAME, got {spec!r}")
+        found: Any = _found(_imported(module_name, "LOOPS"), name, "LOOPS")
+        for key, loop in _named(found, spec):
+            if key in loops:
+                raise UsageError(f"LOOPS: {spec}: there are two loops named {key!r}")
+            loops[key] = loop
+    return loops
+
+
+def _named(found: Any, spec: str) -> list[tuple[str, Loop[Any]]]:
+    """The loops that a name in a module stands for, each with its own name."""
+    listed: list[Any] = [*found] if isinstance(found, (list, tuple)) else [found]
+    pairs: list[tuple[Any, Any]] = (
+        [*found.items()]  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+        if isinstance(found, dict)
+        else [(one.settings.name if isinstance(one, Loop) else "", one) for one in listed]
+    )
+    for _, one in pairs:
+        if not isinstance(one, Loop):
+            raise UsageError(f"LOOPS: {spec} is not a Loop or several, but {type(one).__name__}")
+    return pairs
+
+
 def _imported(name: str, option: str) -> ModuleType:
     here = os.getcwd()  # noqa: PTH109 - what sys.path holds is text
     if here not in sys.path:

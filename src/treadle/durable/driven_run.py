@@ -85,7 +85,7 @@ class DrivenRun:
         self._pid = os.getpid()
         self._is_closed = False
         self._is_lost = False
-        self._expires_at = 0.0
+        self._expires_at = 0.0 if lease is None else clock() + lease.seconds
         self._stop = Stop()
         self._depth = sys.maxsize
         self._iterations: int | None = None
@@ -260,7 +260,7 @@ class DrivenRun:
     def learn(self, is_cancelled: bool | None) -> None:
         """Stop the run if it is cancelled or lost; see `look`. Call this without a lock."""
         self._is_lost = self._is_lost or is_cancelled is None
-        if is_cancelled or is_cancelled is None:
+        if (is_cancelled or is_cancelled is None) and not self._is_closed:
             self._stop.set()
 
     @contextlib.contextmanager

@@ -241,13 +241,19 @@ class SQLiteJournal:
         """Renew the leases of the driven runs, and stop those that were cancelled or lost."""
         with self._lock:
             driven = list(self._driven)
-        due = [run for run in driven if run.is_due()]
-        if due:
-            with self._file.writing("renew the leases of runs") as db:
-                found = [(run, run.renew(db)) for run in due]
-        else:
-            with self._file.connection() as db:
-                found = [(run, run.look(db)) for run in driven]
+            if not driven:
+                return
+            self._file.keep_open()  # it is open: a run is closed before its file is
+        try:
+            due = [run for run in driven if run.is_due()]
+            if due:
+                with self._file.writing("renew the leases of runs") as db:
+                    found = [(run, run.renew(db)) for run in due]
+            else:
+                with self._file.connection() as db:
+                    found = [(run, run.look(db)) for run in driven]
+        finally:
+            self._file.let_close()
         for run, is_cancelled in found:
             run.learn(is_cancelled)
 

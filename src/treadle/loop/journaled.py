@@ -18,6 +18,7 @@ from treadle.effects import (
     Effect,
     Emit,
     Mode,
+    Parallel,
     Sleep,
     Steps,
 )
@@ -34,7 +35,7 @@ from treadle.messages import JSONDict
 from treadle.pipeline.compiler import Kind
 from treadle.recording.configuration import changes_between
 from treadle.recording.data import NotDataError, from_data, to_data
-from treadle.recording.log import RESUMED, STARTED, Entry, Path, Place
+from treadle.recording.log import RECEIVED, RESUMED, STARTED, Entry, Path, Place
 from treadle.recording.middleware import LogMiddleware
 from treadle.recording.replay import Replay
 from treadle.results import Err, Ok, Paused, Result
@@ -217,6 +218,7 @@ class _Journaled:
                 if entry.kind == RESUMED and before is not None:
                     run.run.budget.idle += max(0.0, entry.at - before)
                 before = entry.at
+            continued = replay.continued(writer)
         except ReplayError:
             steps.close()
             raise
@@ -226,7 +228,7 @@ class _Journaled:
         if started:
             now = yield NOW
             yield Emit(dataclasses.replace(started[0], resumed=True, at=now))
-        return (yield from replay.continued(writer))
+        return (yield from continued)
 
     def _explain(self, error: ReplayError) -> None:
         error.run_id = self._run_id
@@ -266,6 +268,7 @@ class _Writer(LogMiddleware):
         self._mutex = threading.Lock()
         self._failure: Exception | None = None
         self._is_detached = False
+        self._in_parallel = 0
 
     def _queue_entry(self, entry: Entry) -> None:
         # A replay emits the events by itself; whether one was interrupted it cannot know.
@@ -289,7 +292,13 @@ class _Writer(LogMiddleware):
             else:
                 left = max(0.0, effect.seconds - self._elapsed(entry.place))
                 effect = Bounded(effect.steps, seconds=left, until=effect.until)
-        return (yield effect)
+        if not isinstance(effect, Parallel):
+            return (yield effect)
+        self._in_parallel += 1
+        try:
+            return (yield effect)
+        finally:
+            self._in_parallel -= 1
 
     def _sleep(self, effect: Sleep, entry: Entry) -> Steps[None]:
         seconds = effect.seconds
@@ -355,14 +364,17 @@ class _Writer(LogMiddleware):
 
     def record(self, entry: Entry) -> Steps[None]:
         """Queue the entry; write the queue if the call depends on the world."""
-        self.write(entry)
-        if entry.label not in _WRITTEN or entry.is_cancelled:
-            return
         is_empty = entry.label == labels.STEER and not entry.outcome
         # What was streamed before a request failed is the next effect, and is written with it.
         is_followed = entry.label == labels.CHAT and entry.error is not None
-        if not (is_empty or is_followed):
-            yield from self._flush()
+        if entry.label not in _WRITTEN or entry.is_cancelled or is_empty or is_followed:
+            self.write(entry)
+            return
+        is_early = self._in_parallel > 0  # other steps may go on while the entry is written
+        self.write(dataclasses.replace(entry, is_early=is_early))
+        yield from self._flush()
+        if is_early:
+            self.write(Entry(entry.path, entry.number, RECEIVED))
 
     def end(self) -> Steps[None]:
         """Write what is left."""

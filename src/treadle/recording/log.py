@@ -46,7 +46,9 @@ REPORTED = "reported"
 """A call has emitted an event while it ran, which is the outcome of the entry."""
 RESUMED = "resumed"
 """Another process has taken the run up."""
-MARKS = frozenset({STARTED, RESUMED})
+RECEIVED = "received"
+"""The steps have received the outcome of an early entry, and went on."""
+MARKS = frozenset({STARTED, RESUMED, RECEIVED})
 """The kinds of entries that are no outcome."""
 
 
@@ -57,7 +59,7 @@ class Entry:
     Args:
         path: the steps that asked for it.
         number: its number among the effects of these steps, from 1.
-        kind: a value of `KINDS`, `STARTED`, `REPORTED` or `RESUMED`.
+        kind: a value of `KINDS`, `STARTED`, `REPORTED`, `RESUMED` or `RECEIVED`.
         label: the label of a call.
         key: the key of a call.
         outcome: its outcome; None for the outcome of branches, which the log has itself.
@@ -66,6 +68,8 @@ class Entry:
         asked: a digest of what a call asks, see `Digests`.
         at: when it was written, in seconds since the epoch.
         last_seq: the number of the latest event of the run at that time.
+        is_early: whether the outcome was written before the steps received it, while others went on. Then a mark
+            of the kind `RECEIVED` says when they did; without one, they had not.
     """
 
     path: Path = ()
@@ -79,6 +83,7 @@ class Entry:
     asked: str = ""
     at: float = 0.0
     last_seq: int = 0
+    is_early: bool = False
 
     @property
     def place(self) -> Place:
@@ -137,6 +142,7 @@ _OPTIONAL: Mapping[str, Any] = {
     "asked": "",
     "at": 0.0,
     "last_seq": 0,
+    "is_early": False,
 }
 """The fields that are left out of JSON if they have these values."""
 

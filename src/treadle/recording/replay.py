@@ -13,7 +13,17 @@ from typing import Any, Generic, Protocol, TypeVar
 from treadle.effects import Bounded, Call, Effect, Emit, Parallel, Steps
 from treadle.errors import ReplayError
 from treadle.recording.digests import Digests
-from treadle.recording.log import KINDS, REPORTED, RESUMED, STARTED, Entry, Path, branches_of
+from treadle.recording.log import (
+    KINDS,
+    RECEIVED,
+    REPORTED,
+    RESUMED,
+    STARTED,
+    Entry,
+    Path,
+    Place,
+    branches_of,
+)
 
 R = TypeVar("R")
 
@@ -93,6 +103,7 @@ class Replay(Generic[R]):
         self._emit = emit
         self._differs = differs
         self._branches: dict[Path, Branch] = {}
+        self._early: dict[Place, Entry] = {}
         self._iteration = 0
         self.digests = Digests()
         self.entries = 0
@@ -145,7 +156,22 @@ class Replay(Generic[R]):
             ReplayError: they ask for something else than what was recorded.
         """
         if entry.kind == RESUMED:
+            self._receive_early()
             return
+        if entry.is_early:
+            self._early[entry.place] = entry
+            return
+        if entry.kind == RECEIVED:
+            entry = self._early.pop(entry.place)
+        self._receive(entry)
+
+    def _receive_early(self) -> None:
+        """Go on with the outcomes that were written before their steps received them, when the log ended."""
+        entries, self._early = list(self._early.values()), {}
+        for entry in entries:
+            self._receive(entry)
+
+    def _receive(self, entry: Entry) -> None:
         branch = self._branch_of(entry.path)
         if branch is not None:
             self._perform_emits(branch, entry.number)
@@ -169,7 +195,12 @@ class Replay(Generic[R]):
             self._advance(branch, branch.steps.send, self._outcome_of(entry, branch, effect))
 
     def continued(self, record: Record) -> Steps[R]:
-        """The steps from where they are, recorded; to be performed by a driver."""
+        """The steps from where they are, recorded; to be performed by a driver.
+
+        Raises:
+            ReplayError: as in `advance`.
+        """
+        self._receive_early()
         return self._continued(self._root, record)
 
     # Branches

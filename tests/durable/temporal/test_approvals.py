@@ -1,4 +1,4 @@
-"""Calls of workflows that wait for a person: for days, for several decisions, and for decisions that are no good."""
+"""Calls of workflows that wait for a person: for days, and for several decisions, some of which do not fit."""
 
 import asyncio
 from datetime import timedelta
@@ -158,7 +158,9 @@ def test_a_run_of_an_id_that_was_started_is_that_run(mail, temporal_server):
             await again.decide({one["id"]: approve})
             return [
                 await run.result(),
-                await run_on_temporal(client, "mail", "x", run_id="letters-to-ann", task_queue=queue),
+                await run_on_temporal(
+                    client, "mail", "x", run_id="letters-to-ann", task_queue=queue
+                ),
             ]
 
     first, second = running.run(temporal_server, twice)

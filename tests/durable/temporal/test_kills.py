@@ -17,7 +17,7 @@ sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 import kills_temporal as killing
 from kills import POINTS, Report, World, effects_of
 
-SECONDS = 60
+SECONDS = 150
 """How long a test waits for its runs."""
 
 

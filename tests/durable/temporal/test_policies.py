@@ -1,5 +1,6 @@
 """The time limits, retries and heartbeats of activities follow the policies of the tools."""
 
+import asyncio
 import time
 
 import pytest
@@ -7,6 +8,7 @@ from temporalio.api.enums.v1 import EventType
 
 from treadle import Loop, tool
 from treadle.durable.temporal.policies import LONGEST_SECONDS, LOST_SECONDS, MARGIN_SECONDS
+from treadle.model import ConcurrencyLimit
 from treadle.testing import ScriptedLLM, call, calls
 
 from . import running
@@ -120,3 +122,29 @@ def test_the_calls_of_a_batch_run_at_the_same_time(count, temporal_server):
     loop = Loop(llm_send_fn=ScriptedLLM(batch, "Done."), tools=[meet], name="meet")
     running.run(temporal_server, performed, loop)
     assert most == [count] * count
+
+
+def test_the_limits_of_model_calls_hold_for_the_runs_of_a_worker(temporal_server):
+    under_way, most = [0], []
+
+    async def model(messages):
+        under_way[0] += 1
+        most.append(under_way[0])
+        await asyncio.sleep(0.02)
+        under_way[0] -= 1
+        return "Done."
+
+    loop = Loop(
+        llm_send_fn=model,
+        name="limited",
+        model_middleware=[ConcurrencyLimit(1)],
+        stages=[lambda ctx: ctx, ...],
+    )
+
+    async def run_several(client):
+        async with running.serving(client, loop) as queue:
+            runs = [await running.started(client, loop, queue) for _ in range(5)]
+            return [await run.result() for run in runs]
+
+    assert [one.output for one in running.run(temporal_server, run_several)] == ["Done."] * 5
+    assert most == [1] * 5

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.redis_server import redis_server, redis_url
-from tests.whole.conftest import DRIVEN, WAYS, ObservedRun, Way
+from tests.ways import DRIVEN, WAYS, ObservedRun, Way
 from tests.whole.recorder import Recorder, replay
 from tests.whole.test_replay import no_world
 

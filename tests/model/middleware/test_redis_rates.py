@@ -199,9 +199,9 @@ class TestWindow:
 
     def test_an_admission_that_is_sent_twice_counts_once(self, redis_url):
         rates, sent = RedisRates(redis_url), SentRequest(10)
-        assert rates.admit("p", sent, 2, None, 0.0) == rates.admit("p", sent, 2, None, 0.0) == 0
-        assert rates.admit("p", SentRequest(10), 2, None, 0.0) == 0
-        assert rates.admit("p", SentRequest(10), 2, None, 0.0) > 59
+        assert rates.admit("p", sent, 2, 20, 0.0) == rates.admit("p", sent, 2, 20, 0.0) == 0
+        assert rates.admit("p", SentRequest(10), 2, 20, 0.0) == 0
+        assert rates.admit("p", SentRequest(10), 2, 20, 0.0) > 50
 
     def test_a_clock_that_is_put_back_keeps_no_request_longer_than_a_minute(self, clock, redis_url):
         rates = RedisRates(redis_url)

@@ -18,6 +18,7 @@ from treadle.durable.temporal.requests import (
     chat_effect,
     request_from_data,
     tool_call_from_data,
+    within_limits,
 )
 from treadle.durable.temporal.store import StoredValueError
 from treadle.effects import Bounded, Cancelled, Effect, Steps
@@ -64,8 +65,9 @@ class Activities:
             given["iteration"],
             has_listeners=self._host.relay(given["part"]) is not None,
         )
-        effect = chat_effect(request, given["iteration"])
-        return await self._performed(effect, given["part"], lambda: _so_far(request))
+        call = chat_effect(request, given["iteration"])
+        steps = within_limits(call, request, self._host.loop(given["loop"]))
+        return await self._performed(steps, given["part"], lambda: _so_far(request))
 
     async def _messages(self, given: Mapping[str, Any]) -> list[JSONDict]:
         conversations = self._host.conversations
@@ -98,31 +100,32 @@ class Activities:
             result = in_flight.late_result(call.key)
             return {} if result is None else {"late": to_data(result)}
 
-        return await self._performed(effect, given["part"], late)
+        return await self._performed(_one(effect), given["part"], late)
 
     @activity.defn(name=calls.HERE)
     async def here(self, key: str) -> JSONDict:
         """Perform a call that the workflow has put in the table of this process."""
-        call, part = self._host.local_calls.pop(key)
-        sent = call.about
-        return await self._performed(
-            call, part, lambda: _so_far(sent) if isinstance(sent, ModelRequest) else {}
-        )
+        call, path, part = self._host.local_calls.pop(key)
+        sent: object = call.about
+        if not isinstance(sent, ModelRequest):
+            return await self._performed(_one(call), part, dict[str, Any])
+        steps = within_limits(call, sent, self._host.loop(path))
+        return await self._performed(steps, part, lambda: _so_far(sent))
 
     async def _performed(
-        self, effect: Effect, part: str, without_outcome: Callable[[], JSONDict]
+        self, steps: Steps[Any], part: str, without_outcome: Callable[[], JSONDict]
     ) -> JSONDict:
-        """Perform an effect, and write its outcome as data.
+        """Perform a call, and write its outcome as data.
 
         Args:
-            effect: the effect.
+            steps: the call.
             part: the key of the part of the run, whose listeners hear what the call reports.
             without_outcome: what to tell of a call that failed or was cancelled.
         """
         reported = _Reported(self._host.relay(part))
         try:
             async with _heartbeats():
-                value = await effects.drive(_one(effect), reported.emit)
+                value = await effects.drive(steps, reported.emit)
             made: JSONDict = {"value": await self._host.payloads.pack(to_data(value))}
         except (asyncio.CancelledError, Cancelled):
             if not _is_asked_to_cancel():

@@ -255,7 +255,7 @@ class RunCalls:
         """Perform a call in a local activity, which finds it in a table of the process."""
         self._number += 1
         key = f"{workflow.info().run_id}#{self._number}"
-        self._host.local_calls[key] = call, self.part
+        self._host.local_calls[key] = call, self._path, self.part
         late = _Late(sent=call.about if isinstance(call.about, ModelRequest) else None)
         handle = workflow.start_local_activity(HERE, key, **local_options())
         return self._outcome(await self._awaited(handle, late.take), late)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
+import logging
 import uuid
 from collections.abc import Generator, Mapping
 from typing import Any
@@ -30,6 +32,29 @@ from treadle.messages import JSONDict, Messages, copy_json
 from treadle.results import Result
 from treadle.tools import Approval
 
+log = logging.getLogger("treadle.durable")
+
+AGAIN_SECONDS = 1.0
+"""How long to wait until a server that does not answer is asked again."""
+# The SDK reports a connection that breaks while it waits as UNKNOWN.
+_NO_CONNECTION = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.UNKNOWN)
+
+
+async def connect(address: str, namespace: str) -> Client:
+    """Connect to a server.
+
+    Args:
+        address: host and port, with a colon between them.
+        namespace: the namespace of the workflows.
+
+    Raises:
+        ConnectionError: the server is not available.
+    """
+    try:
+        return await Client.connect(address, namespace=namespace)
+    except RuntimeError as error:  # the class that the SDK raises
+        raise ConnectionError(f"the server {address} is not available: {error}") from error
+
 
 class TemporalRun:
     """A run on Temporal, in any process that has a client.
@@ -55,18 +80,29 @@ class TemporalRun:
         self.run_id = run_id
 
     async def result(self) -> Result:
-        """Wait for the result, also for days if calls of the run wait for approval.
+        """Wait for the result, also for days if calls of the run wait for approval, and while the server is down.
 
         Raises:
             OptionError: the run could not start; the text says why.
         """
         try:
-            packed = await self._handle.result()
+            packed = await self._answer()
         except WorkflowFailureError as error:
             _raise_option_error(error)
             raise
         made = await self._payloads.unpack(packed)
         return result_of(made["outcome"], self._loop)
+
+    async def _answer(self) -> Any:
+        """What the workflow returns. The server is asked again if the connection breaks."""
+        while True:
+            try:
+                return await self._handle.result()
+            except RPCError as error:
+                if error.status not in _NO_CONNECTION:
+                    raise
+                log.warning("run %s: the server does not answer: %s", self.run_id, error)
+                await asyncio.sleep(AGAIN_SECONDS)
 
     async def decide(self, decisions: Mapping[str, Approval]) -> list[str]:
         """Decide on calls that wait for approval; the run continues when it has a decision on each.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from treadle.errors import OptionError
@@ -33,12 +32,13 @@ def check_loop(loop: Loop[Any], name: str) -> None:
     for tool in loop.tools.values():
         if isinstance(tool.steps, Subagent):
             check_loop(tool.steps.loop_with_model, f"{name}/{tool.name}")
-    for middleware in _model_middleware(loop):
-        if isinstance(middleware, (ConcurrencyLimit, RateLimit)):
+    of_options = tuple(loop.settings.model_middleware)
+    for component in loop.pipeline.components:
+        middleware = getattr(component, "options", {}).get("model_middleware", of_options)
+        if tuple(middleware) != of_options and any(map(is_limit, middleware)):
             raise OptionError(
-                f"loop {name!r}: model_middleware: {type(middleware).__name__} counts the requests of one "
-                "process, and a run on Temporal would wait for runs of other machines. Limit the workers instead: "
-                "max_concurrent_activities, max_task_queue_activities_per_second"
+                f"loop {name!r}: stage {component.name!r}: model_middleware has a limit of requests that runs "
+                "share, for which a workflow cannot wait; make it an option of the loop, and activities wait for it"
             )
     settings = loop.settings
     for option, reason in _OF_ONE_PROCESS.items():
@@ -46,11 +46,9 @@ def check_loop(loop: Loop[Any], name: str) -> None:
             raise OptionError(f"loop {name!r}: {option}: {reason}")
 
 
-def _model_middleware(loop: Loop[Any]) -> Iterator[Any]:
-    """The middleware of the model calls of a loop: that of its options, and that of its stages."""
-    yield from loop.settings.model_middleware
-    for component in loop.pipeline.components:
-        yield from getattr(component, "options", {}).get("model_middleware", ())
+def is_limit(middleware: object) -> bool:
+    """Whether middleware of model calls makes runs wait for each other."""
+    return isinstance(middleware, (ConcurrencyLimit, RateLimit))
 
 
 _OF_ONE_PROCESS = {

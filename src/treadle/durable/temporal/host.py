@@ -12,7 +12,7 @@ from temporalio import workflow
 
 from treadle.context import Context
 from treadle.durable.temporal.conversation import Conversations
-from treadle.durable.temporal.fitness import check_loop
+from treadle.durable.temporal.fitness import check_loop, is_limit
 from treadle.durable.temporal.payloads import Payloads
 from treadle.durable.temporal.subagents import has_subagents, with_child_workflows
 from treadle.effects import Call
@@ -61,7 +61,7 @@ class Host:
         self._of_workflows: dict[str, Loop[Any]] = {}
         self.payloads = Payloads(store, self._main)
         self.conversations = None if store is None else Conversations(store)
-        self.local_calls: dict[str, tuple[Call, str]] = {}
+        self.local_calls: dict[str, tuple[Call, str, str]] = {}
 
     # Loops
 
@@ -100,6 +100,9 @@ class Host:
             given = stages.components if isinstance(stages, Pipeline) else list(stages)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
             changes: dict[str, Any] = {
                 "stages": [*given, stage(self._hand_over, HAND_OVER)],
+                "model_middleware": [
+                    one for one in loop.settings.model_middleware if not is_limit(one)
+                ],
                 **no_telemetry(),
             }
             if has_subagents(loop.tools):

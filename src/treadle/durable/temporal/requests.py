@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from treadle import labels
-from treadle.effects import Call
+from treadle.durable.temporal.fitness import is_limit
+from treadle.effects import Call, Steps
 from treadle.messages import JSONDict, ToolCall
-from treadle.model import ModelClient, ModelRequest
+from treadle.model import Answer, ModelClient, ModelRequest, through
 from treadle.recording.data import from_data, to_data
 from treadle.stages import Progress, call_effect, events_of_chunks
 from treadle.tools import InFlight, ToolContext
@@ -130,3 +131,15 @@ def chat_effect(request: ModelRequest, iteration: int) -> Call:
     return Call.of(
         request.send, (), request.model.mode, label=labels.CHAT, key=str(iteration), reporting=True
     )
+
+
+def within_limits(call: Call, request: ModelRequest, loop: Loop[Any]) -> Steps[Answer]:
+    """Perform the call that sends a request when the limits allow it that the loop shares with others.
+
+    They are those of ``model_middleware`` for which a workflow could not wait.
+    """
+
+    def send(_: ModelRequest) -> Steps[Answer]:
+        return (yield call)
+
+    return through(filter(is_limit, loop.settings.model_middleware), send)(request)

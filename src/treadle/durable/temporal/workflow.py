@@ -54,33 +54,20 @@ class RunWorkflow:
     has started it, and ``name``, the name of its agent.
     """
 
-    @workflow.init
-    def __init__(self, packed: Mapping[str, Any]) -> None:
+    def __init__(self) -> None:
         functions = cast("Any", workflow.extern_functions())  # pyright: ignore[reportUnknownMemberType]
         host: Host = functions[HOST]()
         self._host: Host = host
-        self._given: JSONDict = host.payloads.unpack_in_workflow(packed)
-        self._path: str = self._given["loop"]
-        self._outer: JSONDict | None = self._given.get("outer")
-        self._loop = self._loop_of_worker()
+        self._given: JSONDict = {}
         self._handle: RunHandle | None = None
-        self._calls = RunCalls(host, self._path, self._loop)
-        self._messages: list[Any] = self._given.get("steering", [])
-        self._is_cancelled = bool(self._given.get("is_cancelled"))
+        self._messages: list[Any] = []
+        self._is_cancelled = False
         self._paused: Paused | None = None
         self._parts = 0
         self._decisions: dict[str, Approval] = {}
 
-    def _loop_of_worker(self) -> Loop[Any]:
-        try:
-            return self._host.loop_of_workflows(self._path)
-        except OptionError as error:
-            if workflow.unsafe.is_replaying():  # another worker had it: let one of those continue
-                raise
-            raise _failure(error) from error
-
     @workflow.run
-    async def run(self, packed: Mapping[str, Any]) -> JSONDict:  # noqa: ARG002 - `__init__` takes it, too
+    async def run(self, packed: Mapping[str, Any]) -> JSONDict:
         """Perform the run, from its first iteration to its result; that of a subagent also ends when it pauses.
 
         Args:
@@ -89,9 +76,24 @@ class RunWorkflow:
         Returns:
             What stands for the result, in ``outcome``; what was used, in ``used``; and the number of ``events``.
         """
+        given = self._given = self._host.payloads.unpack_in_workflow(packed)
+        self._path: str = given["loop"]
+        self._outer: JSONDict | None = given.get("outer")
+        self._messages[:0] = given.get("steering", ())
+        self._is_cancelled |= given.get("is_cancelled", False)
+        self._loop = self._loop_of_worker()
+        self._calls = RunCalls(self._host, self._path, self._loop)
         try:
             return await self._calls.packed(await self._performed())
         except (OptionError, PausedStateError) as error:
+            raise _failure(error) from error
+
+    def _loop_of_worker(self) -> Loop[Any]:
+        try:
+            return self._host.loop_of_workflows(self._path)
+        except OptionError as error:
+            if workflow.unsafe.is_replaying():  # another worker had it: let one of those continue
+                raise
             raise _failure(error) from error
 
     async def _performed(self) -> JSONDict:

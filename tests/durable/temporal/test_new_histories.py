@@ -1,0 +1,80 @@
+"""A run with a long history goes on in a new one, from the state that a pause has, between two iterations."""
+
+import pytest
+
+from treadle import Loop, tool
+from treadle.durable.temporal import SQLiteStore
+from treadle.events import RunFinished, RunStarted
+from treadle.testing import ScriptedLLM, call, calls, check_history
+
+from . import running
+
+ITERATIONS = 9
+
+
+@tool
+def read(page: int) -> str:
+    """Read a page."""
+    return f"page {page}: " + "word " * 200
+
+
+def loop_of(events=None, **options):
+    script = [calls(call("read", f"c{page}", page=page)) for page in range(ITERATIONS)]
+    options |= {} if events is None else {"on_event": events.append}
+    return Loop(
+        llm_send_fn=ScriptedLLM(*script, "Read."),
+        tools=[read],
+        name="reader",
+        max_iterations=20,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("has_store", [False, True])
+def test_a_run_goes_on_in_a_new_history(has_store, temporal_server, tmp_path):
+    store = SQLiteStore(tmp_path / "store.db") if has_store else None
+    events = []
+
+    async def read_all(client):
+        loop = loop_of(events)
+        async with running.serving(client, loop, max_events=40, store=store) as queue:
+            run = await running.started(client, loop, queue, store=store)
+            result = await run.result()
+            histories = [one async for one in client.list_workflows(f"WorkflowId = '{run.run_id}'")]
+            return result, histories
+
+    result, histories = running.run(temporal_server, read_all)
+    expected = loop_of().run_sync("Hello.")
+    assert result.messages == expected.messages
+    assert (result.iterations, result.tool_calls_count) == (ITERATIONS + 1, ITERATIONS)
+    assert len(result.run.nodes) == ITERATIONS + 1
+    check_history(result.messages)
+    assert len(histories) > 2
+    assert {one.status.name for one in histories} == {"CONTINUED_AS_NEW", "COMPLETED"}
+    # To listeners, the run is paused and resumed.
+    starts = [event.resumed for event in events if isinstance(event, RunStarted)]
+    ends = [event.stop_reason for event in events if isinstance(event, RunFinished)]
+    assert starts == [False] + [True] * (len(histories) - 1)
+    assert ends == ["paused"] * (len(histories) - 1) + ["answered"]
+    numbers = [event.seq for event in events]
+    assert numbers == list(range(1, len(events) + 1))
+
+
+def test_a_subagent_goes_on_in_a_new_history_within_its_call(temporal_server):
+    inner = loop_of().as_tool("reader", "Reads.")
+
+    async def read_all(client):
+        model = ScriptedLLM(calls(call("reader", "s", task="Read.")), "All read.")
+        loop = Loop(llm_send_fn=model, tools=[inner], name="outer", max_iterations=20)
+        async with running.serving(client, loop, max_events=40) as queue:
+            run = await running.started(client, loop, queue)
+            result = await run.result()
+            query = f"WorkflowId = '{run.run_id}/s'"
+            return result, [one async for one in client.list_workflows(query)]
+
+    result, histories = running.run(temporal_server, read_all)
+    assert result.unwrap().content == "All read."
+    assert result.messages[2]["content"] == "Read."
+    assert len(histories) > 2
+    [node] = result.run.nodes[0].tool_calls
+    assert node.run.iterations == ITERATIONS + 1
