@@ -37,14 +37,8 @@ def check_loop(loop: Loop[Any], name: str) -> None:
         middleware = getattr(component, "options", {}).get("model_middleware", of_options)
         if tuple(middleware) != of_options and any(map(is_limit, middleware)):
             raise OptionError(
-<<<<<<< HEAD
-                f"loop {name!r}: stage {component.name!r}: model_middleware has a limit of requests that "
-                "runs share, for which a workflow cannot wait; make it an option of the loop, and activities "
-                "wait for it"
-=======
                 f"loop {name!r}: stage {component.name!r}: model_middleware has a limit of requests that runs "
                 "share, for which a workflow cannot wait; make it an option of the loop: activities wait for it"
->>>>>>> w-t1
             )
     settings = loop.settings
     for option, reason in _OF_ONE_PROCESS.items():
