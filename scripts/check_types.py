@@ -32,7 +32,6 @@ PYRIGHT = {
     "enableTypeIgnoreComments": False,  # an error has to be expected of each checker
     "reportUnnecessaryTypeIgnoreComment": "error",
     "reportMissingTypeStubs": False,
-    "reportUnknownMemberType": False,  # of packages whose types are incomplete, such as temporalio
     # The names of a page are those of a module, which may be public. Only the scopes of its blocks are functions.
     "reportUnusedClass": False,
     "reportUnusedFunction": False,
