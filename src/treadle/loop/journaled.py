@@ -415,7 +415,7 @@ class _Writer(LogMiddleware):
         """Call the journal. Nothing is written after it has failed once."""
         try:
             return (yield _calling(fn, self._run_id))
-        except Exception as error:  # noqa: BLE001 - of whatever kind, it ends the run
+        except Exception as error:  # noqa: BLE001 - a journal may raise anything
             if self._failure is None:
                 self._failure, self._is_detached = error, True
             raise self._failure  # noqa: B904 - it is the error, or an earlier one

@@ -142,7 +142,8 @@ class Run:
         state: the status of the run.
         context: the latest context; between iterations it has everything that was done.
         result: the result of the run, even if its task was cancelled; None until it ended.
-        is_resumable: whether another process may take the run up, so that a cancelled task is not its end.
+        is_resumable: whether another process may take the run up, so that a cancellation of its task does not end
+            it.
         pauses: how often the run was paused.
         elapsed_before: seconds that the run took before its latest pause.
         limit: the limit at which the model is asked for a last answer; None before.

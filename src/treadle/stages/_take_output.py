@@ -71,7 +71,7 @@ def _unless_same(validator: Callable[..., Any], value: Any) -> Callable[..., Any
         return None if made is value else made
 
     def call(*args: Any) -> Any:
-        made = validator(*args)
+        made: Any = validator(*args)
         return Then[Any](made, replaced) if is_awaitable(made) else replaced(made)
 
     return call

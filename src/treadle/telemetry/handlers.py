@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from opentelemetry.context import Context
-from opentelemetry.trace import SpanKind
+from opentelemetry.trace import Span, SpanKind
 
 from treadle.events import (
     BreakerChanged,
@@ -33,7 +32,7 @@ from treadle.events import (
     ToolStarted,
     UserMessageAdded,
 )
-from treadle.messages import Usage
+from treadle.messages import Response
 from treadle.telemetry import content, names, spans
 from treadle.telemetry.instruments import Labels
 from treadle.telemetry.run_telemetry import RunTelemetry
@@ -145,9 +144,7 @@ def _model_responded(run: RunTelemetry, event: ModelResponded) -> None:
     if usage is not None and usage.cost is not None and not usage.is_estimate:
         meters.add(names.USAGE_COST, usage.cost, {**run.model_labels, **model})
     around = chat or run.agent
-    if (
-        around is None or not run.telemetry.has_chats
-    ):  # the instrumentation of the model's SDK records the rest
+    if around is None or not run.telemetry.has_chats:  # the model's SDK is instrumented
         return
     labels = {names.OPERATION_NAME: names.CHAT, **run.model_labels, **model}
     if usage is not None and usage.is_measured:
@@ -158,19 +155,17 @@ def _model_responded(run: RunTelemetry, event: ModelResponded) -> None:
     if first_chunk is not None:
         meters.record(names.FIRST_CHUNK_DURATION, first_chunk, labels, chat.context)
     if chat.span.is_recording():
-        if response.model is not None and names.REQUEST_MODEL not in run.request:
-            chat.span.update_name(f"{names.CHAT} {spans.clean(response.model)}")
-        chat.span.set_attributes(spans.response_attributes(response))
-        if run.telemetry.captures:
-            chat.span.set_attributes(content.response_attributes(response))
+        _describe_response(run, chat.span, response)
     run.chat = None
     run.close(chat, event.at, model, event.duration)
 
 
-def _count_tokens(run: RunTelemetry, usage: Usage, labels: Labels, context: Context) -> None:
-    for kind, count in (("input", usage.input_tokens), ("output", usage.output_tokens)):
-        of_kind = {**labels, names.TOKEN_TYPE: kind}
-        run.telemetry.instruments.record(names.TOKEN_USAGE, count, of_kind, context)
+def _describe_response(run: RunTelemetry, span: Span, response: Response) -> None:
+    if response.model is not None and names.REQUEST_MODEL not in run.request:
+        span.update_name(f"{names.CHAT} {spans.clean(response.model)}")
+    span.set_attributes(spans.response_attributes(response))
+    if run.telemetry.captures:
+        span.set_attributes(content.response_attributes(response))
 
 
 def _model_failed(run: RunTelemetry, event: ModelFailed) -> None:

@@ -108,7 +108,7 @@ class Catalog:
         limit: int,
         vector: Sequence[float] | None = None,
     ) -> list[str] | None:
-        """The names of the best tools for a query, best first; None if there is a vector and none of theirs.
+        """The names of the best tools for a query, best first; None if they would have to be embedded first.
 
         Args:
             tools: the tools of the run.

@@ -8,6 +8,7 @@ import pytest
 from treadle import Loop, approve, deny, edit, tool
 from treadle.durable.temporal import run_on_temporal, start_on_temporal
 from treadle.errors import OptionError
+from treadle.events import ModelResponded, ToolFinished
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
 from . import running
@@ -46,10 +47,16 @@ def waiting(state):
 def test_a_call_waits_for_thirty_days(mail, tmp_path):
     """The wait does not count against the time limit of the run, and costs nothing but the time of the server."""
 
+    durations = []
+
+    def note(event):
+        if isinstance(event, (ToolFinished, ModelResponded)):
+            durations.append(event.duration)
+
     async def wait():
         async with time_skipping(tmp_path) as environment:
             client = environment.client
-            loop = loop_of(mail, "Bob", max_seconds=600)
+            loop = loop_of(mail, "Bob", max_seconds=600, on_event=note)
             async with running.serving(client, loop) as queue:
                 run = await running.started(client, loop, queue)
                 pending = (await running.until(run, waiting))["pending"]
@@ -64,6 +71,9 @@ def test_a_call_waits_for_thirty_days(mail, tmp_path):
     assert waited >= timedelta(days=30)
     assert result.unwrap().content == "Done."
     assert mail.sent == ["Bob"]
+    # The clocks of the worker and of the server differ by thirty days.
+    assert len(durations) == 3
+    assert all(0 <= duration < 600 for duration in durations)
     [first, _] = result.run.nodes
     assert first.ended_at - first.started_at >= timedelta(days=30).total_seconds()
 

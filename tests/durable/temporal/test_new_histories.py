@@ -2,7 +2,7 @@
 
 import pytest
 
-from treadle import Loop, tool
+from treadle import Loop, ToolContext, tool
 from treadle.durable.temporal import SQLiteStore
 from treadle.events import RunFinished, RunStarted
 from treadle.testing import ScriptedLLM, call, calls, check_history
@@ -13,8 +13,9 @@ ITERATIONS = 9
 
 
 @tool
-def read(page: int) -> str:
+def read(page: int, ctx: ToolContext) -> str:
     """Read a page."""
+    ctx.report("reading")  # an event that is not one of the workflow
     return f"page {page}: " + "word " * 200
 
 

@@ -130,7 +130,7 @@ def test_the_limits_of_model_calls_hold_for_the_runs_of_a_worker(temporal_server
     async def model(messages):
         under_way[0] += 1
         most.append(under_way[0])
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.3)  # so that they would overlap
         under_way[0] -= 1
         return "Done."
 
@@ -143,7 +143,7 @@ def test_the_limits_of_model_calls_hold_for_the_runs_of_a_worker(temporal_server
 
     async def run_several(client):
         async with running.serving(client, loop) as queue:
-            runs = [await running.started(client, loop, queue) for _ in range(5)]
+            runs = await asyncio.gather(*(running.started(client, loop, queue) for _ in range(5)))
             return [await run.result() for run in runs]
 
     assert [one.output for one in running.run(temporal_server, run_several)] == ["Done."] * 5

@@ -57,7 +57,7 @@ class Activities:
             messages = await self._messages(given)
         except StoredValueError as error:
             log.warning("%s; the whole conversation is sent again", error)
-            return {"is_lost": True}
+            return {"error": to_data(calls.ConversationLostError(str(error)))}
         request = request_from_data(
             given,
             messages,

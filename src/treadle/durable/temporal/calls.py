@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
-from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 
 from treadle import labels
 from treadle.durable.temporal.conversation import Conversation
@@ -56,6 +55,10 @@ _IN_PLACE = frozenset(
     }
 )
 """Calls whose outcome follows from what the workflow knows, so that a replay has the same."""
+
+
+class ConversationLostError(TreadleError):
+    """The store has lost the conversation of a request, which has to be sent as a whole."""
 
 
 class NotInWorkflowError(TreadleError, RuntimeError):
@@ -179,17 +182,18 @@ class RunCalls:
         given = {**request_as_data(sent, self._offered), **self._facts()}
         options, late = options_of(seconds=None, once=False), _Late(sent=sent)
         if self._host.conversations is None:
-            made = await self._activity(CHAT, given | {"messages": sent.messages}, options, late)
-            return self._outcome(made, late)
+            return await self._activity(CHAT, given | {"messages": sent.messages}, options, late)
         while True:
             delta = self._conversation.delta(sent.messages)
             # It is large in a new history, after compaction, and if the first messages are.
             packed = await self.packed(delta.data)
-            made = await self._activity(CHAT, given | {"delta": packed}, options, late)
-            if "is_lost" not in made:
+            try:
+                answer = await self._activity(CHAT, given | {"delta": packed}, options, late)
+            except ConversationLostError:
+                self._conversation.forget()
+            else:
                 self._conversation.stored(delta)
-                return self._outcome(made, late)
-            self._conversation.forget()
+                return answer
 
     async def _tool(
         self, call: ToolCall, context: ToolContext | None, in_flight: InFlight, *, once: bool
@@ -199,14 +203,10 @@ class RunCalls:
         options = options_of(seconds=None if tool is None else tool.timeout, once=once)
         late = _Late(in_flight=in_flight, payloads=self._host.payloads)
         try:
-            made = await self._activity(EXECUTE_TOOL, given, options, late)
-        except ActivityError as error:
-            if isinstance(error.cause, ActivityTimeoutError):
-                raise OutcomeUnknownError(
-                    f"call {call.id} of {call.name!r} was lost with its worker"
-                ) from error
-            raise
-        return self._outcome(made, late)
+            return await self._activity(EXECUTE_TOOL, given, options, late)
+        except ActivityError as error:  # what the tool raises is an outcome, so its worker was lost
+            text = f"call {call.id} of {call.name!r} was lost with its worker"
+            raise OutcomeUnknownError(text) from error
 
     async def _child(self, child: Child) -> Any:
         """Run a subagent as a child workflow; return its outcome, and what it used."""
@@ -248,8 +248,9 @@ class RunCalls:
     async def _activity(
         self, name: str, given: Mapping[str, Any], options: Mapping[str, Any], late: _Late
     ) -> Any:
+        since = self.now()
         handle = workflow.start_activity(name, given, **options)
-        return await self._awaited(handle, late.take)
+        return self._outcome(await self._awaited(handle, late.take), late, since)
 
     async def _on_this_worker(self, call: Call) -> Any:
         """Perform a call in a local activity, which finds it in a table of the process."""
@@ -257,8 +258,9 @@ class RunCalls:
         key = f"{workflow.info().run_id}#{self._number}"
         self._host.local_calls[key] = call, self._path, self.part
         late = _Late(sent=call.about if isinstance(call.about, ModelRequest) else None)
+        since = self.now()
         handle = workflow.start_local_activity(HERE, key, **local_options())
-        return self._outcome(await self._awaited(handle, late.take), late)
+        return self._outcome(await self._awaited(handle, late.take), late, since)
 
     async def _awaited(self, handle: asyncio.Task[Any], late: Callable[[Any], object]) -> Any:
         """Await an activity; if the task is cancelled, cancel the activity, and take what it has done so far."""
@@ -274,7 +276,8 @@ class RunCalls:
             raise
         return handle.result()
 
-    def _outcome(self, made: Mapping[str, Any], late: _Late) -> Any:
+    def _outcome(self, made: Mapping[str, Any], late: _Late, since: float) -> Any:
+        """The outcome of an activity that was started at some time."""
         late.take(made)
         self._count(made.get("events", 0))
         if "error" in made:
@@ -283,13 +286,10 @@ class RunCalls:
             raise asyncio.CancelledError
         value: Any = from_data(self._host.payloads.unpack_in_workflow(made["value"]))
         match value:
-            case (
-                outcome,
-                float(started),
-                float(ended),
-            ):  # by the clock of a machine that may be ahead
+            case (outcome, float(started), float(ended)):
+                # By the clock of another machine, which need not agree with that of the workflow.
                 now = self.now()
-                return outcome, min(started, now), min(ended, now)
+                return outcome, min(max(since, started), now), min(max(since, ended), now)
             case _:
                 return value
 

@@ -38,7 +38,7 @@ def check_loop(loop: Loop[Any], name: str) -> None:
         if tuple(middleware) != of_options and any(map(is_limit, middleware)):
             raise OptionError(
                 f"loop {name!r}: stage {component.name!r}: model_middleware has a limit of requests that runs "
-                "share, for which a workflow cannot wait; make it an option of the loop, and activities wait for it"
+                "share, for which a workflow cannot wait; make it an option of the loop: activities wait for it"
             )
     settings = loop.settings
     for option, reason in _OF_ONE_PROCESS.items():
