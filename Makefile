@@ -91,7 +91,8 @@ bench-compaction: $(VENV)/.test  ## 2,000 turns, and 300 calls in a small window
 bench-journal: $(VENV)/.test  ## the cost of a journal per iteration and per write, with and without fsync
 	$(BIN)/python benchmarks/journal.py
 
-bench-kills: $(VENV)/.test  ## a hundred killed workers of runs on Temporal, and killed servers
+bench-kills: $(VENV)/.test  ## killed processes of runs with a journal and on Temporal, and killed servers
+	$(BIN)/python benchmarks/kills_journal.py --kills 200
 	$(BIN)/python benchmarks/kills_temporal.py --kills 100
 
 bench-temporal-history: $(VENV)/.test  ## 1,000 iterations on Temporal: what each adds to the history of the workflow

@@ -148,9 +148,12 @@ async def by_treadle(model: Model, **options: Any) -> str:
     return str(result.unwrap().content)
 
 
-async def recorded(model: Model) -> str:
-    """As treadle, with a recording of every event."""
-    with TemporaryFile("w+", encoding="utf-8") as file, Recorder(file) as recorder:
+async def recorded(model: Model, *, replayable: bool = True) -> str:
+    """As treadle, with a recording of every event, and of the log for a replay."""
+    with (
+        TemporaryFile("w+", encoding="utf-8") as file,
+        Recorder(file, replayable=replayable) as recorder,
+    ):
         return await by_treadle(model, on_event=recorder)
 
 
@@ -189,6 +192,7 @@ async def main(rounds: int) -> None:
         "treadle, no SDK": by_treadle,
         "treadle, on_event": lambda model: by_treadle(model, on_event=lambda _: None),
         "treadle, recorded": recorded,
+        "treadle, events recorded": lambda model: recorded(model, replayable=False),
         "treadle, spans": lambda model: by_treadle(model, **spans_only),
         "treadle, spans and metrics": lambda model: by_treadle(model, **both),
     }

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from treadle import Loop, tool
 from treadle.durable import SQLiteJournal
@@ -33,7 +34,7 @@ def find_charges(order: str) -> str:
     return f"order {order}: one charge of 12.5"
 
 
-def model(messages: list[dict]) -> object:
+def model(messages: list[dict[str, Any]]) -> object:
     """Stand for a model, which sees nothing but the messages."""
     said = messages[-1]["content"]
     if messages[-1]["role"] == "user":

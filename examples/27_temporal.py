@@ -44,7 +44,7 @@ shop = Loop(name="shop", llm_send_fn=model, tools=[look_up, charge])
 
 async def main() -> None:
     """Start a run, let its first worker go, and decide."""
-    async with await WorkflowEnvironment.start_local(
+    async with await WorkflowEnvironment.start_local(  # pyright: ignore[reportUnknownMemberType]
         dev_server_existing_path=str(Path(sys.executable).with_name("temporal")),
         dev_server_extra_args=["--output", "none"],
         dev_server_log_level="error",

@@ -70,7 +70,7 @@ class Durable:
         observed = ObservedRun()
         self.processes.append(observed)
         options = {"name": "agent", "journal": self.journal, "run_id": RUN, **self.options, **more}
-        options["middleware"] = [self.world]
+        options.setdefault("middleware", [self.world])
         if self._handle_ref is not None:
             options["handle_ref"] = HandleRef(is_wanted=True)
         given = (self.messages, self.llm)
@@ -81,7 +81,7 @@ class Durable:
         """Run it to the end, in as many processes as it takes; return the result."""
         decisions = iter(self.decisions)
         while True:
-            self._note_unknown()
+            self.note_unknown()
             result = None
             with contextlib.suppress(Interrupted, EndedError):
                 result = self.process()
@@ -94,11 +94,14 @@ class Durable:
 
     def decide(self, decisions: dict[str, Any]) -> None:
         """Decide on calls that wait, by the ids of the calls."""
-        paused = result_from_data(json.loads(self.journal.parts[RUN][-1]["outcome"])["result"], Loop())
+        paused = result_from_data(
+            json.loads(self.journal.parts[RUN][-1]["outcome"])["result"], Loop()
+        )
         decided = {key: dataclasses.asdict(one) for key, one in on(paused, decisions).items()}
         self.journal.decided.setdefault(RUN, {}).update(decided)
 
-    def _note_unknown(self) -> None:
+    def note_unknown(self) -> None:
+        """Note the calls that were in flight when the latest process ended."""
         parts = self.journal.parts.get(RUN)
         if not parts or parts[-1]["outcome"] is not None:
             return

@@ -35,7 +35,6 @@ class MemoryJournal:
         sent: the messages that were sent to each run, with their numbers.
         counts: how many calls of a label and a key have an outcome.
         opened: the runs that were opened, the latest last.
-        idle: how many seconds nothing drives a run before it is opened again.
     """
 
     def __init__(self, at: int | None = None, *, is_stored: bool = True) -> None:
@@ -48,7 +47,6 @@ class MemoryJournal:
         self.numbers = 0
         self.counts: Counter[tuple[str, str]] = Counter()
         self.opened: list[MemoryRun] = []
-        self.idle = 0.0
 
     def open(self, run_id: str, start: JSONDict | None) -> MemoryRun:
         """See `Journal.open`."""
@@ -58,7 +56,7 @@ class MemoryJournal:
         if parts is None:
             parts = self.parts[run_id] = [{"start": json.dumps(start), "log": [], "outcome": None}]
         elif parts[-1]["outcome"] is None:
-            log = [*settled(log_of(parts[-1])), Entry(kind=RESUMED, at=time.time() + self.idle)]
+            log = [*settled(log_of(parts[-1])), Entry(kind=RESUMED, at=time.time())]
             parts[-1]["log"] = [json.dumps(entry.as_json()) for entry in log]
         run = MemoryRun(self, run_id, parts)
         self.opened.append(run)

@@ -27,9 +27,11 @@ def counted(message: Any) -> Any:
 
 
 def observed_run(way: Way, watch: Watch) -> Durable:
-    sub = child("sub", adds(1), "Two.", tools=[add])
+    sub = child("sub", counted(adds(1)), counted("Two."), tools=[add])
     batch = calls(call("add", "c1", a=1, b=1), call("sub", "c2", task="add"))
-    model = ScriptedLLM(counted(batch), counted(calls(call("add", "c3", a=2, b=2))), counted("Done."))
+    model = ScriptedLLM(
+        counted(batch), counted(calls(call("add", "c3", a=2, b=2))), counted("Done.")
+    )
     return Durable(way, HELLO, model, {"tools": [add, sub], **watch.options})
 
 
@@ -42,13 +44,16 @@ def test_telemetry_is_not_doubled(driven: Way):
         one = observed_run(driven, watch)
         one.journal.interrupt(at)
         one.run()
-        if len(one.processes) == 1 or not one.processes[1].events:  # one write had the outcomes of several calls
+        if (
+            len(one.processes) == 1 or not one.processes[1].events
+        ):  # one write had the outcomes of several calls
             continue
         watch.check_whole()
         known = {span.attributes[names.RUN_ID] for span in watch.kind(names.INVOKE_AGENT)}
         assert known <= {RUN, f"{RUN}/c2"}
         assert watch.total(names.TOKEN_USAGE) == whole.total(names.TOKEN_USAGE)
-        for kind in (names.CHAT, names.EXECUTE_TOOL):
-            assert len(watch.kind(kind)) <= len(whole.kind(kind))
+        # A request that was on its way is made again.
+        assert len(watch.kind(names.CHAT)) <= len(whole.kind(names.CHAT)) + 1
+        assert len(watch.kind(names.EXECUTE_TOOL)) <= len(whole.kind(names.EXECUTE_TOOL))
         ends = [span for span in watch.kind(names.INVOKE_AGENT) if span.parent is None]
         assert [span.attributes.get(names.RESUMED, False) for span in ends] == [False, True]

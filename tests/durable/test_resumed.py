@@ -13,8 +13,8 @@ from tests.ways import ASYNCIO, DRIVEN, SYNC, TRIO, Way
 from tests.whole.guard_scripts import SCRIPTS
 from tests.whole.scripts import HELLO, Busy, add
 
-from treadle import Loop, RunHandle, ToolContext, approve, deny, stage, tool
-from treadle.effects import Bounded, Call, Sleep, map_effects
+from treadle import Loop, RunHandle, RunState, Tool, ToolContext, approve, deny, stage, tool
+from treadle.effects import NOW, Bounded, Call, Sleep, map_effects
 from treadle.errors import JournalError, OptionError, ReplayError
 from treadle.events import RunStarted, TextDelta
 from treadle.stages import default_stages
@@ -196,54 +196,51 @@ def test_the_time_limit_counts_the_time_in_which_a_process_drove_the_run(driven:
     @tool(idempotent=True)
     def work(context: ToolContext, n: int) -> str:
         """Work for 20 s."""
-        later(20)
         left.append(context.remaining.seconds)
+        later(20)
         return f"{n}"
 
     bounds: list[float] = []
+
+    one = Durable(
+        driven,
+        HELLO,
+        ScriptedLLM(*(calls(call("work", f"c{n}", n=n)) for n in (1, 2, 3)), "Done."),
+        {"tools": [work], "max_seconds": 60},
+    )
+    one.journal.interrupt(4, is_stored=False)  # the outcome of c2: 20 s are recorded
+    with pytest.raises(Interrupted):
+        one.process(middleware=[one.world, looking(bounds)])
+    later(1000)
+    result = one.process(middleware=[one.world, looking(bounds)])
+    assert result.output == "Done."
+    assert bounds == [60, pytest.approx(40, abs=2)]
+    # The clock of a process does not jump: its runs see what passed when the next process begins.
+    assert left == [pytest.approx(60, abs=2), pytest.approx(60, abs=2), pytest.approx(40, abs=2)]
+
+
+def looking(bounds: list[float]) -> Any:
+    """Middleware that notes the time limits."""
 
     def see(effect: Any) -> Any:
         if isinstance(effect, Bounded) and effect.seconds is not None:
             bounds.append(effect.seconds)
         return effect
 
-    one = Durable(
-        driven,
-        HELLO,
-        ScriptedLLM(calls(call("work", "c1", n=1)), calls(call("work", "c2", n=2)), "Done."),
-        {"tools": [work], "max_seconds": 60},
-    )
-    one.world = lambda steps, world=one.world: map_effects(world(steps), see)
-    one.journal.interrupt(5, is_stored=False)
-    with pytest.raises(Interrupted):
-        one.process()
-    assert bounds == [60]
-    later(1000)
-    result = one.process()
-    assert result.output == "Done."
-    assert bounds[0] == 60
-    assert bounds[1] == pytest.approx(40 - 20 * (driven is not SYNC and False), abs=20.5)
-    assert all(0 < one < 61 for one in left)
+    return lambda steps: map_effects(steps, see)
 
 
 def test_the_time_limit_of_a_tool_starts_afresh(later: Any):
     bounds: list[float] = []
 
-    def see(effect: Any) -> Any:
-        if isinstance(effect, Bounded) and effect.seconds is not None:
-            bounds.append(effect.seconds)
-        return effect
-
     slow = tool(name="slow", description="", timeout=30, idempotent=True)(lambda: later(20))
-    one = Durable(
-        SYNC, HELLO, ScriptedLLM(calls(call("slow", "c1")), "Done."), {"tools": [slow]}
-    )
-    one.world = lambda steps, world=one.world: map_effects(world(steps), see)
+    model = ScriptedLLM(calls(call("slow", "c1")), "Done.")
+    one = Durable(SYNC, HELLO, model, {"tools": [slow]})
     one.journal.interrupt(2, is_stored=False)
     with pytest.raises(Interrupted):
-        one.process()
+        one.process(middleware=[one.world, looking(bounds)])
     later(1000)
-    assert one.process().output == "Done."
+    assert one.process(middleware=[one.world, looking(bounds)]).output == "Done."
     assert bounds == [30, 30]
 
 
@@ -262,15 +259,26 @@ def test_a_delay_between_retries_goes_on(driven: Way, later: Any):
     busy = Busy("busy")
     busy.headers = {"retry-after": "25"}
     one = Durable(driven, HELLO, ScriptedLLM(busy, "Hi."), {})
-    one.world = lambda steps, world=one.world: map_effects(world(steps), see)
-    with contextlib.suppress(Interrupted):
-        one.process()
-    assert one.process().output == "Hi."
+    middleware = [one.world, lambda steps: map_effects(steps, see)]
+    with pytest.raises(Interrupted):
+        one.process(middleware=middleware)
+    assert one.process(middleware=middleware).output == "Hi."
     assert len(slept) == 2
     assert slept[1] == pytest.approx(slept[0] - 10, abs=1)
 
 
 # Questions about calls that may have run
+
+
+def paying_into(paid: list[int], **options: Any) -> Tool:
+    """A tool that pays, which must not run twice."""
+
+    def paying(n: int) -> str:
+        """Pay."""
+        paid.append(n)
+        return f"paid {n}"
+
+    return tool(name="pay", **options)(paying)
 
 
 def batch() -> Any:
@@ -280,12 +288,7 @@ def batch() -> Any:
 def asking(way: Way, paid: list[int], **options: Any) -> Durable:
     """A run that is interrupted while c2 and c3 run, or c2 alone."""
 
-    @tool(name="pay")
-    def paying(n: int) -> str:
-        """Pay."""
-        paid.append(n)
-        return f"paid {n}"
-
+    paying = paying_into(paid)
     again = tool(idempotent=True)(add.fn)
     options = {"tools": [again, paying], "on_unknown": "ask", **options}
     return Durable(way, HELLO, ScriptedLLM(batch(), "Done."), options)
@@ -296,18 +299,6 @@ def contents(result: Any) -> dict[str, str]:
     return {m["tool_call_id"]: m["content"] for m in result.messages if m["role"] == "tool"}
 
 
-def interrupted_at_outcomes(one: Durable) -> None:
-    """End the process at the write that has the outcome of the first payment."""
-    journal, real = one.journal, MemoryJournal
-
-    class Ending(type(journal.open("other", {}))):
-        pass
-
-    del Ending, real
-    for at in range(1, 20):
-        one.journal.interrupt(at, is_stored=False)
-
-
 @pytest.mark.parametrize("answer", ["approve", "deny"])
 def test_a_person_is_asked_about_calls_that_may_have_run(driven: Way, answer: str):
     for at in range(1, 9):
@@ -316,7 +307,7 @@ def test_a_person_is_asked_about_calls_that_may_have_run(driven: Way, answer: st
         one.journal.interrupt(at, is_stored=False)
         with contextlib.suppress(Interrupted):
             one.process()
-        one._note_unknown()
+        one.note_unknown()
         result = one.process()
         if not one.unknown:
             assert result.output == "Done."
@@ -344,13 +335,7 @@ def test_a_person_is_asked_about_calls_that_may_have_run(driven: Way, answer: st
 def test_a_question_within_a_subagent(driven: Way):
     for at in range(1, 9):
         paid: list[int] = []
-
-        @tool(name="pay")
-        def paying(n: int) -> str:
-            """Pay."""
-            paid.append(n)
-            return f"paid {n}"
-
+        paying = paying_into(paid)
         child = Loop(tools=[paying], on_unknown="ask", name="sub")
         sub = child.as_tool("sub", "", ScriptedLLM(calls(call("pay", "d1", n=1)), "Paid."))
         model = ScriptedLLM(calls(call("sub", "c1", task="pay")), "Done.")
@@ -358,7 +343,7 @@ def test_a_question_within_a_subagent(driven: Way):
         one.journal.interrupt(at, is_stored=False)
         with contextlib.suppress(Interrupted):
             one.process()
-        one._note_unknown()
+        one.note_unknown()
         result = one.process()
         if one.unknown:
             assert [pending.call_id for pending in result.pending] == ["c1/d1"]
@@ -373,12 +358,7 @@ def test_a_question_within_a_subagent(driven: Way):
 def test_an_approved_call_that_may_have_run_is_asked_about_again(driven: Way):
     paid: list[int] = []
 
-    @tool(name="pay", requires_approval=True)
-    def paying(n: int) -> str:
-        """Pay."""
-        paid.append(n)
-        return f"paid {n}"
-
+    paying = paying_into(paid, requires_approval=True)
     model = ScriptedLLM(calls(call("pay", "c1", n=1)), "Done.")
     one = Durable(driven, HELLO, model, {"tools": [paying], "on_unknown": "ask"})
     assert one.process().stop_reason == "paused"
@@ -439,7 +419,9 @@ def test_an_output_that_a_validator_returns(driven: Way):
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_a_streamed_run(backend: str):
     way = Way(f"stream_{backend}")
-    one = Durable(way, HELLO, ScriptedLLM(calls(call("pay", "c1", n=1)), ["Do", "ne."]), {"tools": [pay]})
+    one = Durable(
+        way, HELLO, ScriptedLLM(calls(call("pay", "c1", n=1)), ["Do", "ne."]), {"tools": [pay]}
+    )
     one.journal.interrupt(4, is_stored=False)
     with pytest.raises(BaseException):  # noqa: B017
         one.process()
@@ -448,7 +430,10 @@ def test_a_streamed_run(backend: str):
     [first, second] = one.processes
     assert isinstance(second.events[0], RunStarted)
     assert second.events[0].resumed
-    assert [e.text for e in (*first.events, *second.events) if isinstance(e, TextDelta)][:2] == ["Do", "ne."]
+    assert [e.text for e in (*first.events, *second.events) if isinstance(e, TextDelta)][:2] == [
+        "Do",
+        "ne.",
+    ]
     assert one.process() == result
     assert one.processes[-1].events == []
 
@@ -521,7 +506,9 @@ def test_events_at_the_seam(driven: Way):
     ],
 )
 def test_a_change_is_named(changes: Any, iteration: int, text: str):
-    one = Durable(SYNC, HELLO, ScriptedLLM(calls(call("pay", "c1", n=1)), "Done."), {"tools": [pay]})
+    one = Durable(
+        SYNC, HELLO, ScriptedLLM(calls(call("pay", "c1", n=1)), "Done."), {"tools": [pay]}
+    )
     one.journal.interrupt(4)
     with pytest.raises(Interrupted):
         one.process()
@@ -535,7 +522,9 @@ def test_a_change_is_named(changes: Any, iteration: int, text: str):
 
 
 def test_a_changed_tool_is_named():
-    one = Durable(SYNC, HELLO, ScriptedLLM(calls(call("pay", "c1", n=1)), "Done."), {"tools": [pay]})
+    one = Durable(
+        SYNC, HELLO, ScriptedLLM(calls(call("pay", "c1", n=1)), "Done."), {"tools": [pay]}
+    )
     one.journal.interrupt(4)
     with pytest.raises(Interrupted):
         one.process()
@@ -549,12 +538,12 @@ def test_a_changed_stage_is_named():
     @stage
     def nothing(ctx: Any) -> Any:
         """Change nothing."""
-        from treadle.effects import NOW
-
         yield NOW
         return ctx
 
-    one = Durable(SYNC, HELLO, ScriptedLLM(calls(call("pay", "c1", n=1)), "Done."), {"tools": [pay]})
+    one = Durable(
+        SYNC, HELLO, ScriptedLLM(calls(call("pay", "c1", n=1)), "Done."), {"tools": [pay]}
+    )
     one.journal.interrupt(4)
     with pytest.raises(Interrupted):
         one.process()
@@ -573,8 +562,14 @@ def test_an_outcome_that_is_no_data(driven: Way):
         return ctx
 
     journal = MemoryJournal()
-    with pytest.raises(JournalError, match="the outcome of stage 'strange'.*object"):
-        driven.run(HELLO, ScriptedLLM("Hi."), stages=[strange, *default_stages()], journal=journal, run_id=RUN)
+    with pytest.raises(JournalError, match=r"the outcome of stage 'strange'.*object"):
+        driven.run(
+            HELLO,
+            ScriptedLLM("Hi."),
+            stages=[strange, *default_stages()],
+            journal=journal,
+            run_id=RUN,
+        )
     assert journal.parts[RUN][-1]["outcome"] is None
     assert journal.opened[-1].is_closed
 
@@ -585,7 +580,7 @@ def test_async_stages_are_refused():
 
     stages = [*default_stages(), stage(later)]
     journal = MemoryJournal()
-    with pytest.raises(OptionError, match="stage 'later' is an async def.*generator"):
+    with pytest.raises(OptionError, match=r"stage 'later' is an async def.*generator"):
         Loop.run_sync("Hi", ScriptedLLM(), stages=stages, journal=journal)
     sub = Loop(stages=stages).as_tool("sub", "", ScriptedLLM())
     with pytest.raises(OptionError, match="stage 'later' is an async def"):
@@ -594,8 +589,6 @@ def test_async_stages_are_refused():
 
 
 def test_options_that_do_not_fit():
-    from treadle import RunState
-
     journal = MemoryJournal()
     send = tool(name="pay", requires_approval=True)(pay.fn)
     options = {"tools": [send], "journal": journal, "run_id": RUN}
@@ -604,7 +597,7 @@ def test_options_that_do_not_fit():
     with pytest.raises(JournalError, match="no run 'run'"):
         Loop.run_sync(llm_send_fn=ScriptedLLM(), **options)
     paused = Loop.run_sync("Hi", ScriptedLLM(calls(call("pay", "c1", n=1))), **options)
-    with pytest.raises(OptionError, match="journal: .*decide"):
+    with pytest.raises(OptionError, match=r"journal: .*decide"):
         Loop.resume_sync(paused, {}, ScriptedLLM(), **options)
     with pytest.raises(JournalError, match="other messages"):
         Loop.run_sync("Ho", ScriptedLLM(), **options)

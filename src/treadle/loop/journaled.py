@@ -23,7 +23,7 @@ from treadle.effects import (
     Steps,
 )
 from treadle.errors import JournalError, OptionError, OutcomeUnknownError, ReplayError
-from treadle.events import RunStarted
+from treadle.events import RunFinished, RunStarted, SubagentEvent
 from treadle.json_data import to_json_line
 from treadle.loop.configuration import configuration_of
 from treadle.loop.journal import Journal, JournaledRun
@@ -204,11 +204,14 @@ class _Journaled:
         return result
 
     def _replayed(self, run: Run, steps: Steps[Result], writer: _Writer) -> Steps[Result]:
-        started: list[RunStarted] = []
+        running: dict[tuple[str, ...], Any] = {}
 
         def note(event: Any) -> None:
-            if isinstance(event, RunStarted):
-                started.append(event)
+            call_ids, inner = _opened(event)
+            if isinstance(inner, RunStarted):
+                running[call_ids] = event
+            elif isinstance(inner, RunFinished):
+                running.pop(call_ids, None)
 
         replay = Replay(steps, note, self._explain)
         before: float | None = None
@@ -225,9 +228,9 @@ class _Journaled:
         numbers = run.run.numbers
         numbers[0] = max([numbers[0], *(entry.last_seq for entry in self._opened.log)])
         writer.digests = replay.digests
-        if started:
-            now = yield NOW
-            yield Emit(dataclasses.replace(started[0], resumed=True, at=now))
+        now = yield NOW
+        for started in running.values():
+            yield Emit(_resumed(started, now))
         return (yield from continued)
 
     def _explain(self, error: ReplayError) -> None:
@@ -235,6 +238,21 @@ class _Journaled:
         error.changes = changes_between(
             self._opened.start["configuration"], configuration_of(self._loop)
         )
+
+
+def _opened(event: Any) -> tuple[tuple[str, ...], Any]:
+    """The ids of the calls of the subagents that an event belongs to, and the event itself."""
+    call_ids: tuple[str, ...] = ()
+    while isinstance(event, SubagentEvent):
+        call_ids, event = (*call_ids, event.call_id), event.event
+    return call_ids, event
+
+
+def _resumed(event: Any, at: float) -> Any:
+    """The start of a run, or of a subagent, that goes on in this process."""
+    if isinstance(event, SubagentEvent):
+        return SubagentEvent(call_id=event.call_id, event=_resumed(event.event, at))
+    return dataclasses.replace(event, resumed=True, at=at)
 
 
 def _given(loop: Loop[Any], start: Mapping[str, Any]) -> Any:

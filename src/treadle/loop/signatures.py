@@ -42,7 +42,7 @@ class RunWith(Protocol[T_co]):
     @overload
     def __call__(
         self,
-        messages: Messages,
+        messages: Messages = ...,
         llm_send_fn: Model | None = None,
         **options: Unpack[LoopOptions],
     ) -> Coroutine[Any, Any, Result[T_co]]: ...
@@ -50,7 +50,7 @@ class RunWith(Protocol[T_co]):
     @overload
     def __call__(
         self,
-        messages: Messages,
+        messages: Messages = ...,
         llm_send_fn: Model | None = None,
         *,
         output: tuple[type[U], type[V]],
@@ -60,7 +60,7 @@ class RunWith(Protocol[T_co]):
     @overload
     def __call__(
         self,
-        messages: Messages,
+        messages: Messages = ...,
         llm_send_fn: Model | None = None,
         *,
         output: type[U] | Sequence[type[U]],
@@ -70,7 +70,7 @@ class RunWith(Protocol[T_co]):
     @overload
     def __call__(
         self,
-        messages: Messages,
+        messages: Messages = ...,
         llm_send_fn: Model | None = None,
         *,
         output: Any,
@@ -94,7 +94,7 @@ class RunSyncWith(Protocol[T_co]):
     @overload
     def __call__(
         self,
-        messages: Messages,
+        messages: Messages = ...,
         llm_send_fn: Model | None = None,
         **options: Unpack[LoopOptions],
     ) -> Result[T_co]: ...
@@ -102,7 +102,7 @@ class RunSyncWith(Protocol[T_co]):
     @overload
     def __call__(
         self,
-        messages: Messages,
+        messages: Messages = ...,
         llm_send_fn: Model | None = None,
         *,
         output: tuple[type[U], type[V]],
@@ -112,7 +112,7 @@ class RunSyncWith(Protocol[T_co]):
     @overload
     def __call__(
         self,
-        messages: Messages,
+        messages: Messages = ...,
         llm_send_fn: Model | None = None,
         *,
         output: type[U] | Sequence[type[U]],
@@ -122,7 +122,7 @@ class RunSyncWith(Protocol[T_co]):
     @overload
     def __call__(
         self,
-        messages: Messages,
+        messages: Messages = ...,
         llm_send_fn: Model | None = None,
         *,
         output: Any,
@@ -146,7 +146,7 @@ class StreamWith(Protocol[T_co]):
     @overload
     def __call__(
         self,
-        messages: Messages,
+        messages: Messages = ...,
         llm_send_fn: Model | None = None,
         **options: Unpack[LoopOptions],
     ) -> AbstractAsyncContextManager[EventStream[T_co]]: ...
@@ -154,7 +154,7 @@ class StreamWith(Protocol[T_co]):
     @overload
     def __call__(
         self,
-        messages: Messages,
+        messages: Messages = ...,
         llm_send_fn: Model | None = None,
         *,
         output: tuple[type[U], type[V]],
@@ -164,7 +164,7 @@ class StreamWith(Protocol[T_co]):
     @overload
     def __call__(
         self,
-        messages: Messages,
+        messages: Messages = ...,
         llm_send_fn: Model | None = None,
         *,
         output: type[U] | Sequence[type[U]],
@@ -174,7 +174,7 @@ class StreamWith(Protocol[T_co]):
     @overload
     def __call__(
         self,
-        messages: Messages,
+        messages: Messages = ...,
         llm_send_fn: Model | None = None,
         *,
         output: Any,
@@ -198,7 +198,7 @@ class StepsOfWith(Protocol[T_co]):
     @overload
     def __call__(
         self,
-        messages: Messages,
+        messages: Messages = ...,
         llm_send_fn: Model | None = None,
         **options: Unpack[LoopOptions],
     ) -> Steps[Result[T_co]]: ...
@@ -206,7 +206,7 @@ class StepsOfWith(Protocol[T_co]):
     @overload
     def __call__(
         self,
-        messages: Messages,
+        messages: Messages = ...,
         llm_send_fn: Model | None = None,
         *,
         output: tuple[type[U], type[V]],
@@ -216,7 +216,7 @@ class StepsOfWith(Protocol[T_co]):
     @overload
     def __call__(
         self,
-        messages: Messages,
+        messages: Messages = ...,
         llm_send_fn: Model | None = None,
         *,
         output: type[U] | Sequence[type[U]],
@@ -226,7 +226,7 @@ class StepsOfWith(Protocol[T_co]):
     @overload
     def __call__(
         self,
-        messages: Messages,
+        messages: Messages = ...,
         llm_send_fn: Model | None = None,
         *,
         output: Any,

@@ -72,7 +72,7 @@ def _unless_same(validator: Callable[..., Any], value: Any) -> Callable[..., Any
 
     def call(*args: Any) -> Any:
         made: Any = validator(*args)
-        return Then(made, replaced) if is_awaitable(made) else replaced(made)
+        return Then[Any](made, replaced) if is_awaitable(made) else replaced(made)
 
     return call
 
