@@ -1,9 +1,11 @@
-"""Microseconds per iteration with and without a journal, and per write of the journal; ratios from one run.
+"""Microseconds per iteration with and without a journal, and on Temporal; ratios from one run.
 
 Run it with ``make bench-journal``. The model answers from memory and the tool returns at once; what is measured is
 the loop with its journal. A journal waits for the disk and, on an event loop, for a thread, so there is the time
-of the clock beside that of the processor. All cases take turns, so that other load on the machine affects all of
-them alike; the median of the rounds counts. The last line is what the disk takes to store 4 kB, without SQLite.
+of the clock beside that of the processor. On Temporal, the server, a worker and the caller are on this machine,
+each request to the model and each call of a tool is an activity, which counts as a write, and the processor time is
+that of the worker. All cases take turns, so that other load on the machine affects all of them alike; the median of
+the rounds counts. The last line is what the disk takes to store 4 kB, without SQLite.
 """
 
 from __future__ import annotations
@@ -15,19 +17,26 @@ import gc
 import itertools
 import os
 import statistics
+import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from iterations import add, model_of
+from temporalio.client import Client
 
 from treadle import Loop, Tool, tool
 from treadle.durable import EncryptedPayloads, SQLiteJournal
 from treadle.durable.driven_run import DrivenRun
+from treadle.durable.temporal import make_worker, run_on_temporal
 from treadle.messages import JSONDict
 from treadle.recording.log import Entry
+
+sys.path.append(str(Path(__file__).parents[1]))
+from tests.durable.temporal.servers import TemporalServer
 
 LENGTH = 100
 """The iterations of a run."""
@@ -115,11 +124,14 @@ class Case:
         gc.collect()
         started, cpu = time.perf_counter(), time.process_time()
         result = loop.run_sync("go") if self._is_sync else asyncio.run(loop.run("go"))
-        took = time.perf_counter() - started, time.process_time() - cpu
         result.unwrap()
-        self._times.append(took)
+        self.note(started, cpu)
         if self._journal is not None:
             self.writes = self._journal.writes / LENGTH
+
+    def note(self, started: float, cpu: float) -> None:
+        """Note what a run has taken since the clock and the processor showed these times."""
+        self._times.append((time.perf_counter() - started, time.process_time() - cpu))
 
     @property
     def times(self) -> tuple[float, float]:
@@ -134,6 +146,35 @@ class Case:
             each = f"{(mine - its) / self.writes:,.0f}" if self.writes else ""
             cells += [f"{mine:,.0f}", f"{mine / its:.1f}", each]
         return f"| {' | '.join(cells)} | {f'{self.writes:.1f}' if self.writes else ''} |"
+
+
+class OnTemporal(Case):
+    """The row of a run as a workflow.
+
+    Args:
+        name: what the row is called.
+        server: the server.
+    """
+
+    def __init__(self, name: str, server: TemporalServer) -> None:
+        super().__init__(name, None, add, 1, is_sync=False)
+        self.writes = 2.0  # activities
+        self._server = server
+
+    def take_turn(self) -> None:
+        """Measure a run once more."""
+        gc.collect()
+        asyncio.run(self._run())
+
+    async def _run(self) -> None:
+        client = await Client.connect(self._server.address)
+        model = model_of(LENGTH, 1)
+        loop = Loop(name="bench", llm_send_fn=model, tools=[add], max_iterations=LENGTH)
+        async with make_worker(client, loop):
+            started, cpu = time.perf_counter(), time.process_time()
+            result = await run_on_temporal(client, loop, "go", run_id=uuid.uuid4().hex)
+            result.unwrap()
+            self.note(started, cpu)
 
 
 def sync_time(folder: Path, number: int) -> float:
@@ -168,12 +209,18 @@ def main(rounds: int, folder: Path) -> None:
     sync = [
         Case(f"{name}, `run_sync`", journal, add_sync, 1, is_sync=True) for name, journal in kinds
     ]
+    server = TemporalServer(folder)
+    server.start()
+    one.append(OnTemporal("Temporal", server))
     groups = (one, several, sync)
-    for _ in range(rounds):
-        for case in itertools.chain(*groups):
-            case.take_turn()
+    try:
+        for _ in range(rounds):
+            for case in itertools.chain(*groups):
+                case.take_turn()
+    finally:
+        server.stop()
     print(
-        "| journal | µs/iteration | ratio | µs/write | CPU µs/iteration | ratio | µs/write | writes |"
+        "| run | µs/iteration | ratio | µs/write | CPU µs/iteration | ratio | µs/write | writes |"
     )
     print("|---|---:|---:|---:|---:|---:|---:|---:|")
     for group in groups:

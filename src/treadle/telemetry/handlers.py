@@ -34,7 +34,6 @@ from treadle.events import (
 )
 from treadle.messages import Response
 from treadle.telemetry import content, names, spans
-from treadle.telemetry.instruments import Labels
 from treadle.telemetry.run_telemetry import RunTelemetry
 
 NotRun: TypeAlias = CallSuppressed | CallRecalled | CallDeferred | CallRefused
@@ -148,7 +147,9 @@ def _model_responded(run: RunTelemetry, event: ModelResponded) -> None:
         return
     labels = {names.OPERATION_NAME: names.CHAT, **run.model_labels, **model}
     if usage is not None and usage.is_measured:
-        _count_tokens(run, usage, labels, around.context)
+        for kind, count in (("input", usage.input_tokens), ("output", usage.output_tokens)):
+            of_kind = {**labels, names.TOKEN_TYPE: kind}
+            meters.record(names.TOKEN_USAGE, count, of_kind, around.context)
     if chat is None:  # another process made the request
         return
     first_chunk = response.time_to_first_token
