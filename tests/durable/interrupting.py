@@ -16,7 +16,7 @@ from treadle.errors import OutcomeUnknownError
 from treadle.loop.journaled import result_from_data
 from treadle.recording.log import RESUMED, STARTED, Entry
 
-from .memory import EndedError, Interrupted, MemoryJournal, log_of
+from .memory import ENDS, MemoryJournal, log_of
 from .world import World, repeatable
 
 RUN = "run"
@@ -83,7 +83,7 @@ class Durable:
         while True:
             self.note_unknown()
             result = None
-            with contextlib.suppress(Interrupted, EndedError):
+            with contextlib.suppress(*ENDS):
                 result = self.process()
             if result is None:
                 continue

@@ -21,6 +21,10 @@ class EndedError(JournalError):
     """The process has ended: what its cleanup writes is lost."""
 
 
+ENDS = (Interrupted, EndedError)
+"""What a process raises that ends: the second, if another call of a batch was written meanwhile."""
+
+
 class MemoryJournal:
     """Keeps runs as JSON text.
 

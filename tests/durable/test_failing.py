@@ -16,7 +16,7 @@ from treadle.recording.log import STARTED
 from treadle.testing import ScriptedLLM, call, calls
 
 from .interrupting import RUN, Durable
-from .memory import Interrupted, MemoryJournal
+from .memory import ENDS, MemoryJournal
 
 
 class Failing(MemoryJournal):
@@ -142,7 +142,7 @@ def test_a_key_that_another_run_holds_when_a_run_is_taken_up(driven: Way):
     model = ScriptedLLM(calls(call("write", "c1")), "Done.")
     one = Durable(driven, HELLO, model, {"tools": [keyed], "locks": locks})
     one.journal.interrupt(2, is_stored=False)
-    with pytest.raises(Interrupted):
+    with pytest.raises(ENDS):
         one.process()
     ticket = locks.enter("a")
 

@@ -21,7 +21,7 @@ from treadle.stages import default_stages
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
 from .interrupting import RUN, Durable
-from .memory import Interrupted, MemoryJournal
+from .memory import ENDS, Interrupted, MemoryJournal
 from .test_interrupted import same
 
 
@@ -209,7 +209,7 @@ def test_the_time_limit_counts_the_time_in_which_a_process_drove_the_run(driven:
         {"tools": [work], "max_seconds": 60},
     )
     one.journal.interrupt(4, is_stored=False)  # the outcome of c2: 20 s are recorded
-    with pytest.raises(Interrupted):
+    with pytest.raises(ENDS):
         one.process(middleware=[one.world, looking(bounds)])
     later(1000)
     result = one.process(middleware=[one.world, looking(bounds)])
@@ -237,7 +237,7 @@ def test_the_time_limit_of_a_tool_starts_afresh(later: Any):
     model = ScriptedLLM(calls(call("slow", "c1")), "Done.")
     one = Durable(SYNC, HELLO, model, {"tools": [slow]})
     one.journal.interrupt(2, is_stored=False)
-    with pytest.raises(Interrupted):
+    with pytest.raises(ENDS):
         one.process(middleware=[one.world, looking(bounds)])
     later(1000)
     assert one.process(middleware=[one.world, looking(bounds)]).output == "Done."
@@ -260,7 +260,7 @@ def test_a_delay_between_retries_goes_on(driven: Way, later: Any):
     busy.headers = {"retry-after": "25"}
     one = Durable(driven, HELLO, ScriptedLLM(busy, "Hi."), {})
     middleware = [one.world, lambda steps: map_effects(steps, see)]
-    with pytest.raises(Interrupted):
+    with pytest.raises(ENDS):
         one.process(middleware=middleware)
     assert one.process(middleware=middleware).output == "Hi."
     assert len(slept) == 2
@@ -305,7 +305,7 @@ def test_a_person_is_asked_about_calls_that_may_have_run(driven: Way, answer: st
         paid: list[int] = []
         one = asking(driven, paid)
         one.journal.interrupt(at, is_stored=False)
-        with contextlib.suppress(Interrupted):
+        with contextlib.suppress(*ENDS):
             one.process()
         one.note_unknown()
         result = one.process()
@@ -341,7 +341,7 @@ def test_a_question_within_a_subagent(driven: Way):
         model = ScriptedLLM(calls(call("sub", "c1", task="pay")), "Done.")
         one = Durable(driven, HELLO, model, {"tools": [sub]})
         one.journal.interrupt(at, is_stored=False)
-        with contextlib.suppress(Interrupted):
+        with contextlib.suppress(*ENDS):
             one.process()
         one.note_unknown()
         result = one.process()
@@ -364,7 +364,7 @@ def test_an_approved_call_that_may_have_run_is_asked_about_again(driven: Way):
     assert one.process().stop_reason == "paused"
     one.decide({"c1": approve})
     one.journal.interrupt(3, is_stored=False)  # the part, the start of the call, its outcome
-    with pytest.raises(Interrupted):
+    with pytest.raises(ENDS):
         one.process()
     result = one.process()
     assert result.stop_reason == "paused"
@@ -454,7 +454,7 @@ def test_messages_are_taken_once(way: Way):
             )
             one.journal.send(RUN, "One.")
             one.journal.interrupt(at, is_stored=is_stored)
-            with contextlib.suppress(Interrupted):
+            with contextlib.suppress(*ENDS):
                 one.process()
             one.journal.send(RUN, "Two.")
             result = one.process()
@@ -510,7 +510,7 @@ def test_a_change_is_named(changes: Any, iteration: int, text: str):
         SYNC, HELLO, ScriptedLLM(calls(call("pay", "c1", n=1)), "Done."), {"tools": [pay]}
     )
     one.journal.interrupt(4)
-    with pytest.raises(Interrupted):
+    with pytest.raises(ENDS):
         one.process()
     writes = len(one.journal.log(RUN))
     with pytest.raises(ReplayError, match=text) as caught:
@@ -526,7 +526,7 @@ def test_a_changed_tool_is_named():
         SYNC, HELLO, ScriptedLLM(calls(call("pay", "c1", n=1)), "Done."), {"tools": [pay]}
     )
     one.journal.interrupt(4)
-    with pytest.raises(Interrupted):
+    with pytest.raises(ENDS):
         one.process()
     other = tool(name="pay")(add.fn)
     with pytest.raises(ReplayError, match="'pay'") as caught:
@@ -545,7 +545,7 @@ def test_a_changed_stage_is_named():
         SYNC, HELLO, ScriptedLLM(calls(call("pay", "c1", n=1)), "Done."), {"tools": [pay]}
     )
     one.journal.interrupt(4)
-    with pytest.raises(Interrupted):
+    with pytest.raises(ENDS):
         one.process()
     with pytest.raises(ReplayError, match="nothing"):
         one.process(stages=[*default_stages(), nothing])

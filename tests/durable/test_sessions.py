@@ -16,7 +16,7 @@ from treadle.sessions import SQLiteSessions
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
 from .interrupting import RUN, Durable
-from .memory import Interrupted, MemoryJournal
+from .memory import ENDS, MemoryJournal
 
 
 def conversation(store: Any) -> Any:
@@ -70,7 +70,7 @@ def test_a_turn_that_another_turn_follows_is_recognized(tmp_path: Path):
     session = conversation(SQLiteSessions(tmp_path / "s.db"))
     one = Durable(TRIO, "Go.", ScriptedLLM("Done."), {"session": session})
     one.journal.interrupt(4, is_stored=False)  # the outcome of storing the turn
-    with pytest.raises(Interrupted):
+    with pytest.raises(ENDS):
         one.process()
     assert len(session.turns()) == 2
     Loop.run_sync("And then?", ScriptedLLM("Nothing."), session=session)
