@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind
 
 from treadle.events import (
@@ -33,7 +32,7 @@ from treadle.events import (
     ToolStarted,
     UserMessageAdded,
 )
-from treadle.messages import Response, Usage
+from treadle.messages import Response
 from treadle.telemetry import content, names, spans
 from treadle.telemetry.run_telemetry import RunTelemetry
 
@@ -160,12 +159,6 @@ def _model_responded(run: RunTelemetry, event: ModelResponded) -> None:
         _describe_response(run, chat.span, response)
     run.chat = None
     run.close(chat, event.at, model, event.duration)
-
-
-def _count_tokens(run: RunTelemetry, usage: Usage, labels: Labels, context: Context) -> None:
-    for kind, count in (("input", usage.input_tokens), ("output", usage.output_tokens)):
-        of_kind = {**labels, names.TOKEN_TYPE: kind}
-        run.telemetry.instruments.record(names.TOKEN_USAGE, count, of_kind, context)
 
 
 def _describe_response(run: RunTelemetry, span: Span, response: Response) -> None:
