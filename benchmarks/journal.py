@@ -2,10 +2,10 @@
 
 Run it with ``make bench-journal``. The model answers from memory and the tool returns at once; what is measured is
 the loop with its journal. A journal waits for the disk and, on an event loop, for a thread, so there is the time
-of the clock beside that of the processor. On Temporal, the server, a worker and the caller are on this machine,
-each request to the model and each call of a tool is an activity, which counts as a write, and the processor time is
-that of the worker. All cases take turns, so that other load affects all of them alike; the median of
-the rounds counts. The last line is what the disk takes to store 4 kB, without SQLite.
+of the clock beside that of the processor. On Temporal, the server, a worker and the caller are on this machine.
+Each request to the model and each call of a tool is an activity, which counts as a write. The processor time is
+that of the worker. All cases take turns, so that other load affects all of them alike; the median of the rounds
+counts. The last line is what the disk takes to store 4 kB, without SQLite.
 """
 
 from __future__ import annotations
