@@ -37,9 +37,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-JOURNAL_MS = 0.3
+JOURNAL_MS = 0.7
 """What an effect takes longer with `SQLiteJournal`: one durable write, in milliseconds."""
-TEMPORAL_MS = 15.0
+TEMPORAL_MS = 45.0
 """What an activity of Temporal takes longer than the call itself, in milliseconds."""
 JOURNAL_BYTES = 400
 """What an entry of the journal takes besides its content, in bytes."""
