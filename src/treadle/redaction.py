@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from typing import Any, cast
 
 REDACTED = "[redacted]"
 """What replaces a credential."""
@@ -62,6 +63,19 @@ def redacted(text: str) -> str:
     for pattern, replacement in _patterns():
         text = pattern.sub(replacement, text)
     return text
+
+
+def without_credentials(data: Any) -> Any:
+    """JSON data without the credentials that are recognized in its texts, and without the keys that name some."""
+    if isinstance(data, str):
+        return redacted(data)
+    if isinstance(data, list):
+        parts: list[Any] = data  # pyright: ignore[reportUnknownVariableType]
+        return [without_credentials(part) for part in parts]
+    if isinstance(data, dict):
+        items = cast("dict[str, Any]", data).items()
+        return {key: without_credentials(part) for key, part in items if not is_credential(key)}
+    return data
 
 
 def is_credential(name: str) -> bool:

@@ -10,7 +10,7 @@ from treadle.events import RunFinished, RunStarted
 from treadle.json_data import to_json_line
 from treadle.recording import Recorder
 from treadle.recording.lines import EVENT_NAMES, Fields, Lines
-from treadle.recording.recorder import VERSION
+from treadle.recording.recorder import VERSION, recorded_start
 
 
 def export_run(path: str | os.PathLike[str], run_id: str, parts: list[StoredPart]) -> None:
@@ -33,7 +33,7 @@ def export_run(path: str | os.PathLike[str], run_id: str, parts: list[StoredPart
 
 
 def _lines_of(run_id: str, part: StoredPart) -> Iterator[Fields]:
-    yield {"run": run_id, "start": part.start}
+    yield {"run": run_id, "start": recorded_start(part.start)}
     lines = Lines()
     times = [entry.at for entry in part.log] or [0.0]
     model = part.start.get("model", {})

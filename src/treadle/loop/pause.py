@@ -254,7 +254,10 @@ class Resumption:
             PausedStateError, OptionError: as in the constructor.
         """
         decisions = {key: Approval(**one) for key, one in start["decisions"].items()}
-        made = cls(loop, start["paused"], decisions, None)
+        # A recording leaves credentials out, so its digest is another one.
+        state = {key: value for key, value in start["paused"].items() if key != "digest"}
+        state["digest"] = digest_of(state, loop.pause_secret)
+        made = cls(loop, state, decisions, None)
         recorded: Any = _RecordedClaims()
         made._claims = [recorded] * start.get("claims", 0)
         made._file = recorded if start.get("is_saved") else None

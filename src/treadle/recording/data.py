@@ -27,6 +27,7 @@ from treadle import context, effects, events, limits, messages, model, results, 
 from treadle.errors import TreadleError
 from treadle.messages import ATOMS, History, JSONDict, is_dict, is_list, is_mapping, safe_str
 from treadle.model import is_retryable, retry_after, status_of
+from treadle.tracebacks import leaves_of
 
 _KIND = "$"
 _PACKAGES: tuple[ModuleType, ...] = (
@@ -42,6 +43,8 @@ _PACKAGES: tuple[ModuleType, ...] = (
 )
 _MAX_CHAINED = 16
 """How many chained exceptions are written; a longer chain is cut."""
+_MAX_LEAVES = 1_000
+"""How many exceptions of a group are written."""
 
 
 class NotDataError(TreadleError, TypeError):
@@ -164,32 +167,34 @@ def _name_of(kind: Any) -> str:
 
 
 def _error(error: BaseException, place: str, chained: int = 0) -> JSONDict:
-    data: JSONDict = {
-        _KIND: "error",
-        "class": _name_of(type(error)),
-        "text": safe_str(error),
-        "args": _parts_that_are_data(list(error.args), place),
-        "attributes": _attributes(error, place),
-    }
-    if isinstance(error, Exception) and is_retryable(error):
-        data["retryable"] = True
-    status, delay = status_of(error), retry_after(error)
-    if status is not None:
-        data["status"] = status
-    if delay is not None:
-        data["retry_after"] = delay
+    data: JSONDict = {_KIND: "error", "class": _name_of(type(error)), "text": safe_str(error)}
     if isinstance(error, BaseExceptionGroup):
-        within: tuple[BaseException, ...] = error.exceptions  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
-        data["exceptions"] = [_error(one, place, chained + 1) for one in within]
-        data["args"] = None
+        # Flat, since groups may be nested more deeply than JSON, and one may be in several.
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        leaves = leaves_of(group)[:_MAX_LEAVES]
+        data["message"] = safe_str(group.message)
+        data["exceptions"] = [_error(one, place, _MAX_CHAINED) for one in leaves]
+    else:
+        data["args"] = _args_of(error, place)
+        data["attributes"] = _attributes(error, place)
+        if isinstance(error, Exception) and is_retryable(error):
+            data["retryable"] = True
+        status, delay = status_of(error), retry_after(error)
+        if status is not None:
+            data["status"] = status
+        if delay is not None:
+            data["retry_after"] = delay
     if error.__cause__ is not None and chained < _MAX_CHAINED:
         data["cause"] = _error(error.__cause__, place, chained + 1)
     return data
 
 
-def _parts_that_are_data(values: list[Any], place: str) -> list[Any] | None:
+def _args_of(error: BaseException, place: str) -> list[Any] | None:
+    """The arguments of an exception; None if they are no data. Exceptions may have each other as arguments."""
+    if any(isinstance(value, (BaseException, list, tuple)) for value in error.args):
+        return None
     try:
-        return [to_data(value, place) for value in values]
+        return [to_data(value, place) for value in error.args]
     except NotDataError:
         return None
 
@@ -257,13 +262,26 @@ def _restored(kind: str, data: JSONDict) -> Any:  # noqa: PLR0911 - one for each
 
 
 def _restored_error(data: JSONDict) -> BaseException:
-    error = _rebuilt(data)
-    if error is None:
-        error = _stand_in(data)
+    if "exceptions" in data:
+        error: BaseException = _restored_group(data)
+    else:
+        error = _rebuilt(data) or _stand_in(data)
     cause = data.get("cause")
     if cause is not None:
         error.__cause__ = from_data(cause)
     return error
+
+
+def _restored_group(data: JSONDict) -> BaseException:
+    """A group of the same name; its class may take other arguments."""
+    module, _, name = str(data["class"]).partition(":")
+    leaves = list(map(from_data, data["exceptions"]))
+    base: Any = BaseExceptionGroup
+    if all(isinstance(one, Exception) for one in leaves):
+        base = ExceptionGroup
+    if (module, name) != (base.__module__, base.__qualname__):
+        base = type(name.rpartition(".")[2], (base,), {"__module__": module})
+    return cast("BaseException", base(data["message"], leaves))
 
 
 def _rebuilt(data: JSONDict) -> BaseException | None:
@@ -276,9 +294,6 @@ def _rebuilt(data: JSONDict) -> BaseException | None:
         return None
     kind: Any = found
     try:
-        if "exceptions" in data:
-            text = str(data["text"]).rpartition(" (")[0]
-            return cast("BaseException", kind(text, list(map(from_data, data["exceptions"]))))
         if data["args"] is None:
             return None
         args = [from_data(value) for value in data["args"]]

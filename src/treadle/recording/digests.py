@@ -11,6 +11,7 @@ from treadle import labels
 from treadle.effects import Call
 from treadle.messages import JSONDict, ToolCall
 from treadle.model import ModelClient, ModelRequest
+from treadle.redaction import is_credential
 
 LENGTH = 16
 """The length of a digest, in hexadecimal digits."""
@@ -57,7 +58,9 @@ class Digests:
             known.messages.append(message)
             known.states.append(state)
         whole = state.copy()
-        whole.update(_text(request.opts))
+        # A key that was replaced changes nothing that is asked.
+        opts = request.opts.items()
+        whole.update(_text({name: value for name, value in opts if not is_credential(name)}))
         return whole.hexdigest()[:LENGTH]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
+from treadle import labels
 from treadle.effects import (
     Bounded,
     Call,
@@ -25,6 +26,7 @@ from treadle.effects import (
 from treadle.fast_dataclass import fast_dataclass
 from treadle.messages import JSONDict
 from treadle.recording.data import from_data, to_data
+from treadle.redaction import without_credentials
 
 Path: TypeAlias = tuple[int, ...]
 Place: TypeAlias = tuple[Path, int]
@@ -109,7 +111,9 @@ class Entry:
         if self.outcome is not None:
             made["outcome"] = to_data(self.outcome, f"the outcome of {self}")
         if self.error is not None:
-            made["error"] = to_data(self.error, f"the error of {self}")
+            error = to_data(self.error, f"the error of {self}")
+            # The error of a provider may have the URL and the headers of the request; that of a tool is in the history.
+            made["error"] = without_credentials(error) if self.label == labels.CHAT else error
         return made
 
     @classmethod

@@ -42,6 +42,7 @@ from treadle.recording.data import NotDataError
 from treadle.recording.lines import DELTAS, EVENT_NAMES, OTHER, Fields, Lines
 from treadle.recording.log import REPORTED, Entry
 from treadle.recording.middleware import LogMiddleware
+from treadle.redaction import without_credentials
 from treadle.version import __version__
 
 R = TypeVar("R")
@@ -192,6 +193,15 @@ def _ends_within_a_line(file: IO[bytes]) -> bool:
     return file.read(1) != b"\n"
 
 
+def recorded_start(start: JSONDict) -> JSONDict:
+    """What a run starts from, without the credentials in the options of its requests."""
+    made = start | {"model": without_credentials(start.get("model", {}))}
+    if "paused" in start:
+        changes = without_credentials(start["paused"]["request_changes"])
+        made["paused"] = start["paused"] | {"request_changes": changes}
+    return made
+
+
 class _OneRun:
     """Writes the events of one run, and of the runs of its subagents."""
 
@@ -274,7 +284,7 @@ class _ReplayableRun(_OneRun):
         try:
             start, self._start = self._start, None
             if start is not None:
-                self._write({"start": start}, start["run_id"])
+                self._write({"start": recorded_start(start)}, start["run_id"])
                 self._has_log = "problem" not in start
             is_emitted = entry.kind == "emit" and entry.error is None
             # The run itself emits its events in the order in which it asks; branches may not.
