@@ -112,7 +112,7 @@ class Entry:
             made["outcome"] = to_data(self.outcome, f"the outcome of {self}")
         if self.error is not None:
             error = to_data(self.error, f"the error of {self}")
-            # The error of a provider may have the URL and the headers of the request; that of a tool is in the history.
+            # That of a provider may have the URL and the headers of its request; that of a tool is in the history.
             made["error"] = without_credentials(error) if self.label == labels.CHAT else error
         return made
 
