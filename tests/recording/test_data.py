@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from treadle import Response, ToolCall, ToolResult, Usage
+from treadle import InvalidInput, LLMError, Response, ToolCall, ToolResult, Usage
 from treadle.effects import TimeLimitReached
 from treadle.messages import ModelCallStatus
 from treadle.model import is_retryable, retry_after, status_of
@@ -75,6 +75,16 @@ def test_an_exception_whose_class_is_not_here_has_a_stand_in():
     made = from_data(data)
     assert (type(made).__name__, str(made)) == ("GoneError", "status 503")
     assert (is_retryable(made), status_of(made), retry_after(made)) == (True, 503, 2.0)
+
+
+def test_the_reason_of_a_result_is_the_same_afterwards():
+    reason = LLMError("busy", "ProviderError", 2, ProviderError(503, {}))
+    assert written(reason) == reason
+    assert (str(written(reason).cause), written(reason).__cause__.status_code) == (
+        "status 503",
+        503,
+    )
+    assert written(InvalidInput(("a", "b"))) == InvalidInput(("a", "b"))
 
 
 def test_groups_that_are_deep_and_shared_are_written_once():

@@ -117,7 +117,10 @@ def _mapping(value: Mapping[Any, Any], place: str) -> JSONDict:
 
 
 def _of_class(value: Any, place: str) -> Any:  # noqa: C901, PLR0911 - one for each kind
-    if isinstance(value, BaseException):
+    kind: Any = value.__class__
+    name: str = kind.__name__
+    is_known = _class_named(name) is kind
+    if isinstance(value, BaseException) and not is_known:  # a reason of a run is a dataclass
         return _error(value, place)
     if isinstance(value, (bytes, bytearray)):
         return {_KIND: "bytes", "value": base64.b64encode(value).decode("ascii")}
@@ -125,9 +128,7 @@ def _of_class(value: Any, place: str) -> Any:  # noqa: C901, PLR0911 - one for e
         return {_KIND: "History", "items": [_to_data(item, place) for item in value.to_list()]}
     if isinstance(value, run_state.RunState):
         return {_KIND: "RunState", "value": _to_data(value.as_json(with_messages=True), place)}
-    kind: Any = value.__class__
-    name: str = kind.__name__
-    if _class_named(name) is kind:
+    if is_known:
         if isinstance(value, enum.Enum):
             return {_KIND: name, "value": value.value}
         made: JSONDict = {_KIND: name}
