@@ -47,7 +47,7 @@ async def main() -> None:
     async with await WorkflowEnvironment.start_local(  # pyright: ignore[reportUnknownMemberType]
         dev_server_existing_path=str(Path(sys.executable).with_name("temporal")),
         dev_server_extra_args=["--output", "none"],
-        dev_server_log_level="error",
+        dev_server_log_level="never",
     ) as environment:
         client = environment.client
         print("The first worker:")

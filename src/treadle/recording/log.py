@@ -43,7 +43,7 @@ KINDS: Mapping[type, str] = {
 }
 """The kinds of effects, by class."""
 STARTED = "started"
-"""A call that must not run twice, or an effect that lasts, has started."""
+"""A call that must not run twice, or an effect that lasts, has started; or a branch has emitted an event."""
 REPORTED = "reported"
 """A call has emitted an event while it ran, which is the outcome of the entry."""
 RESUMED = "resumed"

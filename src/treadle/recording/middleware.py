@@ -19,7 +19,7 @@ from treadle.effects import (
     with_reporter,
 )
 from treadle.recording.digests import Digests
-from treadle.recording.log import KINDS, REPORTED, Entry, Path, branches_of
+from treadle.recording.log import KINDS, REPORTED, STARTED, Entry, Path, branches_of
 from treadle.recording.replay import Branch
 
 R = TypeVar("R")
@@ -94,13 +94,15 @@ class LogMiddleware:
 
     # What a journal does besides
 
-    def perform(self, effect: Effect, entry: Entry) -> Steps[Any]:  # noqa: ARG002
+    def perform(self, effect: Effect, entry: Entry) -> Steps[Any]:
         """Perform an effect.
 
         Args:
             effect: the effect, with its branches wrapped.
             entry: its entry, without the outcome.
         """
+        if entry.path and isinstance(effect, Emit):  # other steps may go on before these do
+            self.write(Entry(entry.path, entry.number, STARTED))
         return (yield effect)
 
     def record(self, entry: Entry) -> Steps[None]:

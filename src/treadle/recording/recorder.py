@@ -40,7 +40,7 @@ from treadle.json_data import to_json_line
 from treadle.messages import JSONDict
 from treadle.recording.data import NotDataError
 from treadle.recording.lines import DELTAS, EVENT_NAMES, OTHER, Fields, Lines
-from treadle.recording.log import REPORTED, Entry
+from treadle.recording.log import REPORTED, STARTED, Entry
 from treadle.recording.middleware import LogMiddleware
 from treadle.redaction import without_credentials
 from treadle.version import __version__
@@ -289,7 +289,7 @@ class _ReplayableRun(_OneRun):
             is_emitted = entry.kind == "emit" and entry.error is None
             # The run itself emits its events in the order in which it asks; branches may not.
             if self._has_log and (entry.path or not is_emitted):
-                is_minor = is_emitted or entry.kind in {"now", REPORTED}
+                is_minor = is_emitted or entry.kind in {"now", REPORTED, STARTED}
                 self._write(self._fields_of(entry), later=is_minor)
         except Exception:
             self._has_log = False

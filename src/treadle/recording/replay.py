@@ -41,9 +41,10 @@ class Branch:
         value: what they returned.
         error: what they raised.
         is_over: whether they have returned or raised.
+        emitted: the number of the latest effect whose event was emitted before its outcome.
     """
 
-    __slots__ = ("effect", "error", "is_over", "number", "path", "steps", "value")
+    __slots__ = ("effect", "emitted", "error", "is_over", "number", "path", "steps", "value")
 
     def __init__(self, steps: Steps[Any], path: Path) -> None:
         self.steps = steps
@@ -53,6 +54,7 @@ class Branch:
         self.value: Any = None
         self.error: BaseException | None = None
         self.is_over = False
+        self.emitted = 0
 
     def advance(self, resume: Callable[[Any], Effect], value: Any) -> None:
         """Run the steps to their next effect."""
@@ -177,6 +179,8 @@ class Replay(Generic[R]):
             self._perform_emits(branch, entry.number)
         if entry.kind == REPORTED:  # by a call that may have been given up
             self._deliver(entry.outcome)
+        if entry.kind == STARTED and branch is not None and branch.number == entry.number:
+            self._deliver_of(branch)
         if entry.kind in {REPORTED, STARTED}:
             return
         effect = None if branch is None else branch.effect
@@ -186,8 +190,7 @@ class Replay(Generic[R]):
         if isinstance(effect, Emit) and entry.error is None:
             self._perform_emit(branch)
             return
-        if isinstance(effect, Emit):
-            self._deliver(effect.event)
+        self._deliver_of(branch)
         error = self._error_of(entry, effect)
         if error is not None:
             self._advance(branch, branch.steps.throw, error)
@@ -277,10 +280,14 @@ class Replay(Generic[R]):
             self._perform_emit(branch)
 
     def _perform_emit(self, branch: Branch) -> None:
-        effect = branch.effect
-        if isinstance(effect, Emit):
-            self._deliver(effect.event)
+        self._deliver_of(branch)
         self._advance(branch, branch.steps.send, None)
+
+    def _deliver_of(self, branch: Branch) -> None:
+        """Deliver the event that a branch emits, unless the log has said before that it was emitted."""
+        if isinstance(branch.effect, Emit) and branch.emitted != branch.number:
+            branch.emitted = branch.number
+            self._deliver(branch.effect.event)
 
     def _deliver(self, event: Any) -> None:
         self.events += 1
