@@ -18,6 +18,25 @@ class OptionError(TreadleError, TypeError):
     """An unknown option, or a value that an option does not accept."""
 
 
+class ProviderError(TreadleError):
+    """The provider reported an error in place of a response, or within one, with the status of a success.
+
+    Args:
+        message: the text of the provider.
+        code: the provider's code, a number or a word.
+        kind: the provider's type of the error.
+        retryable: whether another attempt may succeed; None decides by the code and the type.
+    """
+
+    def __init__(
+        self, message: str, *, code: Any = None, kind: Any = None, retryable: bool | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.type = kind
+        self.retryable = retryable
+
+
 class ToolDefinitionError(TreadleError, ValueError):
     """A tool is invalid: its name, schema, signature or an option, or nothing can run it."""
 

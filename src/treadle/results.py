@@ -7,11 +7,11 @@ import functools
 import os
 from collections.abc import Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, TypeAlias
 
 from treadle.errors import TreadleError
 from treadle.fast_dataclass import fast_dataclass, light_dataclass
-from treadle.messages import JSONDict, Response, Usage, safe_str
+from treadle.messages import JSONDict, Response, Usage, is_of_context, safe_str
 from treadle.pauses import check_state
 from treadle.run_state import RunState
 from treadle.type_vars import OutputT_co
@@ -194,6 +194,36 @@ class EmptyResponse(RunError):
 
 
 @light_dataclass()
+class ResponseIncomplete(RunError):
+    """The response is not known to be whole, so it is no answer; its text is in the history.
+
+    Args:
+        kind: ``cut`` (a limit of tokens ended it) or ``filtered`` (a filter ended it, or the model refused).
+        finish_reason: why the model ended, as the provider names it.
+        refusal: the text of a refusal, if the provider reports it separately.
+        option: the option of the model that limits the tokens of a response, if it is known and would help.
+    """
+
+    kind: Literal["cut", "filtered"]
+    finish_reason: str | None
+    refusal: str | None = None
+    option: str | None = field(default=None, compare=False)
+    stop_reason: ClassVar[str] = "response_incomplete"
+
+    def __str__(self) -> str:
+        reason = f"finish reason {self.finish_reason!r}"
+        if self.kind == "filtered":
+            said = f": {self.refusal}" if self.refusal else ""
+            return f"the response was filtered or refused ({reason}){said}"
+        advice = "shorten the conversation, such as with compact_history"
+        if self.option is not None:
+            advice = f"raise {self.option}"
+        elif not is_of_context(self.finish_reason or ""):
+            advice = "raise the limit of output tokens of the model"
+        return f"the response was cut off ({reason}); {advice}; accept_cut=True takes a cut text as the answer"
+
+
+@light_dataclass()
 class OutputMissing(RunError):
     """The model gave no valid output, although it was asked again.
 
@@ -270,6 +300,7 @@ Reason: TypeAlias = (
     | CompactionStalled
     | LLMError
     | EmptyResponse
+    | ResponseIncomplete
     | OutputMissing
     | StoppedByStage
     | PipelineFailed

@@ -84,8 +84,8 @@ def test_the_pieces_of_calls_are_joined_by_index_in_any_order():
     assert response.tool_calls == (ToolCall("a", "f", '{"x": 1}'), ToolCall("b", "g", '{"y": 2}'))
 
 
-def test_a_call_without_arguments_has_an_empty_object():
-    assert assembled(piece(0, "a", "f")).tool_calls == (ToolCall("a", "f", "{}"),)
+def test_a_call_whose_arguments_never_began_has_none():
+    assert assembled(piece(0, "a", "f")).tool_calls == (ToolCall("a", "f", ""),)
 
 
 def test_an_id_that_every_piece_repeats_is_one_id():

@@ -21,17 +21,20 @@ from tests.providers.back_gemini import NO_SIGNATURE, check_body, messages_of
 from tests.providers.histories import PIXEL, histories, texts
 
 from treadle import Err, Loop, ModelRetried, Ok, OptionError, TextDelta, ToolStarted, tool
+from treadle.errors import ProviderError
 from treadle.messages import (
+    Chunk,
     NotAResponseError,
     StreamAccumulator,
     as_text_results,
     is_list,
     placeholder,
+    settled,
     text_of_parts,
 )
 from treadle.model import is_retryable
 from treadle.providers import backend, embedder
-from treadle.providers.gemini.response import MalformedCallError, Reader
+from treadle.providers.gemini.response import Reader
 from treadle.providers.sdk_connection import MissingKeyError, RedirectError
 
 USER = {"role": "user", "content": "Hi"}
@@ -499,8 +502,8 @@ TEXT = {"text": "It is 2."}
 class TestResponses:
     def test_text_and_calls(self, respond):
         made = respond(TEXT, CALL, {"functionCall": {"name": "now"}})
-        assert (made.content, made.finish_reason) == ("It is 2.", "tool_calls")
-        assert [(one.id, one.name, json.loads(one.arguments)) for one in made.tool_calls] == [
+        assert (made.content, made.finish_reason) == ("It is 2.", "STOP")
+        assert [(one.id, one.name, json.loads(one.arguments or "{}")) for one in made.tool_calls] == [
             ("f1", "add", {"a": 1}),
             ("", "now", {}),
         ]
@@ -514,22 +517,26 @@ class TestResponses:
         assert usage.is_measured
 
     @pytest.mark.parametrize(
-        ("theirs", "ours"),
+        ("word", "ending"),
         [
-            ("STOP", "stop"),
-            ("MAX_TOKENS", "length"),
-            ("SAFETY", "content_filter"),
-            ("OTHER", "OTHER"),
+            ("STOP", "complete"),
+            ("MAX_TOKENS", "cut"),
+            ("SAFETY", "filtered"),
+            ("OTHER", "cut"),
         ],
     )
-    def test_the_finish_reason(self, respond, theirs, ours):
-        made = respond(TEXT, reason=theirs)
-        assert (made.finish_reason, made.content, made.refusal) == (ours, "It is 2.", None)
+    def test_how_a_response_ended(self, respond, word, ending):
+        made = respond(TEXT, reason=word)
+        assert (made.finish_reason, made.ending) == (word, ending)
+        assert (made.content, made.refusal) == ("It is 2.", None)
 
     def test_a_response_that_a_filter_took_away_is_a_refusal(self, respond):
         made = respond(reason="PROHIBITED_CONTENT")
-        assert made.finish_reason == "content_filter"
-        assert made.refusal == "The model refused to answer (PROHIBITED_CONTENT)."
+        assert (made.finish_reason, made.ending, made.text) == (
+            "PROHIBITED_CONTENT",
+            "filtered",
+            "",
+        )
 
     def test_a_prompt_that_was_blocked_is_a_refusal(self):
         raw = {
@@ -537,8 +544,7 @@ class TestResponses:
             "usageMetadata": {"promptTokenCount": 9},
         }
         made = model()._response(_of_sdk(raw))
-        assert made.finish_reason == "content_filter"
-        assert made.refusal == "The model refused to answer (SAFETY)."
+        assert (made.finish_reason, made.ending, made.text) == ("SAFETY", "filtered", "")
         assert (made.usage.input_tokens, made.usage.is_measured) == (9, True)
 
     def test_the_parts_of_a_response_are_sent_back_as_they_came_and_in_order(self, respond):
@@ -562,6 +568,7 @@ class TestResponses:
 
     def test_a_stream_without_a_finish_reason_is_incomplete(self):
         accumulator = StreamAccumulator()
+        accumulator.add(Chunk(ends_with_reason=True))
         accumulator.add(Reader().read(_of_sdk(response(TEXT, reason=None))))
         with pytest.raises(ConnectionError, match="no finish reason"):
             accumulator.response()
@@ -570,14 +577,13 @@ class TestResponses:
 class TestMalformedCalls:
     @pytest.mark.parametrize("reason", ["MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL"])
     def test_one_is_worth_another_attempt(self, respond, reason):
-        with pytest.raises(MalformedCallError, match=reason) as caught:
-            respond(reason=reason)
+        with pytest.raises(ProviderError, match=reason) as caught:
+            settled(respond(reason=reason))
         assert is_retryable(caught.value)
 
-    def test_calls_that_the_api_could_read_are_made(self, respond):
-        made = respond(CALL, reason="MALFORMED_FUNCTION_CALL")
-        assert [one.name for one in made.tool_calls] == ["add"]
-        assert made.finish_reason == "tool_calls"
+    def test_a_call_that_the_api_could_read_does_not_run_either(self, respond):
+        with pytest.raises(ProviderError, match="MALFORMED_FUNCTION_CALL"):
+            settled(respond(CALL, reason="MALFORMED_FUNCTION_CALL"))
 
 
 @pytest.mark.parametrize(
@@ -710,6 +716,9 @@ def test_a_reader_that_stops_at_the_first_chunk_closes_the_stream():
     closed = []
 
     class Raw:
+        async def __aiter__(self):
+            yield _of_sdk(response(TEXT))
+
         async def aclose(self):
             closed.append(True)
 
@@ -733,7 +742,7 @@ def test_a_malformed_call_is_asked_for_again(serve, stream):
     assert isinstance(made, Ok), made
     assert [one.call.input for one in events if isinstance(one, ToolStarted)] == [{"a": 1}]
     (retried,) = (one for one in events if isinstance(one, ModelRetried))
-    assert retried.error_type == "MalformedCallError"
+    assert retried.error_type == "ProviderError"
 
 
 @pytest.mark.parametrize("cut", ["", 'data: {"candidates": [{"conte'], ids=["between", "within"])

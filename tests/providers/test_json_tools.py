@@ -476,7 +476,7 @@ def test_reasoning_usage_and_names_pass_through():
     }
     answer = JSONToolModel(ScriptedLLM(completion))([*QUESTION], tools=[ADD])
     assert answer.extra == {"reasoning": "Hm."}
-    assert (answer.usage.total_tokens, answer.model, answer.finish_reason) == (7, "m", "tool_calls")
+    assert (answer.usage.total_tokens, answer.model, answer.finish_reason) == (7, "m", "stop")
 
 
 def test_it_shows_the_model_that_it_calls_and_closes_it():

@@ -370,7 +370,7 @@ def test_thinking_is_reported_kept_and_sent_back(server, stream):
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_cut_off_answer_has_its_finish_reason(server, stream):
     server.add({**piece("It i", done=True), "done_reason": "length"})
-    assert ask(server, stream=stream).response.finish_reason == "length"
+    assert ask(server, stream=stream).reason.finish_reason == "length"
 
 
 def test_a_stream_without_an_end_is_incomplete(server):

@@ -4,7 +4,6 @@ import copy
 import itertools
 import logging
 
-import openai
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +14,8 @@ from tests.providers.back_openai_responses import check_body, messages_of
 from tests.providers.histories import PAGES, PIXEL, SOUND, histories, texts
 
 from treadle import OptionError
-from treadle.messages import StreamAccumulator, placeholder
+from treadle.errors import ProviderError
+from treadle.messages import Chunk, StreamAccumulator, placeholder
 from treadle.model import is_retryable
 from treadle.providers import backend, conventions
 from treadle.providers.openai_responses.kept import FORMAT
@@ -109,7 +109,8 @@ def _deltas(item, at):
 
 
 def streamed(events):
-    reader, stream = StreamReader(openai), StreamAccumulator()
+    reader, stream = StreamReader(), StreamAccumulator()
+    stream.add(Chunk(ends_with_reason=True))
     for event in events:
         for chunk in reader.read(event):
             stream.add(chunk)
@@ -528,22 +529,20 @@ class TestResponse:
     @pytest.mark.parametrize(
         ("status", "details", "calls", "expected"),
         [
-            ("completed", None, 0, "stop"),
-            ("completed", None, 1, "tool_calls"),
-            ("incomplete", {"reason": "max_output_tokens"}, 1, "length"),
-            ("incomplete", {"reason": "content_filter"}, 0, "content_filter"),
-            ("incomplete", {"reason": "max_messages"}, 0, "max_messages"),
-            ("incomplete", None, 0, "incomplete"),
+            ("completed", None, 0, ("completed", "complete")),
+            ("completed", None, 1, ("completed", "complete")),
+            ("incomplete", {"reason": "max_output_tokens"}, 1, ("max_output_tokens", "cut")),
+            ("incomplete", {"reason": "content_filter"}, 0, ("content_filter", "filtered")),
+            ("incomplete", {"reason": "max_messages"}, 0, ("incomplete", "cut")),
+            ("incomplete", None, 0, ("incomplete", "cut")),
         ],
     )
-    def test_the_finish_reason_has_the_name_of_chat_completions(
-        self, status, details, calls, expected
-    ):
+    def test_how_a_response_ended(self, status, details, calls, expected):
         item = {"type": "function_call", "id": "f", "call_id": "c", "name": "n", "arguments": "{}"}
         raw = api_response([item] * calls, status, incomplete_details=details)
         last = f"response.{status}"
-        assert response_of(raw).finish_reason == expected
-        assert streamed(events_of([item] * calls, raw, last)).finish_reason == expected
+        for made in (response_of(raw), streamed(events_of([item] * calls, raw, last))):
+            assert (made.finish_reason, made.ending) == expected
 
     def test_the_usage_has_all_details(self):
         usage = {
@@ -565,10 +564,10 @@ class TestResponse:
         for found in (response_of(raw), streamed(events_of([], raw))):
             assert (found.model, found.id) == ("gpt-5-2025", "resp_1")
 
-    def test_a_response_that_failed_is_the_exception_of_the_sdk(self, model):
+    def test_a_response_that_failed_is_the_error_of_the_provider(self, model):
         error = {"code": "server_error", "message": "it broke"}
         raw = api_response([], "failed", error=error)
-        with pytest.raises(openai.APIError, match="it broke") as caught:
+        with pytest.raises(ProviderError, match="it broke") as caught:
             model._response(raw)
         assert is_retryable(caught.value)
 
@@ -592,13 +591,12 @@ class TestStream:
                 "arguments": '{"a": 1}',
             },
         ]
-        reader = StreamReader(openai)
+        reader = StreamReader()
         chunks = [
             chunk
             for event in events_of(output, api_response(output))
             for chunk in reader.read(event)
         ]
-        assert all(chunk.ends_with_reason for chunk in chunks)
         assert [chunk.reasoning for chunk in chunks if chunk.reasoning] == ["hm", "hm"]
         assert [chunk.text for chunk in chunks if chunk.text] == ["We", "ll."]
         first, *rest = [piece for chunk in chunks for piece in chunk.tool_calls]
@@ -628,13 +626,13 @@ class TestStream:
         ("code", "is_temporary"),
         [("server_error", True), ("rate_limit_exceeded", True), ("invalid_prompt", False)],
     )
-    def test_an_error_in_the_stream_is_the_exception_of_the_sdk(self, code, is_temporary):
+    def test_an_error_in_the_stream_is_the_error_of_the_provider(self, code, is_temporary):
         error = {"code": code, "message": "it broke"}
         failed = api_response([], "failed", error=error)
         for event in (
             {"type": "response.failed", "response": failed.to_dict()},
             {"type": "error", **error, "param": None},
         ):
-            with pytest.raises(openai.APIError, match="it broke") as caught:
+            with pytest.raises(ProviderError, match="it broke") as caught:
                 streamed([EVENTS.validate_python({"sequence_number": 0, **event})])
             assert is_retryable(caught.value) is is_temporary

@@ -56,6 +56,7 @@ def test_its_options_reach_the_stages():
         restart_streams=True,
         model_middleware=middleware,
         max_blank_stops=7,
+        accept_cut=True,
         breaker_threshold=9,
         repair_call=print,
         sequential="in_step",
@@ -69,7 +70,7 @@ def test_its_options_reach_the_stages():
         "model_middleware": tuple(middleware),
     }
     assert made["validate_calls"] == {"repair_call": print}
-    assert made["loop_decision"] == {"max_blank_stops": 7}
+    assert made["loop_decision"] == {"max_blank_stops": 7, "accept_cut": True}
     assert made["plan_calls"] == {"sequential": "in_step", "dedupe": "off"}
     assert made["circuit_breaker"] == {"threshold": 9}
 
@@ -78,7 +79,7 @@ def test_the_default_options():
     made = {one.name: one.options for one in default_stages()}
     assert made["plan_calls"] == {"sequential": "defer", "dedupe": "evidence"}
     assert made["circuit_breaker"] == {"threshold": 3}
-    assert made["loop_decision"] == {"max_blank_stops": 3}
+    assert made["loop_decision"] == {"max_blank_stops": 3, "accept_cut": False}
 
 
 @pytest.mark.parametrize(

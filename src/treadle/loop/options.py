@@ -79,6 +79,7 @@ class LoopOptions(TypedDict, total=False):
     breaker: CircuitBreaker | None
     locks: Locks | None
     max_blank_stops: int
+    accept_cut: bool
     repair_call: RepairCall | None
     pause_secret: str | bytes | None
     claim_store: ClaimStore | None
@@ -154,6 +155,8 @@ class Settings:
         breaker: a circuit breaker that runs share; None disables it.
         locks: a table of locks that loops share; None makes one for each run.
         max_blank_stops: see `treadle.stages.loop_decision`.
+        accept_cut: whether a text that was cut at a limit of tokens is the answer; by default the run ends with
+            `ResponseIncomplete`.
         repair_call: see `treadle.stages.validate_calls`.
         pause_secret: signs the state of paused runs, so that no one else can forge one; None detects accidental
             changes only.
@@ -215,6 +218,7 @@ class Settings:
     breaker: CircuitBreaker | None = None
     locks: Locks | None = None
     max_blank_stops: int = 3
+    accept_cut: bool = False
     repair_call: RepairCall | None = None
     pause_secret: str | bytes | None = field(default=None, repr=False)
     claim_store: ClaimStore | None = field(default=None, repr=False)
@@ -376,6 +380,7 @@ OF_DEFAULT_STAGES = (
     "dedupe",
     "breaker_threshold",
     "max_blank_stops",
+    "accept_cut",
     "repair_call",
 )
 OF_STAGES = frozenset({"stages", *OF_DEFAULT_STAGES})
@@ -425,6 +430,7 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "on_complete": (callable, "a callable that takes a Completion"),
     "capture_content": (lambda value: isinstance(value, bool), "True, False or None"),
     "chat_telemetry": (lambda value: isinstance(value, bool), "True or False"),
+    "accept_cut": (lambda value: isinstance(value, bool), "True or False"),
     "repair_call": (is_sync_callable, "a sync callable that takes a call and its problems"),
     "state": (lambda value: isinstance(value, RunState), "a RunState"),
     "handle": (lambda value: isinstance(value, RunHandle), "a RunHandle"),

@@ -40,6 +40,7 @@ from treadle.loop.session_turn import RunSession, continue_session
 from treadle.loop.stage_guard import lost_calls
 from treadle.messages import (
     NOTHING,
+    Ending,
     History,
     InvalidMessagesError,
     JSONDict,
@@ -73,7 +74,7 @@ from treadle.results import (
     RunCancelled,
 )
 from treadle.run_state import RunState
-from treadle.stages import inject, report_edits, with_answer
+from treadle.stages import incomplete, inject, report_edits, with_answer
 from treadle.tools import Tool
 from treadle.tracebacks import from_user_code
 
@@ -407,10 +408,15 @@ class Run:
         run, context = self.run, self.context
         if context.decision is _STOP:
             return context.error
+        ending = context.response.ending
         if context.decision is not None:
+            if ending is Ending.FILTERED and context.output is None:
+                return incomplete(context, "filtered")  # a stage has taken it as the answer
             return None if run.output is None else self._problem_of_output(run.output)
         if not _has_nothing_to_ask(context):
             return repeated if run.finishing is None else None
+        if ending in (Ending.CUT, Ending.FILTERED):
+            return incomplete(context, "cut" if ending is Ending.CUT else "filtered")
         self.context = context.done()
         return None
 
@@ -663,6 +669,7 @@ def _has_nothing_to_ask(context: Context) -> bool:
     """Whether the response is a text to which no stage has added anything, so that it is the answer."""
     is_text = not context.tool_calls and not context.response.is_blank
     is_text = is_text and context.run.output is None
+    is_text = is_text and context.response.ending is not Ending.PAUSED
     return is_text and context.guidance is None and context.messages.ends_with_assistant
 
 

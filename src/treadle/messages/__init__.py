@@ -3,7 +3,16 @@
 Nothing here calls a backend.
 """
 
-from treadle.messages.decode import NotAResponseError, is_cost, to_chunk, to_response, to_usage
+from treadle.messages.decode import (
+    NotAResponseError,
+    check_no_error,
+    is_cost,
+    provider_error,
+    to_chunk,
+    to_response,
+    to_usage,
+)
+from treadle.messages.ending import Ending, ending_of, is_of_context
 from treadle.messages.estimate import CHARACTERS_PER_TOKEN, estimate_tokens, estimate_usage
 from treadle.messages.history import History
 from treadle.messages.immutable import NOTHING, ReadOnlyDict, read_only
@@ -51,6 +60,7 @@ from treadle.messages.parts import (
 from treadle.messages.repair import (
     NO_RESULT,
     InvalidMessagesError,
+    can_join,
     is_blank,
     join_messages,
     repair_history,
@@ -67,6 +77,7 @@ from treadle.messages.response import (
     ToolCall,
     ToolResult,
     Usage,
+    settled,
 )
 from treadle.messages.stream import StreamAccumulator
 
@@ -83,6 +94,7 @@ __all__ = [
     "SYSTEM_ROLES",
     "CallChunk",
     "Chunk",
+    "Ending",
     "History",
     "InvalidMessagesError",
     "JSONDict",
@@ -101,10 +113,13 @@ __all__ = [
     "ToolResult",
     "Usage",
     "as_text_results",
+    "can_join",
     "canonical_json",
+    "check_no_error",
     "content_parts",
     "copy_json",
     "describe",
+    "ending_of",
     "estimate_tokens",
     "estimate_usage",
     "format_path",
@@ -115,16 +130,19 @@ __all__ = [
     "is_dict",
     "is_list",
     "is_mapping",
+    "is_of_context",
     "join_messages",
     "json_type",
     "parse_object",
     "placeholder",
     "problems_of",
+    "provider_error",
     "read_only",
     "repair_history",
     "safe_str",
     "sendable",
     "sendable_json",
+    "settled",
     "sha256",
     "short_json",
     "short_name",

@@ -7,8 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
-from treadle.errors import TreadleError
-from treadle.messages.json_text import safe_str
+from treadle.errors import ProviderError, TreadleError
+from treadle.messages.json_text import safe_str, short_json
 from treadle.messages.message import (
     JSONDict,
     copy_json,
@@ -132,16 +132,57 @@ def to_response(raw: Any) -> Response:
     value = _as_mapping(raw)
     if value is None:
         found = describe(raw)
-    elif "choices" in value and "role" not in value:
-        return _from_completion(value)
     elif "role" in value or "content" in value or "tool_calls" in value:
         return _from_message(value, None, None, value)
     else:
+        check_no_error(value)
+        if "choices" in value:
+            return _from_completion(value)
         found = f"a dict with {', '.join(map(str, list(value)[:5])) or 'no keys'}"
     raise NotAResponseError(
         "llm_send_fn: expected text, an assistant message, a chat completion, a Response, "
         f"or an iterator of chunks, got {found}"
     )
+
+
+def check_no_error(*holders: Mapping[str, Any] | None) -> None:
+    """Raise the error that a server reports in a body, a piece of a stream or a choice, if there is one.
+
+    Args:
+        *holders: the body or the piece, and its choice.
+
+    Raises:
+        ProviderError: there is an error; it has the server's text, its code and its type.
+    """
+    for holder in holders:
+        if holder is None:
+            continue
+        error = holder.get("error")
+        if not error and holder.get("object") == "error":  # vLLM
+            error = holder
+        if not error:
+            errors = holder.get("errors")
+            error = errors[0] if is_list(errors) and errors else None
+        if error:
+            raise provider_error(error)
+
+
+def provider_error(error: Any, retryable: bool | None = None) -> ProviderError:
+    """The exception for an error in a body.
+
+    Args:
+        error: the server's object, or its text.
+        retryable: whether another attempt may succeed; None decides by the code and the type.
+    """
+    value = _as_mapping(error)
+    if value is None:
+        return ProviderError(safe_str(error), retryable=retryable)
+    texts = (value.get(key) for key in ("message", "detail", "msg", "error"))
+    text = next((text for text in texts if isinstance(text, str) and text), None)
+    code, kind = value.get("code"), value.get("type") or value.get("status")
+    if isinstance(code, str) and code.isdecimal():
+        code = int(code)
+    return ProviderError(text or short_json(dict(value)), code=code, kind=kind, retryable=retryable)
 
 
 def _as_mapping(raw: Any) -> Mapping[str, Any] | None:
@@ -155,12 +196,15 @@ def _from_completion(value: Mapping[str, Any]) -> Response:
     choices = value.get("choices")
     first = _first(choices)
     message = _as_mapping(first.get("message")) if first is not None else None
+    check_no_error(first)
+    if message is None and first is not None and _reason_of(first) is not None:
+        message = {}  # such as one that a filter has replaced
     if first is None or message is None:
         raise NotAResponseError(
             f"llm_send_fn: the chat completion has no choices[0].message: {describe(choices)}"
         )
     message = _with_logprobs(message, first)
-    return _from_message(message, first.get("finish_reason"), value.get("usage"), value)
+    return _from_message(message, _reason_of(first), value.get("usage"), value)
 
 
 def _with_logprobs(message: Mapping[str, Any], choice: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -171,7 +215,10 @@ def _with_logprobs(message: Mapping[str, Any], choice: Mapping[str, Any]) -> Map
 
 
 def _from_message(
-    message: Mapping[str, Any], finish_reason: Any, usage: Any, completion: Mapping[str, Any]
+    message: Mapping[str, Any],
+    finish_reason: str | None,
+    usage: Any,
+    completion: Mapping[str, Any],
 ) -> Response:
     if (message.get("role") or "assistant") != "assistant":
         raise NotAResponseError(
@@ -189,7 +236,7 @@ def _from_message(
     return Response(
         content=text,
         tool_calls=tool_calls,
-        finish_reason=None if finish_reason is None else safe_str(finish_reason),
+        finish_reason=finish_reason,
         usage=None if usage is None else to_usage(usage),
         model=text_or_none(completion.get("model")),
         id=text_or_none(completion.get("id")),
@@ -210,11 +257,11 @@ def _unknown(value: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
 
 
 def take_refusal(extra: JSONDict) -> str | None:
-    """The refusal among the unknown keys of a message. One that is no text is removed: no provider takes it."""
+    """The refusal among the unknown keys of a message. One without a text is removed: no provider takes it."""
     refusal: Any = extra.get("refusal")
-    if refusal is None or isinstance(refusal, str):
+    if isinstance(refusal, str) and refusal:
         return refusal
-    del extra["refusal"]
+    extra.pop("refusal", None)
     return None
 
 
@@ -252,7 +299,7 @@ def _to_call(raw: Any) -> ToolCall:
         raise _wrong("a call needs a function with a name", raw)
     arguments = function.get("arguments")
     if arguments is None:
-        arguments = "{}"
+        arguments = ""
     elif not isinstance(arguments, str):  # some servers return the object itself
         arguments = _as_text(arguments)
     call_id = value.get("id")
@@ -344,20 +391,28 @@ def to_chunk(raw: Any) -> Chunk:
     if value is None or "choices" not in value:
         raise _wrong("a chunk is text, a Chunk or a chat-completion chunk", raw)
     choice = _first(value["choices"]) or {}
+    check_no_error(value, choice)
     delta = _with_logprobs(_as_mapping(choice.get("delta")) or {}, choice)
     text = _text_of(delta.get("content")) or ""
     calls = _calls_of(delta)
-    finish_reason = choice.get("finish_reason")
+    number: Any = choice.get("index")
     return Chunk(
         text=text,
         tool_calls=tuple(map(_to_call_chunk, calls)),
-        finish_reason=None if finish_reason is None else safe_str(finish_reason),
+        finish_reason=_reason_of(choice),
         usage=_usage_of(value, choice),
         model=text_or_none(value.get("model")),
         id=text_or_none(value.get("id")),
         extra=_unknown(delta, _KNOWN),
         ends_with_reason=True,
+        choice=number if isinstance(number, int) else 0,
     )
+
+
+def _reason_of(choice: Mapping[str, Any]) -> str | None:
+    """The finish reason of a choice. Some servers send an empty text, or ``null`` as a text, before the end."""
+    reason = choice.get("finish_reason")
+    return None if reason in (None, "", "null") else safe_str(reason)
 
 
 def _usage_of(chunk: Mapping[str, Any], choice: Mapping[str, Any]) -> Usage | None:

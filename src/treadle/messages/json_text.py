@@ -98,6 +98,14 @@ def parse_object(text: str) -> dict[str, Any]:
     return value  # pyright: ignore[reportUnknownVariableType]
 
 
+def is_object(text: str) -> bool:
+    """Whether a text is a closed JSON object."""
+    try:
+        return bool(text.strip()) and parse_object(text) is not None
+    except MalformedJSONError:
+        return False
+
+
 canonical_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 """Encodes a value so that equal values have the same text, regardless of the order of their keys."""
 

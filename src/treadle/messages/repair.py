@@ -11,7 +11,7 @@ import math
 import operator
 import re
 from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from treadle.errors import TreadleError
@@ -256,7 +256,7 @@ class _Repair:
     def _add_assistant(self, message: JSONDict, index: int) -> None:
         """Append an assistant message, or join it to a preceding one without calls."""
         before = self._out[-1] if self._out else None
-        if before is not None and before["role"] == "assistant" and not before.get("tool_calls"):
+        if before is not None and can_join(before, message):
             self._report(index, "it followed another assistant message; the two were joined")
             group = self._joined[len(self._out) - 1]
             group.extend((message,) if group else (before, message))
@@ -274,6 +274,20 @@ def is_blank(content: Any) -> bool:
         texts = [part.get("text") for part in content]
         return all(isinstance(text, str) and not text.strip() for text in texts)
     return not content or (isinstance(content, str) and not content.strip())
+
+
+def can_join(before: Mapping[str, Any], message: Mapping[str, Any]) -> bool:
+    """Whether an assistant message can be joined to the one before it without a loss.
+
+    Signed reasoning, and the tools that ran at the provider in a response that paused, have places in the content
+    of their message.
+    """
+    if before["role"] != "assistant" or message["role"] != "assistant" or before.get("tool_calls"):
+        return False
+    return _PLACED.isdisjoint(before) and _PLACED.isdisjoint(message)
+
+
+_PLACED = frozenset({"extra_content", "reasoning_details", "thinking_blocks"})
 
 
 def join_messages(*messages: JSONDict) -> JSONDict:

@@ -7,7 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
+from treadle.errors import ProviderError
 from treadle.fast_dataclass import fast_dataclass
+from treadle.messages.ending import Ending, ending_of, is_permanent
+from treadle.messages.json_text import is_object, parse_object
 from treadle.messages.measurement import ModelCallStatus, Timing
 from treadle.messages.message import JSONDict, is_list, is_mapping
 
@@ -19,12 +22,14 @@ class ToolCall:
     Args:
         id: unique in its history; generated if the provider gave none, or the same one twice.
         name: the tool's name, as the model wrote it.
-        arguments: JSON text, as the model wrote it; it may be malformed.
+        arguments: JSON text, as the model wrote it; it may be malformed, and is empty if the model wrote none.
         input: the validated arguments; None before validation, and if they are invalid.
         fingerprint: equal for calls of the same name and arguments; set by validation.
         extra: unknown keys of the call, such as a signature; they are kept.
         written: if the model made the call through ``call_tool``, the arguments of ``call_tool`` as it wrote
             them; None for a call by the tool's own name. See `ToolSearch`.
+        is_whole: whether the model finished the call, as far as it is known; see `settled`. A call that is not
+            whole does not run.
     """
 
     id: str
@@ -34,6 +39,7 @@ class ToolCall:
     fingerprint: str = field(default="", compare=False, repr=False)
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     written: str | None = field(default=None, compare=False, repr=False)
+    is_whole: bool | None = field(default=None, compare=False)
 
 
 @fast_dataclass
@@ -141,7 +147,7 @@ class Response:
     Args:
         content: the text; None if there is none.
         tool_calls: the requested calls, as the provider gave them.
-        finish_reason: why the model ended, as the provider names it.
+        finish_reason: why the model ended, as the provider names it; `ending` is what it means.
         usage: the tokens used; None if the provider reported none.
         model: the model that answered, as the provider names it.
         id: the provider's id of the response.
@@ -173,6 +179,22 @@ class Response:
     def text(self) -> str:
         """The text for the user: the content, else the refusal, else empty."""
         return self.content or self.refusal or ""
+
+    @property
+    def ending(self) -> Ending:
+        """How the response ended, by its refusal and its finish reason.
+
+        Without a finish reason it is complete; so is a text with an unknown one. Calls with an unknown one are
+        only complete if all of them are known to be whole.
+        """
+        if self.refusal is not None:
+            return Ending.FILTERED
+        if self.finish_reason is None:
+            return Ending.COMPLETE
+        known = ending_of(self.finish_reason)
+        if known is None:
+            return Ending.COMPLETE if _are_closed(self) else Ending.CUT
+        return known
 
     @property
     def is_blank(self) -> bool:
@@ -208,6 +230,57 @@ class Response:
         return usage_status(self.usage)
 
 
+def _are_closed(response: Response) -> bool:
+    """Whether the arguments of all calls are closed JSON objects.
+
+    In a whole body, an empty object may stand for arguments that never began.
+    """
+    for call in response.tool_calls:
+        if call.is_whole is False or not is_object(call.arguments):
+            return False
+    last = response.tool_calls[-1:]
+    return response.is_streamed or not last or bool(parse_object(last[0].arguments))
+
+
+def settled(response: Response) -> Response:
+    """Note which calls of a response are whole; every response of a model passes through this function once.
+
+    In a complete response, every call is whole that the provider does not mark as incomplete. In one that was cut,
+    a call is whole if its arguments have begun and it has an end: the response was streamed (arguments that are no
+    closed JSON object are invalid in any case), or another call follows, or the provider marks the call as
+    complete. No call of a filtered response is whole.
+
+    Raises:
+        ProviderError: the provider could not finish the response.
+    """
+    ending = response.ending
+    if ending is Ending.FAILED:
+        word = str(response.finish_reason)
+        said = f": {response.text[:_SHOWN]}" if response.text.strip() else ""
+        raise ProviderError(
+            f"the provider could not finish the response (finish reason {word!r}){said}",
+            retryable=not is_permanent(word),
+        )
+    if not response.tool_calls or ending is Ending.COMPLETE:
+        return response
+    last = None if response.is_streamed else response.tool_calls[-1]
+    calls = tuple(
+        dataclasses.replace(call, is_whole=_is_whole(call, ending, is_last=call is last))
+        for call in response.tool_calls
+    )
+    return dataclasses.replace(response, tool_calls=calls)
+
+
+_SHOWN = 500
+"""Characters of a failed response that the error shows."""
+
+
+def _is_whole(call: ToolCall, ending: Ending, *, is_last: bool) -> bool:
+    if ending is Ending.FILTERED or not call.arguments.strip():
+        return False
+    return not is_last if call.is_whole is None else call.is_whole
+
+
 @fast_dataclass
 class CallChunk:
     """A piece of a call in a streamed response.
@@ -218,6 +291,7 @@ class CallChunk:
         name: a piece of its name.
         arguments: a piece of its arguments.
         extra: pieces of unknown keys of the call, such as a signature.
+        is_whole: whether the provider says that the call is complete, or incomplete; None if it does not say.
     """
 
     index: int = 0
@@ -225,6 +299,7 @@ class CallChunk:
     name: str = ""
     arguments: str = ""
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    is_whole: bool | None = None
 
 
 REASONING_KEYS = ("reasoning_content", "reasoning")
@@ -249,6 +324,7 @@ class Chunk:
         extra: pieces of unknown keys, such as ``reasoning_content``.
         ends_with_reason: whether the last piece of such a stream has a finish reason, so that a stream without
             one is incomplete.
+        choice: the number of the response, if the provider makes several at once; the first that comes counts.
     """
 
     text: str = ""
@@ -259,6 +335,12 @@ class Chunk:
     id: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
     ends_with_reason: bool = False
+    choice: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no part of a response, such as a piece with the usage alone."""
+        return not (self.text or self.tool_calls or self.extra or self.finish_reason)
 
     @property
     def reasoning(self) -> str:

@@ -7,9 +7,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from treadle.messages.decode import take_refusal
-from treadle.messages.message import JSONDict, is_list
+from treadle.messages.json_text import is_object
+from treadle.messages.message import JSONDict, is_dict, is_list
 from treadle.messages.reasoning import joined_reasoning
-from treadle.messages.response import CallChunk, Chunk, Response, ToolCall, Usage
+from treadle.messages.response import (
+    REASONING_KEYS,
+    CallChunk,
+    Chunk,
+    Response,
+    ToolCall,
+    Usage,
+)
 
 
 class StreamAccumulator:
@@ -25,30 +33,44 @@ class StreamAccumulator:
         self._model: str | None = None
         self._id: str | None = None
         self._needs_finish_reason = False
+        self._choice: int | None = None
 
-    def add(self, chunk: Chunk) -> None:
-        """Add the next piece."""
+    def add(self, chunk: Chunk) -> bool:
+        """Add the next piece; returns whether it belongs to the response, and not to another one beside it."""
+        self._needs_finish_reason = chunk.ends_with_reason or self._needs_finish_reason
+        if chunk.usage is not None:
+            self._usage = chunk.usage if self._usage is None else _merged(self._usage, chunk.usage)
+        if self._choice is None and not chunk.is_empty:
+            self._choice = chunk.choice
+        if self._choice not in {None, chunk.choice}:
+            return False
         self._texts.append(chunk.text)
         for call in chunk.tool_calls:
             self._add_call(call)
         self._extra.add(chunk.extra)
-        if chunk.usage is not None:
-            self._usage = chunk.usage if self._usage is None else _merged(self._usage, chunk.usage)
         self._finish_reason = chunk.finish_reason or self._finish_reason
         self._model = chunk.model or self._model
         self._id = chunk.id or self._id
-        self._needs_finish_reason = chunk.ends_with_reason or self._needs_finish_reason
+        return True
 
     def _add_call(self, piece: CallChunk) -> None:
         call = self._open.get(piece.index)
+        if call is None and self._calls and not (piece.id or piece.name):
+            call = self._calls[-1]  # a piece of arguments with a wrong index
         if call is None or call.ends_before(piece):
             call = self._open[piece.index] = _CallAccumulator(piece.index)
             self._calls.append(call)
-        call.id = call.id or piece.id  # some servers repeat the id with every piece
-        call.names.append(piece.name)
-        if piece.arguments:
-            call.arguments.append(piece.arguments)
-        call.extra.add(piece.extra)
+        call.add(piece)
+
+    def _joined_calls(self) -> list[ToolCall]:
+        """The calls in the order of their indexes; some servers send a call again under another index."""
+        made: dict[Any, ToolCall] = {}
+        for number, call in enumerate(sorted(self._calls, key=lambda call: call.index)):
+            joined = call.joined()
+            made.setdefault(
+                (joined.id, joined.name, joined.arguments) if joined.id else number, joined
+            )
+        return [*made.values()]
 
     @property
     def text(self) -> str:
@@ -66,9 +88,7 @@ class StreamAccumulator:
         extra = self._extra.joined()
         return Response(
             content=self.text or None,
-            tool_calls=tuple(
-                call.joined() for call in sorted(self._calls, key=lambda call: call.index)
-            ),
+            tool_calls=tuple(self._joined_calls()),
             finish_reason=self._finish_reason,
             usage=self._usage,
             model=self._model,
@@ -100,9 +120,9 @@ def _merged(before: Usage, now: Usage) -> Usage:
 
 
 class _ExtraAccumulator:
-    """The pieces of unknown keys: texts and lists are joined, any other value replaces the one before.
+    """The pieces of unknown keys: texts and lists are joined, objects merged; any other value replaces the last.
 
-    The pieces of one block of reasoning become one item of ``reasoning_details``.
+    The pieces of one block of reasoning become one item of ``reasoning_details``, or of another list of blocks.
     """
 
     def __init__(self) -> None:
@@ -114,23 +134,39 @@ class _ExtraAccumulator:
             if piece is None:
                 continue
             kind = piece.__class__
-            if pieces and not (kind in {str, list} and pieces[-1].__class__ is kind):
+            if pieces and not (kind in {str, list, dict} and pieces[-1].__class__ is kind):
                 pieces.clear()
             pieces.append(piece)
 
     def joined(self) -> JSONDict:
-        found = {key: _joined(pieces) for key, pieces in self._pieces.items()}
-        details = found.get("reasoning_details")
-        if is_list(details):
-            found["reasoning_details"] = joined_reasoning(details)
-        return found
+        return {key: _joined(key, pieces) for key, pieces in self._pieces.items()}
 
 
-def _joined(pieces: list[Any]) -> Any:
+def _joined(key: str, pieces: list[Any]) -> Any:
     last = pieces[-1] if pieces else None
     if isinstance(last, str):
-        return "".join(pieces)
-    return list(itertools.chain.from_iterable(pieces)) if is_list(last) else last
+        # Servers repeat a value that is no piece of a text, such as a name or a signature, in each piece.
+        is_repeated = key not in _TEXTS and pieces.count(last) == len(pieces)
+        return last if is_repeated else "".join(pieces)
+    if is_list(last):
+        return joined_reasoning(itertools.chain.from_iterable(pieces))
+    return _merged_objects(pieces) if is_dict(last) else last
+
+
+_TEXTS = frozenset({*REASONING_KEYS, "refusal", "thinking"})
+"""The keys of texts, of which two equal pieces may follow each other."""
+_SIGNATURES = frozenset({"signature", "thought_signature", "thoughtSignature"})
+
+
+def _merged_objects(pieces: list[JSONDict]) -> JSONDict:
+    """Objects with the last value of each key, and with the pieces of signatures joined."""
+    merged: JSONDict = {}
+    for key in dict.fromkeys(itertools.chain.from_iterable(pieces)):
+        found = [piece[key] for piece in pieces if piece.get(key) is not None]
+        kinds = {type(value) for value in found}
+        is_joined = kinds == {dict} or (kinds == {str} and key in _SIGNATURES)
+        merged[key] = _joined(key, found) if is_joined else found[-1] if found else None
+    return merged
 
 
 class _CallAccumulator:
@@ -139,17 +175,39 @@ class _CallAccumulator:
     def __init__(self, index: int) -> None:
         self.index = index
         self.id = ""
-        self.names: list[str] = []
+        self.name = ""
         self.arguments: list[str] = []
         self.extra = _ExtraAccumulator()
+        self.is_whole: bool | None = None
 
     def ends_before(self, piece: CallChunk) -> bool:
-        """Whether a piece with the same index starts another call: some servers give all calls the same index."""
-        if self.id and piece.id:
-            return self.id != piece.id
-        has_ids = self.id or piece.id  # some give no ids either; a name comes before its arguments
-        return not has_ids and piece.name != "" and bool(self.arguments)
+        """Whether a piece with the same index starts another call: some servers give all calls the same index.
+
+        A call begins with a name. Without ids, a name that is repeated before the arguments are complete begins no
+        other call.
+        """
+        if not piece.name:
+            return False
+        if self.id or piece.id:
+            return self.id != "" and piece.id not in {"", self.id}
+        if not self.arguments or piece.name != self.name:
+            return bool(self.arguments)
+        # Parsing is quadratic only for a server that ends each piece with a brace.
+        return self.arguments[-1].rstrip().endswith("}") and is_object("".join(self.arguments))
+
+    def add(self, piece: CallChunk) -> None:
+        """Add a piece; some servers repeat the id and the name with every piece."""
+        self.id = self.id or piece.id
+        if piece.name != self.name and not self.arguments:
+            self.name += piece.name
+        if piece.arguments:
+            self.arguments.append(piece.arguments)
+        self.extra.add(piece.extra)
+        self.is_whole = piece.is_whole if self.is_whole is None else self.is_whole
 
     def joined(self) -> ToolCall:
-        name, arguments = "".join(self.names), "".join(self.arguments) or "{}"
-        return ToolCall(self.id, name, arguments, extra=self.extra.joined())
+        arguments, extra = "".join(self.arguments), self.extra.joined()
+        if len(self.arguments) > 1 and self.arguments[-1].lstrip().startswith("{"):
+            last = self.arguments[-1]  # some servers send the whole call again at its end
+            arguments = last if is_object(last) and not is_object(arguments) else arguments
+        return ToolCall(self.id, self.name, arguments, extra=extra, is_whole=self.is_whole)

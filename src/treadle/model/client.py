@@ -48,6 +48,7 @@ from treadle.messages import (
     has_parts,
     is_mapping,
     read_only,
+    settled,
     to_chunk,
     to_response,
 )
@@ -123,6 +124,15 @@ class ModelClient:
     def model_info(self) -> ModelInfo:
         """The model, the provider and the request options, if the callable shows them."""
         return model_info(self._fn, self.options)
+
+    @property
+    def length_option(self) -> str | None:
+        """The option that limits the tokens of a response, by the attribute ``length_option``; None if unknown."""
+        plain = self._fn
+        while isinstance(plain, functools.partial):
+            plain = plain.func
+        found = attribute_of(type(plain), "length_option")
+        return found if isinstance(found, str) else None
 
     def takes(self, option: str) -> bool:
         """Whether it takes an option of this name."""
@@ -291,6 +301,7 @@ class ModelRequest:
 
         Raises:
             NotAResponseError: the backend returned something that cannot be converted to a response.
+            ProviderError: the provider reported an error in place of a response, or within one.
             ConnectionError: a stream ended before the response did.
         """
         self._started = started = reporter.now()
@@ -317,6 +328,7 @@ class ModelRequest:
 
     def _timed(self, response: Response, raw: Any, started: float, ended: float) -> Timed[Response]:
         """Put what was measured into a response; a `Response` that the model returned may be in use elsewhere."""
+        response = settled(response)
         if response is raw:
             response = _copied(response)
         first = self._first_chunk
@@ -388,8 +400,7 @@ class ModelRequest:
         chunk = to_chunk(piece)
         if self.events is not None and self._events_of is None:
             self._events_of = self.events()
-        accumulator.add(chunk)
-        if self._events_of is not None:
+        if accumulator.add(chunk) and self._events_of is not None:
             for event in self._events_of(chunk, reporter):
                 emitted = reporter.emit(event)
                 if emitted is not None:

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from treadle.errors import OptionError, did_you_mean
-from treadle.messages import Chunk, JSONDict
+from treadle.messages import JSONDict
 from treadle.model.sdk_answer import check_async_answer
 from treadle.providers.openai_client import OPENAI, XAI, OpenAIEmbedder, new_client, parameters_of
 from treadle.providers.openai_messages import known_messages, portable_messages
@@ -30,6 +30,7 @@ class OpenAIModel(SDKModel):
     provider = "openai"
     endpoint = OPENAI
     package = extra = "openai"
+    length_option = "max_completion_tokens"
 
     def _check_options(self, opts: Mapping[str, Any]) -> None:
         known = parameters_of("chat.completions", "AsyncCompletions") - {"messages"}
@@ -69,7 +70,6 @@ async def _checked(stream: Any) -> AsyncGenerator[Any]:
     try:
         async for chunk in stream:
             yield chunk
-        yield Chunk(ends_with_reason=True)  # a stream without any chunk is incomplete too
     finally:
         await stream.close()
 

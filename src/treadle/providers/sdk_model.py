@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from typing import Any, ClassVar
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from typing import Any, ClassVar, cast
 
 from treadle.errors import OptionError
 from treadle.messages import Chunk, JSONDict, Response
@@ -44,6 +45,9 @@ class SDKModel(SDKConnection):
     accepts_tool_result_parts: ClassVar[bool] = False
     """Whether tool messages may have content parts."""
 
+    length_option: ClassVar[str] = "max_tokens"
+    """The option that limits the tokens of a response."""
+
     def __init__(
         self,
         name: str,
@@ -74,6 +78,7 @@ class SDKModel(SDKConnection):
         Raises:
             OptionError: an option is unknown.
             NotAResponseError: the server sent a page, or another text that is no JSON.
+            ProviderError: the server reported an error in place of a response.
             MissingKeyError: the server requires a key, and none was given for it.
             RedirectError: the server redirected the request.
             Exception: any other error of the SDK; the loop returns it as an ``Err``.
@@ -84,7 +89,7 @@ class SDKModel(SDKConnection):
         client = await self._client()
         with self._explaining():
             raw = await self._send(client, body, is_streamed)
-        return self._chunks(raw) if is_streamed else self._response(raw)
+        return _ending(self._chunks(raw)) if is_streamed else self._response(raw)
 
     @property
     def endpoint_url(self) -> str:
@@ -124,6 +129,18 @@ class SDKModel(SDKConnection):
     def _chunks(self, raw: Any) -> AsyncIterator[Chunk] | Any:
         """Translate the SDK's stream to chunks; an async generator that closes the stream when it ends."""
         raise NotImplementedError
+
+
+def _ending(chunks: Any) -> Any:
+    """The chunks of a stream, which is incomplete without a finish reason, also if it has no chunk."""
+    return _chunks_to_end(chunks) if isinstance(chunks, AsyncIterator) else chunks
+
+
+async def _chunks_to_end(chunks: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+    async with contextlib.aclosing(cast("AsyncGenerator[Chunk]", chunks)):
+        yield Chunk(ends_with_reason=True)
+        async for chunk in chunks:
+            yield chunk
 
 
 def provider_of(model: type[SDKModel], name: str, **facts: Any) -> Provider:

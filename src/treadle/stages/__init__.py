@@ -12,7 +12,7 @@ from treadle.stages._budget_guard import budget_guard
 from treadle.stages._circuit_breaker import circuit_breaker
 from treadle.stages._dispatch_tools import dispatch_tools
 from treadle.stages._inject_results import assistant_message, inject, inject_results, with_answer
-from treadle.stages._loop_decision import loop_decision
+from treadle.stages._loop_decision import incomplete, loop_decision
 from treadle.stages._parse_tool_calls import parse_tool_calls
 from treadle.stages._plan_calls import NOT_RUN, approval_questions, fits_budget, plan_calls
 from treadle.stages._progress import Progress
@@ -44,6 +44,7 @@ def default_stages(
     model_middleware: Sequence[ModelMiddleware] = (),
     repair_call: RepairCall | None = None,
     max_blank_stops: int = 3,
+    accept_cut: bool = False,
     breaker_threshold: int = 3,
     sequential: Literal["defer", "in_step"] = "defer",
     dedupe: Dedupe = "evidence",
@@ -57,6 +58,7 @@ def default_stages(
         model_middleware: see `ask_model`.
         repair_call: see `validate_calls`.
         max_blank_stops: see `loop_decision`.
+        accept_cut: see `loop_decision`.
         breaker_threshold: see `circuit_breaker`.
         sequential: see `plan_calls`.
         dedupe: see `plan_calls`.
@@ -70,7 +72,7 @@ def default_stages(
         ),
         parse_tool_calls,
         validate_calls(repair_call=repair_call),
-        loop_decision(max_blank_stops=max_blank_stops),
+        loop_decision(max_blank_stops=max_blank_stops, accept_cut=accept_cut),
         plan_calls(sequential=sequential, dedupe=dedupe),
         dispatch_tools,
         inject_results,
@@ -105,6 +107,7 @@ __all__ = [
     "events_of_chunks",
     "fits_budget",
     "held_locks",
+    "incomplete",
     "inject",
     "inject_results",
     "invalid_call_text",

@@ -10,11 +10,13 @@ from treadle.context import Context, Decision
 from treadle.effects import Emit, Steps
 from treadle.events import RepeatWarned
 from treadle.messages import (
+    Ending,
     History,
     JSONDict,
     Response,
     ToolCall,
     ToolResult,
+    can_join,
     is_list,
     join_messages,
     sendable,
@@ -105,10 +107,12 @@ def inject(ctx: Context, unanswered: str = "Not run: it was not planned.") -> Co
         ctx.response.tool_calls and not ctx.tool_calls
     ):  # no stage has parsed them, or one has dropped them
         ctx = parse_tool_calls(ctx.evolve(parsed=None))
-    if not ctx.tool_calls and ctx.response.is_blank:
+    is_paused = ctx.response.ending is Ending.PAUSED and bool(ctx.response.extra)
+    if not ctx.tool_calls and ctx.response.is_blank and not is_paused:
         return ctx
     history, message = ctx.messages, assistant_message(ctx)
-    is_joined = history.ends_with_assistant  # given so, or a stage continued after a text
+    # The history was given so, or a stage continued after a text.
+    is_joined = history.ends_with_assistant and can_join(history.raw()[-1], message)
     if is_joined:
         before = history.raw()
         history, message = History(before[:-1]), join_messages(before[-1], message)

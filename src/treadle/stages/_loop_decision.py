@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Literal
+
 from treadle.context import Context
 from treadle.effects import Steps
+from treadle.messages import Ending, is_of_context
 from treadle.pipeline import stage
-from treadle.results import EmptyResponse
+from treadle.results import EmptyResponse, ResponseIncomplete
 from treadle.stages._take_output import take_output
 from treadle.stages._terminal_call import ending_call, with_output
+
+if TYPE_CHECKING:
+    from treadle.tools.output import Output
 
 BLANK_NUDGE = (
     "Your last reply was empty. Answer the question, or call one of the tools if you need to."
@@ -15,7 +21,9 @@ BLANK_NUDGE = (
 
 
 @stage(requires=("tool_calls",), provides=("decision", "output", "guidance", "tool_results"))
-def loop_decision(ctx: Context, *, max_blank_stops: int = 3) -> Steps[Context]:
+def loop_decision(
+    ctx: Context, *, max_blank_stops: int = 3, accept_cut: bool = False
+) -> Steps[Context]:
     """Decide whether the run is over.
 
     Text without a call is the answer. A valid call of a terminal tool is the answer too: its arguments are
@@ -23,27 +31,69 @@ def loop_decision(ctx: Context, *, max_blank_stops: int = 3) -> Steps[Context]:
     first; a denied call is answered, and the run continues. An empty response, without text or calls,
     is a blank stop: the model is asked again, with a nudge that is not stored in the history.
 
-    In a loop with the option ``output``, only a valid output is the answer. The model is asked again, with the
-    reason, for anything else.
+    A response that is not complete is no answer (`treadle.messages.Ending`). A text that was cut, a filtered
+    response, and the second cut response with calls in a row end the run with `ResponseIncomplete`. A paused
+    response goes back to the provider, which continues it.
+
+    In a loop with the option ``output``, only a valid output is the answer. An invalid or cut one goes back to the
+    model with the reason.
 
     Args:
         ctx: the context.
         max_blank_stops: the number of consecutive blank stops that are tolerated. Three is LlmCore's budget.
+        accept_cut: whether a text that was cut is the answer.
     """
+    ending = ctx.response.ending
+    if ending is Ending.FILTERED:
+        return ctx.stop(incomplete(ctx, "filtered"))
     if ctx.tool_calls:
-        ctx = ctx.remember(_BLANKS, ()) if _BLANKS in ctx.memo else ctx
-        if ctx.run.output is not None:
-            return (yield from take_output(ctx, ctx.run.output))
-        for call in ctx.tool_calls:
-            tool = ctx.tools.get(call.name)
-            if tool is not None and tool.terminal:
-                return _after_terminal_call(ctx)
+        return (yield from _after_calls(ctx, ctx.run.output, ending is Ending.CUT))
+    if ending is Ending.PAUSED:
         return ctx
-    if ctx.response.is_blank:
+    is_cut, output = ending is Ending.CUT, ctx.run.output
+    if ctx.response.is_blank and not is_cut:
         return _after_blank(ctx, max_blank_stops)
-    if ctx.run.output is None:
-        return ctx.done()
-    return (yield from take_output(ctx, ctx.run.output))
+    is_answer = not ctx.response.is_blank and (accept_cut or not is_cut)
+    if output is not None and not ctx.response.is_blank:
+        return (yield from take_output(ctx, output, is_cut=not is_answer))
+    return ctx.done() if is_answer else ctx.stop(incomplete(ctx, "cut"))
+
+
+def _after_calls(ctx: Context, output: Output | None, is_cut: bool) -> Steps[Context]:
+    ctx = ctx.remember(_BLANKS, ()) if _BLANKS in ctx.memo else ctx
+    # The call of an output tool that was cut is an invalid output, which has retries of its own.
+    is_output = output is not None and any(call.name in output.names for call in ctx.tool_calls)
+    was_cut, is_cut = ctx.memo.get(_WAS_CUT, False), is_cut and not is_output
+    if was_cut and is_cut:
+        return ctx.stop(incomplete(ctx, "cut"))
+    ctx = ctx if was_cut == is_cut else ctx.remember(_WAS_CUT, is_cut)
+    if output is not None:
+        return (yield from take_output(ctx, output))
+    for call in ctx.tool_calls:
+        tool = ctx.tools.get(call.name)
+        if tool is not None and tool.terminal:
+            return _after_terminal_call(ctx)
+    return ctx
+
+
+_WAS_CUT = "loop_decision.was_cut"
+
+
+def incomplete(ctx: Context, kind: Literal["cut", "filtered"]) -> ResponseIncomplete:
+    """The reason of a run that a response ends which is not known to be whole.
+
+    Args:
+        ctx: has the response.
+        kind: see `ResponseIncomplete`.
+    """
+    response, model = ctx.response, ctx.run.answered_by
+    helps = kind == "cut" and model is not None and not is_of_context(response.finish_reason or "")
+    return ResponseIncomplete(
+        kind,
+        response.finish_reason,
+        response.refusal,
+        model.length_option if helps and model else None,
+    )
 
 
 def _after_terminal_call(ctx: Context) -> Context:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from treadle.tools.output import Output
 
 
-def take_output(ctx: Context, output: Output) -> Steps[Context]:
+def take_output(ctx: Context, output: Output, *, is_cut: bool = False) -> Steps[Context]:
     """End the run if the response has a valid output; if it has an invalid one, ask again.
 
     The run pauses first if the call with the output needs approval.
@@ -25,6 +25,7 @@ def take_output(ctx: Context, output: Output) -> Steps[Context]:
     Args:
         ctx: the context; its response has text or calls.
         output: what the run has to end with.
+        is_cut: whether its text was cut, and so is no output even if it looks like one.
     """
     ctx, ending = ending_call(ctx)
     if ctx.decision is not None:  # the call needs approval
@@ -36,6 +37,8 @@ def take_output(ctx: Context, output: Output) -> Steps[Context]:
         value, problems = None, _problems_of_calls(ctx, output.names)
         if not problems:  # calls of other tools
             return ctx
+    elif is_cut:
+        value, problems = None, (f"it was cut off ({ctx.response.finish_reason}); be shorter",)
     else:
         value, problems = output.of_text(ctx.response.text)
     if not problems:

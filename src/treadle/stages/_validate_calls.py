@@ -13,7 +13,9 @@ from treadle.errors import closest, one_of
 from treadle.messages import (
     MAX_COUNTED,
     MAX_VIOLATIONS,
+    Ending,
     MalformedJSONError,
+    Response,
     ToolCall,
     ToolResult,
     parse_object,
@@ -41,7 +43,8 @@ def validate_calls(ctx: Context, *, repair_call: RepairCall | None = None) -> St
     """Check every call: its name, its JSON, its arguments against the tool's schema.
 
     An invalid call is answered with every violation and its path. It never runs, its arguments never become
-    ``{}``, and the other calls are not affected. Nothing is coerced. If a stage has already answered a
+    ``{}``, and the other calls are not affected. A call that is not known to be whole is invalid, see
+    `treadle.messages.settled`. Nothing is coerced. If a stage has already answered a
     call, its answer is kept.
 
     Long arguments, and those whose check may take long (`Tool.is_slow_to_check`), are checked in a worker thread,
@@ -128,6 +131,7 @@ def _repaired(
         made.arguments,
         extra=made.extra or call.extra,
         written=call.written,
+        is_whole=call.is_whole,
     )
     checked, remaining = yield _check(ctx, again, hints)
     return (call, problems) if remaining else (checked, ())
@@ -164,11 +168,13 @@ def check_call(
             return marked(call), (_on_unknown(ctx, call.name, offered, hints or Hints()),)
     elif offered is not None and written not in offered:
         return marked(call), ((hints or Hints()).on_not_offered(written, _present(ctx, offered)),)
+    if call.is_whole is False:
+        return marked(call), (_why_not_whole(ctx.response),)
     try:
         arguments: Mapping[str, Any] = parse_object(call.arguments)
     except MalformedJSONError as error:
-        is_cut = ctx.response.finish_reason == "length"
-        hint = "; the response reached its length limit and was cut off" if is_cut else ""
+        is_cut = ctx.response.ending is Ending.CUT
+        hint = f"; {_why_not_whole(ctx.response)}" if is_cut else ""
         return marked(call), (f"the arguments are not valid JSON: {error}{hint}",)
     problems: list[str] = []
     if tool is not None:
@@ -184,8 +190,23 @@ def check_call(
         fingerprint(call.name, key),
         call.extra,
         call.written,
+        call.is_whole,
     )
     return checked, tuple(problems)
+
+
+def _why_not_whole(response: Response) -> str:
+    """Why a call of a response did not run, although it may look complete."""
+    ended = _ENDED.get(response.ending, "the provider marked the call as incomplete")
+    return f"{ended} (finish reason {response.finish_reason!r})"
+
+
+_ENDED = {
+    Ending.CUT: "the response was cut off before the call was known to be complete; make the call again, with "
+    "shorter arguments",
+    Ending.PAUSED: "the response paused before the call was known to be complete; make the call again",
+    Ending.FILTERED: "the response was filtered or refused",
+}
 
 
 def _on_unknown(ctx: Context, name: str, offered: Iterable[str] | None, hints: Hints) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from treadle.messages import (
+    can_join,
     is_blank,
     is_list,
     problems_of,
@@ -102,7 +103,7 @@ def _assistant_problems(
         yield f"{where}: an empty list of calls"
     if not calls and not message.get("refusal") and is_blank(message.get("content")):
         yield f"{where}: an assistant message without text and calls"
-    if before.get("role") == "assistant":
+    if before and can_join(before, message):
         yield f"{where}: an assistant message directly after another"
 
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from treadle import labels
 from treadle.effects import NOW, Call, Mode, Steps, call_mode
 from treadle.json_data import from_json, to_json_line
-from treadle.messages import Response, Usage
+from treadle.messages import Ending, Response, Usage
 from treadle.model.client import ModelRequest
 from treadle.model.middleware.composition import Answer, SendRequest
 from treadle.model.middleware.memory_cache import MemoryCache
@@ -20,9 +20,6 @@ log = logging.getLogger("treadle.model")
 
 FORMAT = 1
 """The version of what is stored, a part of every key."""
-
-_CUT_OFF = frozenset({"length", "max_tokens", "MAX_TOKENS", "content_filter", "SAFETY", "error"})
-"""The finish reasons of responses that are not complete."""
 
 
 class CacheStore(Protocol):
@@ -130,8 +127,7 @@ def request_key(request: ModelRequest, namespace: str) -> str | None:
 
 def _stored(response: Response) -> str | None:
     """A response as JSON; None for one that is not kept."""
-    is_cut_off = response.finish_reason in _CUT_OFF
-    if response.is_blank or response.refusal is not None or is_cut_off:
+    if response.is_blank or response.ending is not Ending.COMPLETE:
         return None
     text = to_json_line(response)
     # What JSON cannot represent became text.

@@ -95,8 +95,6 @@ class AnthropicModel(SDKModel):
                     yield chunk
         finally:
             await raw.close()
-        if not reader.has_begun:
-            raise ConnectionError("the server sent a stream without a response")
 
 
 @functools.cache

@@ -6,20 +6,17 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from treadle.messages import JSONDict, NotAResponseError, Response, ToolCall, Usage, is_list
+from treadle.messages import (
+    JSONDict,
+    NotAResponseError,
+    Response,
+    ToolCall,
+    Usage,
+    check_no_error,
+    is_list,
+)
 from treadle.providers.anthropic.kept import REASONING, detail_of, kept_blocks, kept_of_call
 from treadle.providers.sdk_object import as_dict
-
-REASONS = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "tool_use": "tool_calls",
-    "refusal": "content_filter",
-}
-"""The finish reasons of chat completions, by the stop reasons that mean the same. ``pause_turn`` has none: tools
-that run at Anthropic are not done, and the next request lets the model continue."""
 
 
 def response_of(raw: Any) -> Response:
@@ -27,11 +24,13 @@ def response_of(raw: Any) -> Response:
 
     Raises:
         NotAResponseError: the server sent JSON that is no message.
+        ProviderError: the server sent an error.
     """
     content: Any = getattr(raw, "content", None)
     if content is None and getattr(raw, "type", None) == "message":
         content = []
     if not is_list(content):
+        check_no_error(as_dict(raw) if hasattr(raw, "to_dict") else None)
         raise NotAResponseError(
             "llm_send_fn: the server sent JSON that is no message of Anthropic's API; check the base URL"
         )
@@ -48,7 +47,7 @@ def response_of(raw: Any) -> Response:
     return Response(
         content="".join(_texts(blocks)) or None,
         tool_calls=tuple(_call(one) for one in blocks.values() if one.get("type") == "tool_use"),
-        finish_reason=finish_reason_of(raw.stop_reason),
+        finish_reason=raw.stop_reason,
         usage=usage_of(raw.usage),
         model=raw.model,
         id=raw.id,
@@ -68,13 +67,8 @@ def _call(block: Mapping[str, Any]) -> ToolCall:
     return ToolCall(call_id, name, arguments, extra=kept_of_call(block))
 
 
-def finish_reason_of(reason: str | None) -> str | None:
-    """The finish reason of chat completions that means the same, else the API's own."""
-    return None if reason is None else REASONS.get(reason, reason)
-
-
 def refusal_of(holder: Any) -> str | None:
-    """The text of a refusal; None if the model did not refuse. The texts before it are no part of it.
+    """The API's explanation of a refusal; None if it gives none. The texts before it are no part of it.
 
     Args:
         holder: the SDK's object with the stop reason.
@@ -82,9 +76,7 @@ def refusal_of(holder: Any) -> str | None:
     if holder.stop_reason != "refusal":
         return None
     details = getattr(holder, "stop_details", None)
-    explanation = getattr(details, "explanation", None)
-    category = getattr(details, "category", None)
-    return explanation or f"The model refused to answer{f' ({category})' if category else ''}."
+    return getattr(details, "explanation", None) or None
 
 
 def usage_of(raw: Any) -> Usage | None:

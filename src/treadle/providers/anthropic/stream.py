@@ -8,19 +8,14 @@ from typing import Any, ClassVar
 
 from treadle.messages import CallChunk, Chunk, JSONDict, parse_object, valid_arguments
 from treadle.providers.anthropic.kept import REASONING, detail_of, kept_blocks, kept_of_call
-from treadle.providers.anthropic.response import finish_reason_of, refusal_of, usage_of
+from treadle.providers.anthropic.response import refusal_of, usage_of
 from treadle.providers.sdk_object import as_dict
 
 
 class StreamReader:
-    """Translates the events of one stream.
-
-    Attributes:
-        has_begun: whether an event of a response has come.
-    """
+    """Translates the events of one stream."""
 
     def __init__(self) -> None:
-        self.has_begun = False
         self._blocks: dict[int, JSONDict] = {}
         self._pieces: dict[int, list[str]] = {}
         """The pieces of a text, or of the input of a tool that runs at Anthropic, by the index of the block."""
@@ -28,13 +23,12 @@ class StreamReader:
     def read(self, event: Any) -> Iterator[Chunk]:
         """The chunks for one event."""
         read = self._EVENTS.get(event.type)
-        self.has_begun = self.has_begun or read is not None
         return iter(()) if read is None else read(self, event)
 
     def _started(self, event: Any) -> Iterator[Chunk]:
         message = event.message
         usage = usage_of(message.usage)
-        yield Chunk(usage=usage, model=message.model, id=message.id, ends_with_reason=True)
+        yield Chunk(usage=usage, model=message.model, id=message.id)
 
     def _block(self, event: Any) -> Iterator[Chunk]:
         block, index = as_dict(event.content_block), event.index
@@ -49,8 +43,12 @@ class StreamReader:
 
     def _delta(self, event: Any) -> Iterator[Chunk]:
         delta, index = event.delta, event.index
-        block = self._blocks.get(index, {})
         kind = delta.type
+        if kind == "input_json_delta" and "input" not in self._blocks.get(index, {}):
+            index = next(
+                (at for at in reversed(self._blocks) if "input" in self._blocks[at]), index
+            )
+        block = self._blocks.get(index, {})  # some servers number the pieces of a call otherwise
         if kind == "text_delta":
             yield self._text(delta.text, index)
         elif kind == "input_json_delta" and block.get("type") == "tool_use":
@@ -66,7 +64,7 @@ class StreamReader:
 
     def _text(self, text: str, index: int) -> Chunk:
         self._add(index, text)
-        return Chunk(text, ends_with_reason=True)
+        return Chunk(text)
 
     def _add(self, index: int, piece: str) -> None:
         self._pieces.setdefault(index, []).append(piece)
@@ -75,10 +73,9 @@ class StreamReader:
         extra = kept_blocks({index: self._whole(index) for index in self._blocks})
         refusal = refusal_of(event.delta)
         yield Chunk(
-            finish_reason=finish_reason_of(event.delta.stop_reason),
+            finish_reason=event.delta.stop_reason,
             usage=usage_of(event.usage),
             extra=extra if refusal is None else {**extra, "refusal": refusal},
-            ends_with_reason=True,
         )
 
     def _whole(self, index: int) -> JSONDict:
@@ -104,8 +101,8 @@ def _begun(block: Mapping[str, Any], index: int) -> CallChunk:
 
 
 def _call(piece: CallChunk) -> Chunk:
-    return Chunk(tool_calls=(piece,), ends_with_reason=True)
+    return Chunk(tool_calls=(piece,))
 
 
 def _reasoning(detail: JSONDict) -> Chunk:
-    return Chunk(extra={"reasoning_details": [detail]}, ends_with_reason=True)
+    return Chunk(extra={"reasoning_details": [detail]})

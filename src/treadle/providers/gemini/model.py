@@ -21,6 +21,7 @@ class GeminiModel(GeminiConnection, SDKModel):
     """
 
     accepts_tool_result_parts = True
+    length_option = "max_output_tokens"
 
     def _check_options(self, opts: Mapping[str, Any]) -> None:
         check_options(opts)
@@ -47,7 +48,6 @@ class GeminiModel(GeminiConnection, SDKModel):
     async def _chunks(self, raw: Any) -> AsyncGenerator[Chunk]:
         reader = Reader()
         try:
-            yield Chunk(ends_with_reason=True)  # a stream without any piece is incomplete
             async for piece in raw:
                 yield reader.read(piece)
         except self._sdk.errors.UnknownApiResponseError as error:

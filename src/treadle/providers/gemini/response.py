@@ -6,40 +6,18 @@ import dataclasses
 import json
 from typing import Any
 
-from treadle.errors import TreadleError
 from treadle.messages import CallChunk, Chunk, JSONDict, Response, StreamAccumulator, Usage
 from treadle.providers.gemini.kept import detail, google, signature_text
 
-_BLOCKED = frozenset(
-    {
-        *("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "MODEL_ARMOR"),
-        *("IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION", "ESCALATION"),
-    }
-)
-"""The finish reasons of a response that a filter ended."""
-_REASONS = {"STOP": "stop", "MAX_TOKENS": "length", "FUNCTION_CALL": "tool_calls"}
-_MALFORMED = frozenset({"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE"})
-"""The finish reasons of a response that has a call, which the API could not read, and leaves out."""
+_BLOCKED_OTHER = "BLOCK_REASON_OTHER"
+"""A prompt that was blocked for other reasons; the same word as a finish reason means something else."""
 _METADATA = ("grounding_metadata", "citation_metadata", "url_context_metadata")
 
 
-class MalformedCallError(TreadleError):
-    """Gemini made a call that its API could not read; worth another attempt.
-
-    The response does not have the call, and the SDK leaves out what the API says about it.
-    """
-
-    retryable = True
-
-
 def response_of(raw: Any) -> Response:
-    """Translate a whole response of the SDK.
-
-    Raises:
-        MalformedCallError: the model made a call that cannot be read.
-    """
+    """Translate a whole response of the SDK."""
     whole = StreamAccumulator()
-    whole.add(dataclasses.replace(Reader().read(raw), ends_with_reason=False))
+    whole.add(Reader().read(raw))
     return dataclasses.replace(whole.response(), is_streamed=False)
 
 
@@ -53,16 +31,11 @@ class Reader:
     def __init__(self) -> None:
         self._index = -1
         self._kind = ""
-        self._has_text = False
         self._calls = 0
         self._kept: JSONDict = {}
 
     def read(self, raw: Any) -> Chunk:
-        """Translate a piece of the response.
-
-        Raises:
-            MalformedCallError: the model made a call that cannot be read.
-        """
+        """Translate a piece of the response."""
         texts: list[str] = []
         details: list[JSONDict] = []
         calls: list[CallChunk] = []
@@ -78,21 +51,22 @@ class Reader:
             else:
                 texts.append(self._text(part))
         extra: JSONDict = {"reasoning_details": details} if details else {}
-        reason = None if candidate is None else _name_of(candidate.finish_reason)
-        if reason in _MALFORMED and not self._calls:
-            raise MalformedCallError(f"Gemini made a call that its API could not read ({reason})")
-        refusal = self._refusal(raw, candidate, reason)
-        if refusal is not None:
-            extra["refusal"] = refusal
+        feedback = raw.prompt_feedback
+        if candidate is None and feedback is not None and feedback.block_reason is not None:
+            reason = _name_of(feedback.block_reason)
+            reason = _BLOCKED_OTHER if reason == "OTHER" else reason
+            if feedback.block_reason_message:
+                extra["refusal"] = feedback.block_reason_message
+        else:
+            reason = None if candidate is None else _name_of(candidate.finish_reason)
         return Chunk(
             text="".join(texts),
             tool_calls=tuple(calls),
-            finish_reason=self._finish_reason(reason, refusal),
+            finish_reason=reason,
             usage=usage_of(raw.usage_metadata),
             model=raw.model_version,
             id=raw.response_id,
             extra={**extra, **self._kept_so_far(candidate)},
-            ends_with_reason=True,
         )
 
     # Parts
@@ -106,7 +80,6 @@ class Reader:
     def _text(self, part: Any) -> str:
         if part.text:
             self._place("text")
-            self._has_text = True
         if part.thought_signature is not None:
             self._kept["thought_signature"] = signature_text(part.thought_signature)
         return part.text
@@ -117,9 +90,11 @@ class Reader:
         signature = part.thought_signature
         signed = {} if signature is None else {"thought_signature": signature_text(signature)}
         self._calls += 1
-        arguments = json.dumps(given.args or {})
+        # A call whose arguments come in pieces of their own is not whole: the pieces are not assembled.
+        is_whole = False if given.partial_args or given.will_continue else None
+        arguments = "" if given.args is None else json.dumps(given.args)
         return CallChunk(
-            self._calls - 1, given.id or "", given.name or "", arguments, google(signed)
+            self._calls - 1, given.id or "", given.name or "", arguments, google(signed), is_whole
         )
 
     def _keep(self, part: Any) -> None:
@@ -137,32 +112,9 @@ class Reader:
                 self._kept[name] = found.model_dump(mode="json", exclude_none=True)
         return google(self._kept)
 
-    # The end
-
-    def _refusal(self, raw: Any, candidate: Any, reason: str | None) -> str | None:
-        if reason in _BLOCKED:
-            return None if self._has_text else _refused(reason)
-        feedback = raw.prompt_feedback
-        if candidate is None and feedback is not None and feedback.block_reason is not None:
-            return feedback.block_reason_message or _refused(_name_of(feedback.block_reason))
-        return None
-
-    def _finish_reason(self, reason: str | None, refusal: str | None) -> str | None:
-        if refusal is not None or reason in _BLOCKED:
-            return "content_filter"
-        if reason is None:
-            return None
-        if self._calls and reason in {"STOP", *_MALFORMED}:
-            return "tool_calls"
-        return _REASONS.get(reason, reason)
-
 
 def _name_of(value: Any) -> str | None:
     return None if value is None else str(getattr(value, "value", value))
-
-
-def _refused(reason: str | None) -> str:
-    return f"The model refused to answer ({reason})."
 
 
 def usage_of(raw: Any) -> Usage | None:

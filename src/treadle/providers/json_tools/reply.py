@@ -219,12 +219,7 @@ class _ReplyStream:
         pieces = [
             CallChunk(index, call.id, call.name, call.arguments) for index, call in enumerate(calls)
         ]
-        reason = _finish_reason(self._finish_reason, calls)
-        return Chunk(text or "", tuple(pieces), reason)
-
-
-def _finish_reason(given: str | None, calls: tuple[ToolCall, ...]) -> str | None:
-    return "tool_calls" if calls and given == "stop" else given
+        return Chunk(text or "", tuple(pieces))
 
 
 def translated(raw: Any, offer: Offer) -> Any:
@@ -249,7 +244,6 @@ def _whole(response: Response, offer: Offer) -> Response:
         response,
         content=text,
         tool_calls=(*response.tool_calls, *calls),
-        finish_reason=_finish_reason(response.finish_reason, calls),
         extra={key: value for key, value in response.extra.items() if key != "content"},
     )
 

@@ -36,6 +36,7 @@ class OllamaModel(SDKModel):
     provider = "ollama"
     endpoint = OLLAMA
     package = extra = "ollama"
+    length_option = "num_predict"
 
     async def __call__(self, messages: list[JSONDict], **opts: Any) -> Any:
         """Send one request; see `SDKModel`."""

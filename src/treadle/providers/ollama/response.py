@@ -14,6 +14,7 @@ from treadle.messages import (
     Response,
     ToolCall,
     Usage,
+    check_no_error,
     describe,
     is_mapping,
     to_usage,
@@ -36,7 +37,7 @@ def response_of(raw: Any) -> Response:
     return Response(
         content=message.get("content") or None,
         tool_calls=calls,
-        finish_reason=_finish_reason(raw, bool(calls)),
+        finish_reason=raw.get("done_reason"),
         usage=_usage(raw),
         model=raw.get("model"),
         extra=_extra(message),
@@ -62,15 +63,15 @@ def chunk_of(raw: Any, calls_before: int) -> Chunk:
     return Chunk(
         text=message.get("content") or "",
         tool_calls=calls,
-        finish_reason=_finish_reason(raw, bool(calls or calls_before)) if is_done else None,
+        finish_reason=(raw.get("done_reason") or "stop") if is_done else None,
         usage=_usage(raw) if is_done else None,
         model=raw.get("model"),
         extra=_extra(message),
-        ends_with_reason=True,
     )
 
 
 def _message(raw: Any) -> Mapping[str, Any]:
+    check_no_error(raw if is_mapping(raw) else None)
     message = raw.get("message") if is_mapping(raw) else None
     if not is_mapping(message):
         raise NotAResponseError(f"llm_send_fn: Ollama's response has no message: {describe(raw)}")
@@ -87,17 +88,13 @@ def _calls(message: Mapping[str, Any]) -> list[tuple[str, str, str]]:
             raise NotAResponseError(
                 f"llm_send_fn: Ollama's response has a call without a name: {describe(call)}"
             )
-        arguments: Any = function.get("arguments") or {}
+        arguments: Any = function.get("arguments")
+        arguments = "" if arguments is None else arguments
         text = (
             arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
         )
         found.append((str(call.get("id") or ""), name, text))
     return found
-
-
-def _finish_reason(raw: Mapping[str, Any], has_calls: bool) -> str:
-    reason = str(raw.get("done_reason") or "stop")
-    return "tool_calls" if has_calls and reason == "stop" else reason
 
 
 def _usage(raw: Mapping[str, Any]) -> Usage | None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
-from treadle.messages import Chunk, JSONDict, NotAResponseError, Response, is_list
+from treadle.messages import Chunk, JSONDict, Response
 from treadle.model.sdk_answer import check_async_answer
 from treadle.providers.openai_client import OPENAI, new_client, parameters_of
 from treadle.providers.openai_responses.options import body_of, check_options
 from treadle.providers.openai_responses.request import input_items
-from treadle.providers.openai_responses.response import failure_of, response_of
+from treadle.providers.openai_responses.response import response_of
 from treadle.providers.openai_responses.stream import StreamReader
 from treadle.providers.sdk_model import SDKModel, provider_of
 
@@ -26,6 +26,7 @@ class ResponsesModel(SDKModel):
     endpoint = OPENAI
     package = extra = "openai"
     accepts_tool_result_parts = True
+    length_option = "max_output_tokens"
 
     def _check_options(self, opts: Mapping[str, Any]) -> None:
         check_options(opts, parameters_of("responses", "AsyncResponses"))
@@ -42,22 +43,14 @@ class ResponsesModel(SDKModel):
         return await check_async_answer(await client.responses.create(**body, stream=is_streamed))
 
     def _response(self, raw: Any) -> Response:
-        if not is_list(getattr(raw, "output", None)):
-            raise NotAResponseError(
-                "llm_send_fn: the server sent JSON that is no response of the Responses API; check the base URL, "
-                "and whether the server implements this API (openai:NAME uses chat completions)"
-            )
-        if raw.status == "failed":
-            raise failure_of(self._sdk, raw.error)
         return response_of(raw)
 
     async def _chunks(self, raw: Any) -> AsyncGenerator[Chunk]:
-        reader = StreamReader(self._sdk)
+        reader = StreamReader()
         try:
             async for event in raw:
                 for chunk in reader.read(event):
                     yield chunk
-            yield Chunk(ends_with_reason=True)  # a stream without any event is incomplete too
         finally:
             await raw.close()
 

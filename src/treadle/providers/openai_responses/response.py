@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from treadle.messages import JSONDict, Response, ToolCall, to_usage
+from treadle.messages import (
+    NotAResponseError,
+    Response,
+    ToolCall,
+    check_no_error,
+    ending_of,
+    is_list,
+    provider_error,
+    to_usage,
+)
 from treadle.providers.openai_responses.kept import (
     BETWEEN_MESSAGES,
     details_of,
@@ -16,7 +25,20 @@ from treadle.providers.sdk_object import as_dict
 
 
 def response_of(raw: Any) -> Response:
-    """Translate a response of the SDK."""
+    """Translate a response of the SDK.
+
+    Raises:
+        ProviderError: the response failed, or the server sent an error in its place.
+        NotAResponseError: the server sent JSON that is no response.
+    """
+    if getattr(raw, "status", None) == "failed":
+        raise provider_error(as_dict(raw).get("error") or "the response failed")
+    check_no_error(as_dict(raw))
+    if not is_list(getattr(raw, "output", None)):
+        raise NotAResponseError(
+            "llm_send_fn: the server sent JSON that is no response of the Responses API; check the base URL, "
+            "and whether the server implements this API (openai:NAME uses chat completions)"
+        )
     output = [as_dict(item) for item in raw.output]
     messages = [item for item in output if item.get("type") == "message"]
     calls = tuple(_call(item) for item in output if item.get("type") == "function_call")
@@ -35,7 +57,7 @@ def response_of(raw: Any) -> Response:
     return Response(
         content=BETWEEN_MESSAGES.join(filter(None, map(texts_of, messages))) or None,
         tool_calls=calls,
-        finish_reason=finish_reason_of(raw, bool(calls)),
+        finish_reason=finish_reason_of(raw),
         usage=usage_of(raw),
         model=raw.model,
         id=raw.id,
@@ -45,9 +67,14 @@ def response_of(raw: Any) -> Response:
 
 
 def _call(item: Mapping[str, Any]) -> ToolCall:
-    return ToolCall(
-        item.get("call_id") or "", item.get("name") or "", item.get("arguments") or "{}"
-    )
+    call_id, name, arguments = (item.get(key) or "" for key in ("call_id", "name", "arguments"))
+    return ToolCall(call_id, name, arguments, is_whole=is_whole(item))
+
+
+def is_whole(item: Mapping[str, Any]) -> bool | None:
+    """Whether an item is complete, by its status; None if it has none."""
+    status = item.get("status")
+    return None if status is None else status == "completed"
 
 
 def usage_of(raw: Any) -> Any:
@@ -56,20 +83,9 @@ def usage_of(raw: Any) -> Any:
     return None if usage is None else to_usage(as_dict(usage))
 
 
-def finish_reason_of(raw: Any, has_calls: bool) -> str:
-    """Why the model ended, as chat completions name it where they have a name."""
-    status = str(raw.status)
-    if status == "completed":
-        return "tool_calls" if has_calls else "stop"
-    details = getattr(raw, "incomplete_details", None)
-    reason = str(getattr(details, "reason", None) or status)
-    return {"max_output_tokens": "length"}.get(reason, reason)
-
-
-def failure_of(sdk: Any, error: Any) -> Exception:
-    """The SDK's exception for a response that failed, or an error in a stream."""
-    body: JSONDict = {"message": "the response failed", "code": None}
-    if error is not None:
-        body |= {key: getattr(error, key, None) for key in ("message", "code", "param", "type")}
-    failure: Exception = sdk.APIError(str(body["message"]), request=None, body=body)
-    return failure
+def finish_reason_of(raw: Any) -> str | None:
+    """Why the response is incomplete, else its status; None if the server gives none."""
+    details, status = getattr(raw, "incomplete_details", None), getattr(raw, "status", None)
+    reason = getattr(details, "reason", None)
+    # The status says that the response was cut, if the reason is a new one.
+    return str(reason) if reason and ending_of(str(reason)) else status and str(status)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
-from treadle.messages import CallChunk, Chunk, JSONDict
+from treadle.messages import CallChunk, Chunk, JSONDict, provider_error
 from treadle.providers.openai_responses.kept import (
     BETWEEN_MESSAGES,
     detail,
@@ -13,19 +13,14 @@ from treadle.providers.openai_responses.kept import (
     kept_items,
     texts_of,
 )
-from treadle.providers.openai_responses.response import failure_of, finish_reason_of, usage_of
+from treadle.providers.openai_responses.response import finish_reason_of, is_whole, usage_of
 from treadle.providers.sdk_object import as_dict
 
 
 class StreamReader:
-    """Translates the events of one stream. An item that comes whole, without pieces, is one piece.
+    """Translates the events of one stream. An item that comes whole, without pieces, is one piece."""
 
-    Args:
-        sdk: the module ``openai``.
-    """
-
-    def __init__(self, sdk: Any) -> None:
-        self._sdk = sdk
+    def __init__(self) -> None:
         self._calls: dict[int, int] = {}
         """The number of each call, by its place in the output."""
         self._done: dict[int, JSONDict] = {}
@@ -39,7 +34,7 @@ class StreamReader:
         """The chunks for one event.
 
         Raises:
-            APIError: the SDK's; the event is an error, or says that the response failed.
+            ProviderError: the event is an error, or says that the response failed.
         """
         read = self._EVENTS.get(event.type)
         return iter(()) if read is None else read(self, event)
@@ -53,7 +48,7 @@ class StreamReader:
         number = self._calls[place] = len(self._calls)
         arguments = self._noted(place, "arguments", item.get("arguments"))
         begun = CallChunk(number, item.get("call_id") or "", item.get("name") or "", arguments)
-        return _chunk(tool_calls=(begun,))
+        return Chunk(tool_calls=(begun,))
 
     def _arguments(self, event: Any) -> Iterator[Chunk]:
         place = event.output_index
@@ -61,7 +56,7 @@ class StreamReader:
             yield self._more_arguments(place, self._noted(place, "arguments", event.delta))
 
     def _more_arguments(self, place: int, arguments: str) -> Chunk:
-        return _chunk(tool_calls=(CallChunk(self._calls[place], arguments=arguments),))
+        return Chunk(tool_calls=(CallChunk(self._calls[place], arguments=arguments),))
 
     def _text(self, event: Any) -> Iterator[Chunk]:
         yield self._said(event.output_index, event.delta)
@@ -70,10 +65,10 @@ class StreamReader:
         is_another = self._message not in {None, place}
         self._message = place
         text = self._noted(place, "text", text)
-        return _chunk(text=BETWEEN_MESSAGES + text if is_another else text)
+        return Chunk(text=BETWEEN_MESSAGES + text if is_another else text)
 
     def _refusal(self, event: Any) -> Iterator[Chunk]:
-        yield _chunk(extra={"refusal": self._noted(event.output_index, "refusal", event.delta)})
+        yield Chunk(extra={"refusal": self._noted(event.output_index, "refusal", event.delta)})
 
     def _summary(self, event: Any) -> Iterator[Chunk]:
         yield self._reasoning(event, "summary", event.summary_index)
@@ -84,7 +79,7 @@ class StreamReader:
     def _reasoning(self, event: Any, key: str, part: int) -> Chunk:
         place = event.output_index
         text = self._noted(place, key, event.delta)
-        return _chunk(extra={"reasoning_details": [detail(event.item_id, place, key, text, part)]})
+        return Chunk(extra={"reasoning_details": [detail(event.item_id, place, key, text, part)]})
 
     def _noted(self, place: int, kind: str, text: str | None) -> str:
         """Note that a piece of an item came; returns the piece."""
@@ -115,13 +110,15 @@ class StreamReader:
             yield self._call(place, item)
         elif (place, "arguments") not in self._begun:
             yield self._more_arguments(place, item.get("arguments") or "")
+        if is_whole(item) is False:
+            yield Chunk(tool_calls=(CallChunk(self._calls[place], is_whole=False),))
 
     def _rest_of_message(self, place: int, item: JSONDict) -> Iterator[Chunk]:
         text, refusal = texts_of(item), texts_of(item, "refusal")
         if text and (place, "text") not in self._begun:
             yield self._said(place, text)
         if refusal and (place, "refusal") not in self._begun:
-            yield _chunk(extra={"refusal": refusal})
+            yield Chunk(extra={"refusal": refusal})
 
     def _rest_of_reasoning(self, place: int, item: JSONDict) -> Iterator[Chunk]:
         rest = [
@@ -130,7 +127,7 @@ class StreamReader:
             if not any((place, key) in self._begun for key in ("summary", "text") if key in one)
         ]
         if rest:
-            yield _chunk(extra={"reasoning_details": rest})
+            yield Chunk(extra={"reasoning_details": rest})
 
     # The end
 
@@ -138,8 +135,8 @@ class StreamReader:
         raw = event.response
         for place, item in enumerate(getattr(raw, "output", None) or ()):
             yield from self._complete(place, as_dict(item))
-        yield _chunk(
-            finish_reason=finish_reason_of(raw, bool(self._calls)),
+        yield Chunk(
+            finish_reason=finish_reason_of(raw),
             usage=usage_of(raw),
             model=getattr(raw, "model", None),
             id=getattr(raw, "id", None),
@@ -147,10 +144,12 @@ class StreamReader:
         )
 
     def _failed(self, event: Any) -> Iterator[Chunk]:
-        raise failure_of(self._sdk, getattr(event.response, "error", None))
+        raise provider_error(getattr(event.response, "error", None) or "the response failed")
 
     def _error(self, event: Any) -> Iterator[Chunk]:
-        raise failure_of(self._sdk, event)
+        error = as_dict(event)
+        error.pop("type", None)  # that of the event
+        raise provider_error(error.get("error") or error)
 
     _EVENTS: ClassVar[Mapping[str, Callable[[Any, Any], Iterator[Chunk]]]] = {
         "response.output_item.added": _added,
@@ -166,7 +165,3 @@ class StreamReader:
         "error": _error,
     }
     """What reads each type of event. All others repeat what these have, or report the progress of the server."""
-
-
-def _chunk(**fields: Any) -> Chunk:
-    return Chunk(ends_with_reason=True, **fields)
