@@ -76,6 +76,7 @@ NAMES = [
     "RepeatWarned",
     "Request",
     "Response",
+    "ResponseIncomplete",
     "Result",
     "Retry",
     "RunCancelled",

@@ -29,8 +29,9 @@ def decide(context, through):
     return decide
 
 
-def test_text_without_a_call_is_the_answer(decide):
-    ctx = decide(response=Response("Hi"))
+@pytest.mark.parametrize("response", [Response("Hi"), Response(None, refusal="No.")])
+def test_text_without_a_call_is_the_answer(decide, response):
+    ctx = decide(response=response)
     assert (ctx.decision, ctx.output, ctx.guidance) == (Decision.DONE, None, None)
 
 

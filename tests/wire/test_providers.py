@@ -114,7 +114,7 @@ def test_two_parallel_calls_and_the_answer(wire, ask, sent, stream, driver):
     assert isinstance(result, Ok), result
     assert result.response.content == "Sunny in both."
     assert result.tool_calls_count == 2
-    assert result.response.finish_reason == "stop"
+    assert result.response.ending == "complete"
     assert result.response.is_streamed is stream
     first, second = sent()
     assert [message["content"] for message in first if message["role"] == "user"] == [QUESTION]

@@ -182,12 +182,13 @@ class Response:
 
     @property
     def ending(self) -> Ending:
-        """How the response ended, by its refusal and its finish reason.
+        """How the response ended, by its finish reason.
 
         Without a finish reason it is complete; so is a text with an unknown one. Calls with an unknown one are
-        only complete if all of them are known to be whole.
+        only complete if all of them are known to be whole. Calls beside a refusal count as filtered; a refusal
+        alone is a text of the model.
         """
-        if self.refusal is not None:
+        if self.refusal is not None and self.tool_calls:
             return Ending.FILTERED
         if self.finish_reason is None:
             return Ending.COMPLETE

@@ -34,9 +34,17 @@ _TEMPORARY_CODES = frozenset(
         "timeout_error",
         "rate_limit_exceeded",  # OpenAI
         "server_error",
+        "unavailable",  # Google, by its names of statuses
+        "resource_exhausted",
+        "internal",
+        "deadline_exceeded",
+        "aborted",
+        *("overloaded", "server_overloaded", "engine_overloaded", "rate_limit", "rate_limited"),
+        *("too_many_requests", "service_unavailable", "bad_gateway", "gateway_timeout", "timeout"),
+        *("internal_error", "internal_server_error", "network_error", "throttling", "server_busy"),
     }
 )
-"""Codes of errors that a stream reports after its status, which is 200 or not known."""
+"""Codes, in lower case, of errors that a body or a stream reports after its status, which is 200 or not known."""
 
 _CONNECTION_CLASSES = frozenset(
     {
@@ -114,7 +122,11 @@ def _is_temporary(error: BaseException) -> bool:
         return False
     status = status_of(error)
     if status is None or status in range(200, 300):
-        return bool(codes & _TEMPORARY_CODES) or (status is None and _has_broken_connection(error))
+        numbers = (int(code) for code in codes if code.isdecimal())
+        is_temporary = bool(codes & _TEMPORARY_CODES) or any(
+            n in _RETRYABLE_STATUS for n in numbers
+        )
+        return is_temporary or (status is None and _has_broken_connection(error))
     return status in _RETRYABLE_STATUS
 
 
@@ -144,14 +156,14 @@ def _is_permanent(error: BaseException | None) -> bool:
 
 
 def codes_of(error: BaseException) -> set[str]:
-    """The codes and types of an error, by OpenAI's and Anthropic's names."""
+    """The codes, types and statuses of an error in lower case, by the names of OpenAI, Anthropic and Google."""
     body = attribute_of(error, "body")
     nested = body.get("error") if is_mapping(body) else None
     found = [attribute_of(error, "code"), attribute_of(error, "type")]
     for holder in (body, nested):
         if is_mapping(holder):
-            found += [holder.get("code"), holder.get("type")]
-    return {code for code in found if isinstance(code, str)}
+            found += [holder.get("code"), holder.get("type"), holder.get("status")]
+    return {str(code).lower() for code in found if isinstance(code, (str, int))}
 
 
 def status_of(error: BaseException) -> int | None:

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from treadle.errors import OptionError, did_you_mean
-from treadle.messages import JSONDict
+from treadle.messages import JSONDict, provider_error
 from treadle.model.sdk_answer import check_async_answer
 from treadle.providers.openai_client import OPENAI, XAI, OpenAIEmbedder, new_client, parameters_of
 from treadle.providers.openai_messages import known_messages, portable_messages
@@ -60,16 +60,22 @@ class OpenAIModel(SDKModel):
         return raw
 
     def _chunks(self, raw: Any) -> Any:
-        return _checked(raw) if isinstance(raw, self._sdk.AsyncStream) else raw
+        is_stream = isinstance(raw, self._sdk.AsyncStream)
+        return _checked(raw, self._sdk.APIError) if is_stream else raw
 
     def _new_client(self) -> Any:
         return new_client(self._sdk, self.endpoint, self._base_url, self._api_key)
 
 
-async def _checked(stream: Any) -> AsyncGenerator[Any]:
+async def _checked(stream: Any, kind_of_error: type[Exception]) -> AsyncGenerator[Any]:
     try:
         async for chunk in stream:
             yield chunk
+    except kind_of_error as error:  # an event of the stream
+        body: Any = getattr(error, "body", None)
+        if getattr(error, "status_code", None) is not None or not body:
+            raise
+        raise provider_error(body) from error
     finally:
         await stream.close()
 

@@ -127,7 +127,7 @@ def request_key(request: ModelRequest, namespace: str) -> str | None:
 
 def _stored(response: Response) -> str | None:
     """A response as JSON; None for one that is not kept."""
-    if response.is_blank or response.ending is not Ending.COMPLETE:
+    if response.is_blank or response.refusal is not None or response.ending is not Ending.COMPLETE:
         return None
     text = to_json_line(response)
     # What JSON cannot represent became text.

@@ -11,7 +11,8 @@ from typing import Any
 
 import anyio
 
-from treadle.messages import JSONDict, NotAResponseError
+from treadle.errors import ProviderError
+from treadle.messages import JSONDict, NotAResponseError, check_no_error, is_mapping
 from treadle.providers.embedding import SDKEmbedder
 from treadle.providers.endpoint import PLACEHOLDER, Endpoint
 from treadle.providers.sdk_connection import MissingKeyError, RedirectError, SDKConnection
@@ -32,9 +33,15 @@ _opened: ContextVar[list[Any] | None] = ContextVar("treadle_gemini_opened", defa
 
 
 async def _note(response: Any) -> None:
+    """Note the response; raise an error that a server sends with the status 200, which the SDK would ignore."""
     opened = _opened.get()
     if opened is not None:
         opened.append(response)
+    if response.is_success and "json" in response.headers.get("content-type", ""):
+        await response.aread()
+        with contextlib.suppress(ValueError):  # which the SDK reports
+            found: Any = response.json()
+            check_no_error(found if is_mapping(found) else None)
 
 
 class Client:
@@ -101,7 +108,7 @@ class Stream:
         token = _opened.set(opened)
         made = cls(pieces, opened, None)
         try:
-            made._first = await anext(pieces, None)
+            made._first = await made._next()
         except BaseException:
             await made.aclose()
             raise
@@ -113,10 +120,18 @@ class Stream:
         return self
 
     async def __anext__(self) -> Any:
-        if self._first is None:
-            return await anext(self._pieces)
-        first, self._first = self._first, None
-        return first
+        piece, self._first = self._first, None
+        piece = await self._next() if piece is None else piece
+        if piece is None:
+            raise StopAsyncIteration
+        return piece
+
+    async def _next(self) -> Any:
+        """The next piece; None at the end."""
+        try:
+            return await anext(self._pieces, None)
+        except (TypeError, AttributeError) as error:
+            raise ProviderError("the stream has an error that Google's SDK cannot read") from error
 
     async def aclose(self) -> None:
         """Close the connection of a stream that was not read to its end, also in a task that is cancelled."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any
 
 from treadle.errors import TreadleError
@@ -58,16 +59,13 @@ class OllamaModel(SDKModel):
         return body_of(self.name, messages, opts)
 
     async def _send(self, client: Any, body: JSONDict, is_streamed: bool) -> Any:
-        # Not `client.chat`: it leaves out ids, and keywords of schemas such as anyOf and nested properties.
+        # Not `client.chat`: it leaves out ids, and keywords of schemas such as anyOf and nested properties. Its
+        # streams take an error that is an object for one of their own.
         given = {"timeout": body.pop("timeout")} if "timeout" in body else {}
-        return await client._request(  # noqa: SLF001
-            dict,
-            "POST",
-            "/api/chat",
-            json={**body, "stream": is_streamed},
-            stream=is_streamed,
-            **given,
-        )
+        request = {"json": {**body, "stream": is_streamed}, **given}
+        if is_streamed:
+            return _pieces(client._client, request)  # noqa: SLF001
+        return await client._request(dict, "POST", "/api/chat", stream=False, **request)  # noqa: SLF001
 
     def _response(self, raw: Any) -> Response:
         return response_of(raw)
@@ -91,6 +89,14 @@ class OllamaModel(SDKModel):
 
     def _new_client(self) -> Any:
         return new_client(self._sdk, self._base_url, self._api_key)
+
+
+async def _pieces(http: Any, request: JSONDict) -> AsyncGenerator[Any]:
+    """The pieces of a streamed response, one JSON object a line."""
+    async with http.stream("POST", "/api/chat", **request) as response:
+        async for line in response.aiter_lines():
+            if line.strip():
+                yield json.loads(line)
 
 
 def unreachable(base_url: str, error: Exception) -> ConnectionError | None:

@@ -32,7 +32,8 @@ def response_of(raw: Any) -> Response:
         NotAResponseError: the server sent JSON that is no response.
     """
     if getattr(raw, "status", None) == "failed":
-        raise provider_error(as_dict(raw).get("error") or "the response failed")
+        error = as_dict(raw).get("error")
+        raise provider_error(error or "the response failed", retryable=None if error else True)
     check_no_error(as_dict(raw))
     if not is_list(getattr(raw, "output", None)):
         raise NotAResponseError(

@@ -144,7 +144,8 @@ class StreamReader:
         )
 
     def _failed(self, event: Any) -> Iterator[Chunk]:
-        raise provider_error(getattr(event.response, "error", None) or "the response failed")
+        error = getattr(event.response, "error", None)
+        raise provider_error(error or "the response failed", retryable=None if error else True)
 
     def _error(self, event: Any) -> Iterator[Chunk]:
         error = as_dict(event)
