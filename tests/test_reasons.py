@@ -23,6 +23,7 @@ from treadle.results import (
     OutputMissing,
     PipelineFailed,
     Reason,
+    ResponseIncomplete,
     RunCancelled,
     RunError,
     StoppedByStage,
@@ -73,6 +74,13 @@ REASONS = {
         (
             "2 consecutive empty responses, the last in iteration 4; finish reasons: stop, None; "
             "provider: acme; model: m1"
+        ),
+    ),
+    "response_incomplete": (
+        lambda: ResponseIncomplete("cut", "length", option="max_tokens"),
+        (
+            "the response was cut off (finish reason 'length'); raise max_tokens; accept_cut=True takes a cut text "
+            "as the answer"
         ),
     ),
     "output_missing": (

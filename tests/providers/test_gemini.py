@@ -503,7 +503,9 @@ class TestResponses:
     def test_text_and_calls(self, respond):
         made = respond(TEXT, CALL, {"functionCall": {"name": "now"}})
         assert (made.content, made.finish_reason) == ("It is 2.", "STOP")
-        assert [(one.id, one.name, json.loads(one.arguments or "{}")) for one in made.tool_calls] == [
+        assert [
+            (one.id, one.name, json.loads(one.arguments or "{}")) for one in made.tool_calls
+        ] == [
             ("f1", "add", {"a": 1}),
             ("", "now", {}),
         ]

@@ -1,4 +1,4 @@
-"""Responses in the form of each API, and a server that sends them: any finish reason, any calls, whole or streamed."""
+"""Responses in the form of each API, with any finish reason and calls, and a server that sends them."""
 
 import contextlib
 import http.server
@@ -111,7 +111,13 @@ def halves(text):
 def items(said, status="completed"):
     if said.text:
         part = {"type": "output_text", "text": said.text, "annotations": []}
-        yield {"type": "message", "id": "m", "role": "assistant", "status": status, "content": [part]}
+        yield {
+            "type": "message",
+            "id": "m",
+            "role": "assistant",
+            "status": status,
+            "content": [part],
+        }
     for call_id, name, arguments in said.calls:
         made = {"type": "function_call", "id": f"f{call_id}", "call_id": call_id, "name": name}
         yield {**made, "arguments": arguments or "", "status": "completed" if arguments else status}
@@ -179,7 +185,9 @@ def anthropic_whole(said):
     ]
     made = {"id": "r", "type": "message", "role": "assistant", "model": "m", "content": blocks}
     usage = {"input_tokens": 9, "output_tokens": 3}
-    return with_error({**made, "stop_reason": said.word, "stop_sequence": None, "usage": usage}, said)
+    return with_error(
+        {**made, "stop_reason": said.word, "stop_sequence": None, "usage": usage}, said
+    )
 
 
 def anthropic_streamed(said):

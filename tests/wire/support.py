@@ -311,7 +311,8 @@ def count_of(field, expected):
 
 
 def refusal(name):
-    return "yes" if response_of(name, refusal="I will not.").refusal else "no"
+    made = response_of(name, refusal="I will not.")
+    return "yes" if made.refusal or made.ending == "filtered" else "no"
 
 
 def embeddings(name):
