@@ -79,8 +79,8 @@ REASONS = {
     "response_incomplete": (
         lambda: ResponseIncomplete("cut", "length", option="max_tokens"),
         (
-            "the response was cut off (finish reason 'length'); raise max_tokens; accept_cut=True takes a cut text "
-            "as the answer"
+            "the response was cut off (finish reason 'length'); raise max_tokens; accept_cut=True takes a cut "
+            "text as the answer"
         ),
     ),
     "output_missing": (

@@ -14,6 +14,7 @@ from treadle import (
     ModelRetried,
     Ok,
     OutputMissing,
+    Plan,
     Response,
     ResponseIncomplete,
     ToolCall,
@@ -206,7 +207,11 @@ class TestCalls:
             return "acted"
 
         cut = Response(None, (ToolCall("c", "act", ""),), finish_reason="length")
-        stages = Loop().pipeline.remove("validate_calls")
+
+        def plan(ctx):
+            return ctx.replace(plan=Plan((ctx.tool_calls,)))
+
+        stages = Loop().pipeline.insert_before("dispatch_tools", plan)
         result = Loop.run_sync("q", ScriptedLLM(cut, "Done."), tools=[act], stages=stages)
         assert (made, result.unwrap().text) == ([], "Done.")
 
@@ -295,10 +300,8 @@ class TestTexts:
     def test_an_unknown_word_is_logged_once(self, caplog):
         for _ in range(3):
             Outcome("openai", False, Said("Hi", (), "a_word_of_this_test"))
-        assert [one for one in caplog.messages if "a_word_of_this_test" in one] == [
-            "the finish reason 'a_word_of_this_test' is unknown; a text counts as complete, a call only if it is "
-            "whole"
-        ]
+        (logged,) = (one for one in caplog.messages if "a_word_of_this_test" in one)
+        assert logged.startswith("the finish reason 'a_word_of_this_test' is unknown")
 
 
 SEARCH = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "x"}}
@@ -388,7 +391,7 @@ class TestErrorsInASuccess:
             text = text.replace('"finish_reason": "error"', f'"finish_reason": "error", {error}')
         elif place == "top":
             text = text.replace('"model": "m"', f'"model": "m", {error}')
-        made = Outcome("openai", streamed, (kind, text))
+        made = Outcome("openai", streamed, (kind, text), restart_streams=True)
         assert made.result.unwrap().text == "Done."
         assert made.ran == []
         (retried,) = (one for one in made.events if isinstance(one, ModelRetried))

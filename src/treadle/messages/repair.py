@@ -248,7 +248,8 @@ class _Repair:
         if message.get("tool_calls") is not None:
             del message["tool_calls"]
             self._report(index, "its list of calls was empty; it was removed")
-        if is_blank(message.get("content")) and not message.get("refusal"):
+        has_content = message.get("refusal") or message.get("extra_content")
+        if is_blank(message.get("content")) and not has_content:
             self._report(index, "it was an empty assistant message; it was removed")
         else:
             self._add_assistant(message, index)

@@ -101,7 +101,8 @@ def _assistant_problems(
     calls = message.get("tool_calls")
     if calls == []:
         yield f"{where}: an empty list of calls"
-    if not calls and not message.get("refusal") and is_blank(message.get("content")):
+    has_content = message.get("refusal") or message.get("extra_content")
+    if not calls and not has_content and is_blank(message.get("content")):
         yield f"{where}: an assistant message without text and calls"
     if before and can_join(before, message):
         yield f"{where}: an assistant message directly after another"

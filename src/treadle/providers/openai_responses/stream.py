@@ -149,7 +149,8 @@ class StreamReader:
 
     def _error(self, event: Any) -> Iterator[Chunk]:
         error = as_dict(event)
-        error.pop("type", None)  # that of the event
+        if error.get("type") == "error":  # that of the event
+            del error["type"]
         raise provider_error(error.get("error") or error)
 
     _EVENTS: ClassVar[Mapping[str, Callable[[Any, Any], Iterator[Chunk]]]] = {
