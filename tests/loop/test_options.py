@@ -61,7 +61,8 @@ def test_an_unknown_option_is_an_error_that_names_the_closest(name, closest):
 
 def test_an_option_unlike_any_other_is_an_error_that_lists_all():
     with pytest.raises(
-        OptionError, match="there is no option 'zzz'; known are breaker, breaker_threshold, "
+        OptionError,
+        match="there is no option 'zzz'; known are accept_cut, breaker, breaker_threshold, ",
     ):
         Loop(zzz=1)
 

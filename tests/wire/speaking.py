@@ -160,7 +160,8 @@ def responses_streamed(said):
             ]
         events.append({"type": "response.output_item.done", **at, "item": item})
     if said.error is not None and whole["status"] != "failed":
-        events.append({"type": "error", **said.error, "param": None})
+        inner = {"error": said.error} if "type" in said.error else said.error
+        events.append({**inner, "type": "error", "param": None})
     elif said.word is not None:
         known = ("completed", "failed", "incomplete")
         kind = whole["status"] if whole["status"] in known else "incomplete"

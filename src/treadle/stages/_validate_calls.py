@@ -133,8 +133,6 @@ def _repaired(
         written=call.written,
         is_whole=call.is_whole,
     )
-    if call.is_whole is False:
-        return call, problems
     checked, remaining = yield _check(ctx, again, hints)
     return (call, problems) if remaining else (checked, ())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
@@ -40,7 +41,7 @@ def fingerprint(name: str, arguments: Mapping[str, Any] | str) -> str:
 def marked(call: ToolCall) -> ToolCall:
     """Mark a call as invalid: without input, with the fingerprint of its text, even if an edit left others."""
     print_ = fingerprint(call.name, call.arguments)
-    return ToolCall(call.id, call.name, call.arguments, None, print_, call.extra, call.written)
+    return dataclasses.replace(call, input=None, fingerprint=print_)
 
 
 def _sorted(value: Any) -> Any:
