@@ -47,6 +47,7 @@ from treadle import (
     Reason,
     Request,
     Response,
+    ResponseIncomplete,
     Result,
     Retry,
     RunCancelled,
@@ -296,7 +297,7 @@ def test_the_reasons_are_a_closed_union() -> None:
                 return "time"
             case CircuitBroken() | LoopDetected() | CompactionStalled():
                 return "guard"
-            case LLMError() | EmptyResponse() | OutputMissing():
+            case LLMError() | EmptyResponse() | ResponseIncomplete() | OutputMissing():
                 return "model"
             case StoppedByStage() | PipelineFailed():
                 return "stage"

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from treadle.errors import ProviderError, TreadleError
+from treadle.messages.immutable import NOTHING
 from treadle.messages.json_text import safe_str, short_json
 from treadle.messages.message import (
     JSONDict,
@@ -195,10 +196,12 @@ def _as_mapping(raw: Any) -> Mapping[str, Any] | None:
 def _from_completion(value: Mapping[str, Any]) -> Response:
     choices = value.get("choices")
     first = _first(choices)
-    message = _as_mapping(first.get("message")) if first is not None else None
+    message: Mapping[str, Any] | None = (
+        _as_mapping(first.get("message")) if first is not None else None
+    )
     check_no_error(first)
     if message is None and first is not None and _reason_of(first) is not None:
-        message = {}  # such as one that a filter has replaced
+        message = NOTHING  # such as one that a filter has replaced
     if first is None or message is None:
         raise NotAResponseError(
             f"llm_send_fn: the chat completion has no choices[0].message: {describe(choices)}"

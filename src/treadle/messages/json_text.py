@@ -101,9 +101,10 @@ def parse_object(text: str) -> dict[str, Any]:
 def is_object(text: str) -> bool:
     """Whether a text is a closed JSON object."""
     try:
-        return bool(text.strip()) and parse_object(text) is not None
+        parse_object(text)
     except MalformedJSONError:
         return False
+    return bool(text.strip())
 
 
 canonical_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode

@@ -163,9 +163,10 @@ def _merged_objects(pieces: list[JSONDict]) -> JSONDict:
     merged: JSONDict = {}
     for key in dict.fromkeys(itertools.chain.from_iterable(pieces)):
         found = [piece[key] for piece in pieces if piece.get(key) is not None]
-        kinds = {type(value) for value in found}
-        is_joined = kinds == {dict} or (kinds == {str} and key in _SIGNATURES)
-        merged[key] = _joined(key, found) if is_joined else found[-1] if found else None
+        is_joined = all(map(is_dict, found)) or (
+            key in _SIGNATURES and all(isinstance(value, str) for value in found)
+        )
+        merged[key] = _joined(key, found) if is_joined else found[-1]
     return merged
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from treadle.errors import OptionError
 from treadle.messages import Chunk, JSONDict, Response
@@ -133,11 +133,11 @@ class SDKModel(SDKConnection):
 
 def _ending(chunks: Any) -> Any:
     """The chunks of a stream, which is incomplete without a finish reason, also if it has no chunk."""
-    return _chunks_to_end(chunks) if isinstance(chunks, AsyncIterator) else chunks
+    return _chunks_to_end(chunks) if isinstance(chunks, AsyncGenerator) else chunks  # pyright: ignore[reportUnknownArgumentType]
 
 
-async def _chunks_to_end(chunks: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-    async with contextlib.aclosing(cast("AsyncGenerator[Chunk]", chunks)):
+async def _chunks_to_end(chunks: AsyncGenerator[Any]) -> AsyncGenerator[Any]:
+    async with contextlib.aclosing(chunks):
         yield Chunk(ends_with_reason=True)
         async for chunk in chunks:
             yield chunk
