@@ -10,11 +10,11 @@ REDACTED = "[redacted]"
 """What replaces a credential."""
 
 HEAD, TAIL, MARGIN = 12_000, 4_000, 8_000
-"""The characters of a longer text that are kept at its start and its end, and the longest credential that a cut may
+"""The characters that are kept at the start and the end of a long text, and the longest credential that a cut may
 divide: so many characters beside a cut are searched for credentials, and left out."""
 
 _NAME = r"(?:authorization|cookie|api[-_]?key|token|secret|password)"
-"""The end of the name of a credential. What is before it is not searched for: that would take time at each word."""
+"""The end of the name of a credential. Its start is not searched for: that would take time at each word."""
 _CREDENTIALS = (
     "auth",
     "authorization",
