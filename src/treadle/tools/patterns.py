@@ -7,9 +7,9 @@ so that no time limit is reached in any thread. A model writes the text, so a mo
 from __future__ import annotations
 
 import functools
+import importlib
 import re
 from collections.abc import Callable
-from re import _parser as parser  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
 from typing import Any, TypeAlias
 
 Matcher: TypeAlias = Callable[[str], bool]
@@ -24,7 +24,7 @@ MAX_WAYS = 4 * MAX_BACKTRACKED
 each length. Two such repetitions exceed it."""
 
 
-_parse: Any = parser.parse  # pyright: ignore[reportUnknownMemberType]
+_parse: Any = importlib.import_module("re._parser").parse
 """Python's own parser of regular expressions, which has no public name."""
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 
+from treadle.http_bodies import client_options
 from treadle.messages import JSONDict, NotAResponseError
 from treadle.providers.embedding import SDKEmbedder
 from treadle.providers.endpoint import PLACEHOLDER, Endpoint
@@ -52,7 +53,7 @@ class Client:
         # The SDK's own async client, and aiohttp, which it prefers, work with asyncio only. A redirect would send
         # the messages and the key to a server that the caller did not name.
         self._http = httpx.AsyncClient(
-            follow_redirects=False, verify=verify, event_hooks={"response": [_note]}
+            follow_redirects=False, verify=verify, **client_options(None, _note)
         )
         self._sdk_client = sdk.Client(
             vertexai=False,  # whatever the environment says: the endpoint and the key are those of this API
