@@ -1,5 +1,6 @@
 """Servers with faults: a bad response, line or tool ends neither the other ones nor the time of a run."""
 
+import gc
 import json
 import sys
 import time
@@ -230,3 +231,37 @@ class TestLists:
         with pytest.raises(MCPConnectionError, match="it wrote bytes that are not UTF-8"):
             MCPServer([sys.executable, "-c", code]).__enter__()
         assert time.monotonic() - start < 15
+
+
+class TestListening:
+    """The task that listens for changes while a server is down."""
+
+    def test_no_exception_of_it_is_left_unretrieved(self, over_http, sync, caplog):
+        url, process = over_http()
+        with MCPServer(url, connect_timeout=5) as server:
+            tools = server.tools()
+            process.kill()
+            process.wait()
+            for name in ("a", "b"):
+                (failed,) = sync.results(calls(call("echo", name, text="x")), tools=tools)
+                assert failed.is_error
+            time.sleep(1.5)  # the delay after which it listens again
+            over_http(port=int(url.split(":")[2].split("/")[0]))
+            (echoed,) = sync.results(calls(call("echo", "c", text="x")), tools=tools)
+        gc.collect()
+        assert echoed.content == "x"
+        assert "never retrieved" not in caplog.text
+
+    def test_a_listener_that_fails_in_an_unknown_way_ends_quietly(self, caplog):
+        async def list_tools(_ctx, _params):
+            return types.ListToolsResult(tools=[])
+
+        async def fail(_ctx, _params):
+            raise RuntimeError("no listening")
+
+        made = Server("s", on_list_tools=list_tools, on_subscriptions_listen=fail)
+        with MCPServer(made) as server:
+            time.sleep(0.3)
+            assert server.tools() == []
+        gc.collect()
+        assert "never retrieved" not in caplog.text
