@@ -89,4 +89,7 @@ def _check_length(response: Any, count: int) -> None:
 
 @functools.cache
 def _class_of(base: type[Any]) -> type[Any]:
-    return type("Counted", (base,), {"__aiter__": lambda self: self.pieces()})
+    def pieces(self: Any) -> Any:
+        return self.pieces()
+
+    return type("Counted", (base,), {"__aiter__": pieces})
