@@ -103,5 +103,7 @@ for given in sys.stdin:
             write(answer(number))
         else:
             FAULTS[fault](number)
+    elif method == "resources/list" and fault == "malformed resources":
+        write(line(id=number, result={"resources": [5]}))
     elif "id" in message and method is not None:
         write(line(id=number, error={"code": -32601, "message": "method not found"}))

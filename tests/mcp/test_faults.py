@@ -225,6 +225,12 @@ class TestLists:
             texts, _ = called(sync, server)
         assert texts == ["done", "done"]
 
+    def test_malformed_resources_are_an_error_of_this_package(self, faulty):
+        with faulty("malformed resources") as server:
+            with pytest.raises(MCPConnectionError, match=r"(?s)MCP server 'faulty': .*resources"):
+                server.resources_sync()
+            assert server.tools()
+
     def test_a_server_that_writes_no_utf8_cannot_be_connected_to(self):
         code = "import sys, time; sys.stdout.buffer.write(b'\\xff\\n'); sys.stdout.flush(); time.sleep(60)"
         start = time.monotonic()

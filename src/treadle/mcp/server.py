@@ -393,9 +393,8 @@ class MCPServer:
 
         try:
             return await request
-        except MCPError as error:
-            text = f"MCP server {self.name!r}: {redacted(error.message)}"
-            raise MCPConnectionError(text) from error
+        except (MCPError, ValueError) as error:  # ValueError: pydantic's, of a malformed response
+            raise MCPConnectionError(f"MCP server {self.name!r}: {redacted(str(error))}") from error
 
 
 class RemoteTool:
