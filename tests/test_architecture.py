@@ -23,6 +23,7 @@ ONLY_IN = {
     "httpx2": {"mcp"},
     "jsonschema": {"tools"},
     "mcp": {"mcp"},
+    "mcp_types": {"mcp"},
     "openai": {"providers"},
     "opentelemetry": {"telemetry"},
     "pydantic": {"tools"},

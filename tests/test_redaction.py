@@ -1,9 +1,11 @@
 """Credentials in the texts of errors."""
 
+import time
+
 import pytest
 from tests.growth import is_linear
 
-from treadle.redaction import redacted
+from treadle.redaction import HEAD, MARGIN, TAIL, redacted, without_credentials
 
 
 @pytest.mark.parametrize(
@@ -49,3 +51,51 @@ def test_it_takes_linear_time(part):
         return lambda text=part * size: redacted(text)
 
     assert is_linear(make, 20_000)
+
+
+SECRETS = [
+    "sk-proj-0123456789abcdefSECRET0",
+    "Authorization: Bearer abc.0def-SECRET",
+    "{'x-api-key': 'ab c SECRET'}",
+    "https://me:0SECRET@host/v1",
+    "https://h/v1?key=" + "0SECRET" * 1_000,
+]
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+@pytest.mark.parametrize("filling", ["x ", "token=abc123 ", "word"])
+def test_a_cut_through_a_credential_does_not_show_a_part_of_it(secret, filling):
+    """Wherever the credential is, of the places at which the text could be cut."""
+    for place in (HEAD, HEAD + MARGIN, -TAIL, -TAIL - MARGIN):
+        for shift in (*range(-len(secret) - 3, 4, 1 + len(secret) // 9), 0):
+            text = f" {filling * (150_000 // len(filling))}"
+            at = place + shift if place > 0 else len(text) + place + shift
+            text = f"{text[:at]} {secret} {text[at:]}"
+            assert "SECRET" not in redacted(text)
+
+
+def test_of_a_long_text_the_start_and_the_end_are_kept_with_the_number_of_characters_between_them():
+    text = "start " + "x" * 1_000_000 + " end"
+    made = redacted(text)
+    start, end = "start " + "x" * (HEAD - 6), "x" * (TAIL - 4) + " end"
+    assert made == f"{start} [{len(text) - HEAD - TAIL:,} characters left out] {end}"
+
+
+def test_data_is_not_cut():
+    text = "x" * 1_000_000
+    assert without_credentials({"text": [text]}) == {"text": [text]}
+
+
+def test_the_time_does_not_depend_on_the_length_of_a_long_text():
+    def make(size):
+        text = "a-b_c key token: " * size
+        return lambda: redacted(text)
+
+    small, large = make(5_000), make(500_000)
+
+    def seconds(search):
+        start = time.perf_counter()
+        search()
+        return time.perf_counter() - start
+
+    assert min(seconds(large) for _ in range(5)) < 5 * min(seconds(small) for _ in range(5))

@@ -9,7 +9,12 @@ from typing import Any, cast
 REDACTED = "[redacted]"
 """What replaces a credential."""
 
-_NAME = r"[\w-]{0,40}(?:authorization|cookie|api[-_]?key|token|secret|password)"
+HEAD, TAIL, MARGIN = 12_000, 4_000, 8_000
+"""The characters that are kept at the start and the end of a long text, and the longest credential that a cut may
+divide: so many characters beside a cut are searched for credentials, and left out."""
+
+_NAME = r"(?:authorization|cookie|api[-_]?key|token|secret|password)"
+"""The end of the name of a credential. Its start is not searched for: that would take time at each word."""
 _CREDENTIALS = (
     "auth",
     "authorization",
@@ -41,12 +46,9 @@ def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
         # The credentials of a header; a word without a digit is part of a sentence.
         (r"\b(bearer|basic)\s+(?=[\w.~+/-]*[\d=])[\w.~+/=-]{6,}", rf"\1 {REDACTED}"),
         # A header or an option in a dict.
-        (rf"(['\"]{_NAME}['\"]\s*[:=]\s*b?)(['\"])[^'\"]+\2", rf"\1\2{REDACTED}\2"),
+        (rf"({_NAME}['\"]\s*[:=]\s*b?)(['\"])[^'\"]+\2", rf"\1\2{REDACTED}\2"),
         # A header or an option by itself.
-        (
-            rf"\b({_NAME}\s*[:=]\s*)(?=[\w.~+/-]*\d)[\w.~+/=-]{{6,}}",
-            rf"\1{REDACTED}",
-        ),
+        (rf"({_NAME}\s*[:=]\s*)(?=[\w.~+/-]*\d)[\w.~+/=-]{{6,}}", rf"\1{REDACTED}"),
         # OpenAI's and Anthropic's keys.
         (r"\bsk-[\w-]{12,}", REDACTED),
     )
@@ -54,12 +56,21 @@ def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
 
 
 def redacted(text: str) -> str:
-    """A text without the credentials that can be recognized in it.
+    """A text without the credentials that can be recognized in it; of a long one, the start and the end.
 
     Args:
         text: such as that of an exception. Passwords and parameters of URLs, headers and keys by common names, and
             the keys of OpenAI and Anthropic are recognized; a secret of another form is not.
     """
+    if len(text) <= HEAD + TAIL + 2 * MARGIN:
+        return _without(text)
+    head = _without(text[: HEAD + MARGIN])[:-MARGIN][:HEAD]
+    tail = _without(text[-TAIL - MARGIN :])[MARGIN:][-TAIL:]
+    left_out = len(text) - len(head) - len(tail)
+    return f"{head} [{left_out:,} characters left out] {tail}"
+
+
+def _without(text: str) -> str:
     for pattern, replacement in _patterns():
         text = pattern.sub(replacement, text)
     return text
@@ -68,7 +79,7 @@ def redacted(text: str) -> str:
 def without_credentials(data: Any) -> Any:
     """JSON data without the credentials that are recognized in its texts, and without the keys that name some."""
     if isinstance(data, str):
-        return redacted(data)
+        return _without(data)
     if isinstance(data, list):
         parts: list[Any] = data  # pyright: ignore[reportUnknownVariableType]
         return [without_credentials(part) for part in parts]

@@ -259,12 +259,46 @@ class TestRefresh:
     def test_new_tools_are_offered_and_removed_ones_are_not(self, served, way):
         script = "grow", "wait", "extra"
         model = ScriptedLLM(*(calls(call(name, name)) for name in script), "Done.")
-        with served.connect() as server:
+        with served.connect(trusted=True) as server:
             messages = self.run(way, server, model)
         first, *_, last = self.offered(model)
         assert last - first == {"extra"}
         assert first - last == {"fail"}
         assert messages[6]["content"] == "done extra"
+
+    def test_a_new_tool_of_a_server_that_is_not_trusted_is_not_offered_in_the_run(
+        self, served, way, caplog
+    ):
+        script = "grow", "wait", "extra", "steps"
+        model = ScriptedLLM(*(calls(call(name, name)) for name in script), "Done.")
+        with served.connect() as server:
+            messages = self.run(way, server, model)
+            assert "extra" in named(server)  # of the next run
+        first, *_, last = self.offered(model)
+        assert (first - last, last - first) == ({"fail"}, set())
+        assert "extra" in messages[6]["content"]
+        assert "done extra" not in messages[6]["content"]
+        assert "called extra" not in served.notes
+        assert caplog.text.count("the tool 'extra' is left out: it is new or has changed") == 1
+
+    def test_a_new_tool_with_an_approved_definition_is_offered(self, served, sync):
+        with served.connect() as server:
+            pins = server.digests()
+            sync.results(
+                calls(call("grow", "a")),
+                calls(call("wait", "b")),
+                tools=[*server.tools(), waiting(server, "fail")],
+            )
+            pins |= server.digests()
+        script = "grow", "wait", "extra"
+        model = ScriptedLLM(*(calls(call(name, name)) for name in script), "Done.")
+        with served.connect(approved=pins) as server:
+            messages = self.run(sync, server, model)
+        assert messages[6]["content"] == "done extra"
+
+    def test_without_a_call_of_tools_those_at_the_start_of_the_connection_are_offered(self, served):
+        with served.connect() as server:
+            assert {one.name for one in anyio.run(server.latest_tools)} == set(TOOLS)
 
     def test_a_changed_tool_of_a_server_that_is_not_trusted_is_not_offered_again(
         self, served, sync, caplog
@@ -306,7 +340,7 @@ class TestRefresh:
 
         script = "grow", "wait", "extra"
         model = ScriptedLLM(*(calls(call(name, name)) for name in script), "Done.")
-        with served.connect() as server:
+        with served.connect(trusted=True) as server:
             messages = self.run(sync, server, model, mcp_tools(server, tools=[extra]))
         assert messages[6]["content"] == "mine"
         assert f"{served.kind}_extra" in self.offered(model)[-1]
@@ -320,7 +354,7 @@ class TestRefresh:
             {"name": "s_wait", "inputSchema": ANY},
         ]
         model = ScriptedLLM(calls(call("grow", "a")), calls(call("wait", "b")), "Done.")
-        with MCPServer(growing(*later)) as server:
+        with MCPServer(growing(*later), trusted=True) as server:
             self.run(sync, server, model, wait="good")
         assert self.offered(model)[-1] == {"wait", "grow", "good"}
         assert "tool 'bad': input_schema: the reference '#/nowhere'" in caplog.text

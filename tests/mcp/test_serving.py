@@ -2,8 +2,10 @@
 
 import contextlib
 import functools
+import json
 import os
 import socket
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -237,3 +239,52 @@ class TestOptions:
                 return await connected.call_tool("double", {"n": 4})
 
         assert anyio.run(main).content[0].text == "8"
+
+
+class TestStdout:
+    def test_it_has_only_messages_of_the_protocol_whatever_is_printed(self):
+        """The buffer of Python is written when it is full, or at the exit."""
+        facts = {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "c", "version": "1"},
+        }
+        call_ = {"name": "shout", "arguments": {"text": "x"}}
+        sent = [
+            {"id": 1, "method": "initialize", "params": facts},
+            {"method": "notifications/initialized"},
+            {"id": 2, "method": "tools/call", "params": call_},
+        ]
+        lines = [json.dumps({"jsonrpc": "2.0", **message}) for message in sent]
+        command = [sys.executable, str(FILE.with_name("noisy_server.py"))]
+        path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        path.pop("PYTHONUNBUFFERED", None)
+        pipe = subprocess.PIPE
+        with subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=pipe, env=path, text=True
+        ) as running:
+            running.stdin.write("\n".join(lines) + "\n")
+            running.stdin.flush()
+            received = [running.stdout.readline() for _ in range(2)]
+            rest, errors = running.communicate(timeout=60)
+        assert [json.loads(line)["id"] for line in received] == [1, 2]
+        assert rest == ""
+        for text in (
+            "before",
+            "by a tool x",
+            "by a child",
+            "by a thread",
+            "at the exit",
+            "afterwards",
+        ):
+            assert f"printed {text}" in errors
+        assert running.returncode == 0
+
+    def test_a_client_of_a_server_that_prints_is_not_disturbed(self, sync):
+        command = [sys.executable, str(FILE.with_name("noisy_server.py"))]
+        with MCPServer(command, env={"PYTHONPATH": os.pathsep.join(sys.path)}) as server:
+            results = sync.results(
+                *(calls(call("shout", str(n), text=str(n) * 9_000)) for n in range(3)),
+                tools=server.tools(),
+            )
+        assert [one.content for one in results] == [str(n) * 9_000 for n in range(3)]

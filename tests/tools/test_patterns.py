@@ -27,6 +27,9 @@ PATTERNS = [
     r"^(?!\))a|b",
     r"(?<!a)b",
     r"(a)b\1",
+    r"(?<!x)(?:ab|cA|1\d)+\)",
+    r"(?<!c)a{2,3}(?:b|(?!x)c)?1",
+    r"([ab]+)c\1",
     LOOKAHEADS,
     EMAIL,
 ]
@@ -70,11 +73,39 @@ def test_a_pattern_takes_time_linear_in_the_text(pattern):
     assert is_linear(make, 10_000)
 
 
-@pytest.mark.parametrize("pattern", [r"(?<=x)(a+)+$", r"^(a+)\1+$", r"x(?=(a+)+$)"])
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"(?<=x)(a+)+$",
+        r"^(a+)\1+$",
+        r"x(?=(a+)+$)",
+        r"(?<!b)(a|a|a)*!",
+        r"(?<!b)(a|ab|b)*!",
+        r"(?<!b)(?i:(?:ab|Ac)*)!",
+        r"(?<!b)(?:ab?)*!",
+        r"(?<!b)(?>a*)*!",
+        r"(?<!b)(?:a?){30}b",
+        r"(?<!b)" + "(?:a|a)" * 30 + "b",
+        r"(?<!b)" + "a?" * 30 + "a" * 30,
+        r"(?<!b)(.*)*!",
+        r"(?<!b)\w*\w*!",
+        r"(?<!b)\s*\s*$",
+        r"(?<!b)a{0,900}a{0,900}!",
+        r"(?<!b)(?:(?=a*b)a)*c",
+        r"(?<!b)(?:(?:){1000}){1000000}!",
+        r"(?<!b)a*" + r"(?<!a{99}a{99}x)" * 9,
+        r"(?<!b)(?<!a{9}x)*" * 200,
+        r"(a+)(?:\1)*!",
+        r"(a?)(?:\1)*!",
+        r"(a)?(?(1)a*|b)a*(?<!x)",
+    ],
+)
 def test_a_pattern_that_may_take_exponential_time_is_refused_when_the_tool_is_made(pattern):
     for schema in (
         {"type": "object", "properties": {"a": {"pattern": pattern}}},
         {"type": "object", "patternProperties": {pattern: {}}},
+        {"type": "object", "propertyNames": {"pattern": pattern}},
+        {"type": "object", "anyOf": [{"not": {"items": {"pattern": pattern}}}]},
     ):
         with pytest.raises(
             ToolDefinitionError, match=r"tool 't': input_schema: the pattern .* exponential"

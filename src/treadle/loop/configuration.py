@@ -11,7 +11,7 @@ from treadle.loop.options import Settings
 from treadle.loop.subagent import Subagent
 from treadle.messages import ATOMS, JSONDict, is_mapping
 from treadle.model import Model, ModelInfo, model_info
-from treadle.redaction import is_credential, redacted
+from treadle.redaction import is_credential, without_credentials
 from treadle.shown import callable_name
 from treadle.tools import Tool, ToolSearch
 
@@ -121,7 +121,7 @@ def _without_credentials(value: Any) -> Any:
             for key, part in value.items()
             if not is_credential(str(key))
         }
-    return redacted(value) if isinstance(value, str) else _plain(value)
+    return without_credentials(value) if isinstance(value, str) else _plain(value)
 
 
 def _plain(value: Any) -> Any:

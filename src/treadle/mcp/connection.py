@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from treadle.mcp.definitions import Definition, definition_of
 from treadle.mcp.errors import MCPConnectionError
+from treadle.mcp.log import LEFT_OUT, log, warn
 from treadle.mcp.targets import Stderr, Target
 from treadle.messages import safe_str
 from treadle.redaction import redacted
@@ -16,11 +17,7 @@ from treadle.version import __version__
 
 if TYPE_CHECKING:
     from mcp import Client
-    from mcp.shared.exceptions import MCPError
 
-_HTTP_ERRORS = frozenset({"Session terminated", "Server returned an error response"})
-"""The texts of the SDK for HTTP errors, which have no code of their own: one of an HTTP server that was started
-again, and does not know the session any more, has status 404 by the specification, and 400 in practice."""
 LISTEN_DELAY = 1.0
 """Seconds before listening for changes again, if the stream of them was lost."""
 MAX_PAGES = 1_000
@@ -37,6 +34,7 @@ class Connection:
 
     Attributes:
         client: the client.
+        reason: why the connection ended; empty if that is not known, or the server has closed it.
     """
 
     def __init__(self, target: Target, on_change: Callable[[], object], seconds: float) -> None:
@@ -46,9 +44,12 @@ class Connection:
         self._stderr = Stderr()
         self._closing = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._refused: dict[str, str] = {}
+        self.reason = ""
         self.client: Client = target.client(
             self._stderr,
-            self._closing.set,
+            self._end,
+            self._refused.__setitem__,
             message_handler=self._handle,
             client_info=_client_info(),
             cache=None,
@@ -69,13 +70,10 @@ class Connection:
         """The last lines that the process wrote to stderr; empty if there is none."""
         return self._stderr.text()
 
-    def is_lost(self, error: MCPError) -> bool:
-        """Whether a call failed with this error because the connection has ended; it is not used any more then."""
-        from mcp.types import CONNECTION_CLOSED  # noqa: PLC0415 - an extra
-
-        if error.code == CONNECTION_CLOSED or error.message in _HTTP_ERRORS:
-            self._closing.set()
-        return not self.is_alive
+    def _end(self, reason: str) -> None:
+        """Note that the connection has ended; only the transport says so, whatever code an error has."""
+        self.reason = self.reason or reason
+        self._closing.set()
 
     async def open(self) -> None:
         """Connect.
@@ -96,7 +94,8 @@ class Connection:
             raise
         error = opened.exception() if opened.done() else None  # before it is cancelled
         await self._abandon()
-        why = f"no answer within {self._seconds:g} s" if error is None else _reason(error)
+        silence = f"no answer within {self._seconds:g} s"
+        why = self.reason or (silence if error is None else _reason(error))
         raise MCPConnectionError(
             f"cannot connect to {self._target}: {why}", self.stderr()
         ) from error
@@ -112,8 +111,11 @@ class Connection:
             async with self.client:
                 opened.set_result(None)
                 listening = asyncio.create_task(self._listen())
-                await self._closing.wait()
-                listening.cancel()
+                try:
+                    await self._closing.wait()
+                finally:  # also if the client has failed
+                    self._closing.set()
+                    listening.cancel()
         except BaseException as error:  # noqa: BLE001 - the server is lost: calls see it
             if not opened.done():
                 opened.set_exception(error)
@@ -139,6 +141,9 @@ class Connection:
             except SubscriptionLost:  # what changed in the meantime is not reported later
                 await asyncio.sleep(LISTEN_DELAY)
                 self._on_change()
+            except Exception as error:  # noqa: BLE001 - the client has ended, or failed: nothing awaits this task
+                log.debug("listening to %s ended: %s", self._target, _reason(error))
+                return
             else:  # the server has ended it on purpose
                 return
 
@@ -168,7 +173,16 @@ class Connection:
         ) as error:  # ValueError: pydantic's, of a malformed list
             text = f"cannot list the tools of {self._target}: {_reason(error)}"
             raise MCPConnectionError(text, self.stderr()) from error
-        return {one.name: definition_of(one) for one in given}
+        for name, reason in self._refused.items():
+            warn(LEFT_OUT, str(self._target), name, reason)
+        self._refused.clear()
+        found: dict[str, Definition] = {}
+        for one in given:
+            if one.name in found:
+                warn(LEFT_OUT, str(self._target), repr(one.name), "another tool has this name")
+            else:
+                found[one.name] = definition_of(one)
+        return found
 
     async def pages(self, name: str, fetch: Callable[..., Any]) -> list[Any]:
         """List something, page by page.
@@ -179,12 +193,14 @@ class Connection:
         """
         items: list[Any] = []
         cursor: str | None = None
+        seen = set[str]()
         for _ in range(MAX_PAGES):
             page = await fetch(cursor=cursor)
             items += getattr(page, name)
             cursor = page.next_cursor
-            if cursor is None:
+            if cursor is None or cursor in seen:
                 break
+            seen.add(cursor)
         return items
 
     async def close(self) -> None:

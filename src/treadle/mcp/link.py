@@ -126,7 +126,7 @@ class Link:
         await asyncio.sleep(delay)
         try:
             await self.connected()
-        except MCPConnectionError as error:  # the next call tries again
+        except Exception as error:  # noqa: BLE001 - nothing awaits this task, and the next call tries again
             warn("the tools of %s cannot be listed: %s", self._target, error)
 
     async def call(self, fn: Callable[..., Coroutine[Any, Any, R]], *args: Any) -> R:

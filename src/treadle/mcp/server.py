@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, Unpack
 
@@ -12,9 +14,10 @@ from treadle.mcp.approvals import pins_of, why_refused, write_pins
 from treadle.mcp.definitions import Definition, believed
 from treadle.mcp.errors import MCPConnectionError, ToolNotApprovedError
 from treadle.mcp.link import Link
-from treadle.mcp.log import warn
+from treadle.mcp.log import LEFT_OUT, warn
 from treadle.mcp.targets import Target, check_installed
-from treadle.messages import JSONDict, is_mapping, safe_str, valid_name
+from treadle.messages import JSONDict, is_mapping, safe_str, sendable_json, short_name, valid_name
+from treadle.messages.repair import MAX_NAME
 from treadle.redaction import redacted
 from treadle.results import Err
 from treadle.tools import Tool, ToolBehaviour, ToolContext, tool_hint
@@ -94,7 +97,8 @@ class MCPServer:
         self._options = options
         self._link: Link | None = None
         self._seen: dict[str, str] = {}
-        self._made: dict[str, Tool] = {}
+        self._made: dict[tuple[str, str], Tool] = {}
+        self._left_out: set[tuple[str, str]] = set()
         self.is_trusted = trusted
 
     def __repr__(self) -> str:
@@ -160,6 +164,7 @@ class MCPServer:
 
     def _check_included(self) -> None:
         found = self._connected_link().definitions
+        self._seen = self._seen or self.digests()
         check_names(self._include or (), found, f"MCPServer: include: {self.name!r} has no tool")
 
     # Tools
@@ -167,35 +172,45 @@ class MCPServer:
     def tools(self) -> list[Tool]:
         """The tools of the server, as it listed them last. This does not wait for the server.
 
+        A tool whose name or schema is invalid is left out, and logged.
+
         Raises:
             MCPConnectionError: the server is not connected.
             ToolNotApprovedError: the option ``approved`` has not the definitions of some tools.
-            ToolDefinitionError: a tool has an invalid schema.
         """
         refused = self.refused()
         if refused:
             raise ToolNotApprovedError(why_refused(self.name, refused, self._pins or {}), refused)
         self._seen.update(self.digests())
-        return [self._tool_of(definition) for definition in self._offered()]
+        return self._tools_of(self._offered())
 
     async def latest_tools(self) -> list[Tool]:
         """The tools for a run that is going on; see `refresh_tools`.
 
-        This waits for a list that the server reported as changed. Tools whose definition was not approved are left
-        out, and those of a server that is not trusted whose definition has changed since the last call of `tools`.
-        Invalid definitions are left out as well, and logged.
+        This waits for a list that the server reported as changed. Definitions that are not approved are left out:
+        those that the option ``approved`` has not; without it, those of a server that is not trusted which `tools`
+        has not returned, since they are new or have changed. So are invalid definitions. All of these are logged.
         """
         await self._connected_link().settle()
-        refused = self.refused()
-        found: list[Tool] = []
+        offered: list[Definition] = []
         for one in self._offered():
-            seen = self._seen.setdefault(one.name, one.digest)
-            if one.name not in refused and (self.is_trusted or seen == one.digest):
-                try:
-                    found.append(self._tool_of(one))
-                except ToolDefinitionError as error:
-                    warn("MCP server %r: %s", self.name, error)
-        return found
+            if self._is_approved(one):
+                offered.append(one)
+            else:
+                self._leave_out(one, "it is new or has changed, and nobody has approved it")
+        return self._tools_of(offered)
+
+    def _is_approved(self, one: Definition) -> bool:
+        """Whether a definition may be offered in a run that is going on."""
+        if self._pins is not None:
+            return self._pins.get(one.name) == one.digest
+        return self.is_trusted or self._seen.get(one.name) == one.digest
+
+    def _leave_out(self, one: Definition, reason: str) -> None:
+        """Log once that a tool is not offered."""
+        if (one.digest, reason) not in self._left_out:
+            self._left_out.add((one.digest, reason))
+            warn(LEFT_OUT, self.name, repr(short_name(one.name)), reason)
 
     def refused(self) -> tuple[str, ...]:
         """The names of the tools whose definitions the option ``approved`` does not have."""
@@ -228,21 +243,30 @@ class MCPServer:
             if name not in self._exclude and (self._include is None or name in self._include)
         ]
 
-    def _tool_of(self, definition: Definition) -> Tool:
-        """The tool of a definition, which is made once."""
-        made = self._made.get(definition.digest)
-        if made is None:
-            made = self._made[definition.digest] = self._make_tool(definition)
-        return made
+    def _tools_of(self, definitions: Iterable[Definition]) -> list[Tool]:
+        """The tools of definitions, without those that are invalid; each is made once."""
+        names = _names_of(self._connected_link().definitions)
+        found: list[Tool] = []
+        for one in definitions:
+            key = one.digest, names[one.name]
+            try:
+                if key not in self._made:
+                    self._made[key] = self._make_tool(one, names[one.name])
+                found.append(self._made[key])
+            except ToolDefinitionError as error:
+                self._leave_out(one, str(error))
+        return found
 
-    def _make_tool(self, definition: Definition) -> Tool:
+    def _make_tool(self, definition: Definition, name: str) -> Tool:
+        if not 0 < len(definition.name) <= MAX_NAME:
+            raise ToolDefinitionError(f"expected a name of 1 to {MAX_NAME} characters")
         facts = definition.facts
         given: Any = facts.get("annotations")
         hints = believed(given if is_mapping(given) else {}, is_trusted=self.is_trusted)
         title = facts.get("title") or hints.get("title") or ""
         options: dict[str, Any] = {"timeout": CALL_SECONDS, "annotations": hints, **self._options}
         made = Tool(
-            valid_name(self._prefix + definition.name),
+            valid_name(self._prefix + name),
             safe_str(facts.get("description") or title),
             facts["inputSchema"],
             fn=RemoteTool(self, definition),
@@ -293,16 +317,23 @@ class MCPServer:
         progress = None if report is None else _progress_for(report)
         try:
             result = await connection.client.call_tool(
-                definition.name, dict(arguments), progress_callback=progress
+                definition.name, sendable_json(dict(arguments)), progress_callback=progress
             )
         except MCPError as error:
-            if not connection.is_lost(error):
+            if connection.is_alive:
                 return Err(f"MCP server {self.name!r}: {redacted(error.message)}")
+            reason = f" ({connection.reason})" if connection.reason else ""
             text = (
-                f"the MCP server {self.name!r} was lost while {definition.name!r} ran; whether the call had an "
-                f"effect is not known"
+                f"the MCP server {self.name!r} was lost while {definition.name!r} ran{reason}; whether the call "
+                f"had an effect is not known"
             )
             raise MCPConnectionError(text, connection.stderr()) from error
+        except (
+            ValueError,
+            RuntimeError,
+        ) as error:  # pydantic's, and the SDK's of another kind of result
+            reason = redacted(short_name(safe_str(error)))
+            return Err(f"MCP server {self.name!r} returned a result that cannot be read: {reason}")
         # Read here: the loop takes plain data at once, but reads an object in a separate thread.
         content, has_failed = read_call_result(result)
         return Err(content) if has_failed else content
@@ -362,9 +393,8 @@ class MCPServer:
 
         try:
             return await request
-        except MCPError as error:
-            text = f"MCP server {self.name!r}: {redacted(error.message)}"
-            raise MCPConnectionError(text) from error
+        except (MCPError, ValueError) as error:  # ValueError: pydantic's, of a malformed response
+            raise MCPConnectionError(f"MCP server {self.name!r}: {redacted(str(error))}") from error
 
 
 class RemoteTool:
@@ -398,6 +428,21 @@ def _progress_for(report: Report) -> ProgressFnT:
         report(message or "", share, {"progress": progress, "total": total})
 
     return note
+
+
+def _names_of(definitions: Iterable[str]) -> dict[str, str]:
+    """The valid names of tools, by their names at the server.
+
+    Names that are alike once they are valid get a part of their digest, except one that was valid already. The
+    order of the list does not count.
+    """
+    made = {name: valid_name(name) for name in definitions}
+    counts = Counter(made.values())
+    for name, valid in made.items():
+        if counts[valid] > 1 and valid != name:
+            digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
+            made[name] = f"{valid[: MAX_NAME - 9]}_{digest[:8]}"
+    return made
 
 
 def _names(option: str, given: Iterable[str]) -> tuple[str, ...]:

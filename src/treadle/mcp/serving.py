@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -203,14 +204,20 @@ _STEP = 1e-6
 
 async def _serve_stdio(server: Server[Any]) -> None:
     """As `serve_stdio`, on an event loop."""
+    import anyio  # noqa: PLC0415 - slow to import
     from mcp.server.stdio import stdio_server  # noqa: PLC0415 - an extra
 
-    async with stdio_server() as (read, write):
+    # Python writes what was printed when its buffer is full, or at the exit. So stdout is stderr for good.
+    wire = os.fdopen(os.dup(1), "w", encoding="utf-8", newline="\n")
+    os.dup2(2, 1)
+    async with stdio_server(stdout=anyio.wrap_file(wire)) as (read, write):
         await server.run(read, write, server.create_initialization_options())
 
 
 def serve_stdio(server: Server[Any]) -> None:
-    """Serve on stdin and stdout until the client closes them; what tools print goes to stderr.
+    """Serve on stdin and stdout until the client closes them.
+
+    What the program prints goes to stderr, also after the end: stdout has only messages of the protocol.
 
     Args:
         server: what `as_mcp_server` returns, or another low-level ``Server`` of the SDK.

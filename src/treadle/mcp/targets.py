@@ -10,18 +10,19 @@ import shlex
 import threading
 import urllib.parse
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from treadle.errors import MissingExtraError, OptionError
+from treadle.http_bodies import client_options
+from treadle.mcp.wire import OnEnd, OnRefused, watched
 from treadle.messages import safe_str, valid_name
 from treadle.redaction import REDACTED, redacted
 
 if TYPE_CHECKING:
     from mcp import Client
-    from mcp.client import Transport
 
 MAX_ERROR_LINES = 20
 """The last lines on stderr of a server that are kept for errors."""
@@ -97,32 +98,51 @@ class Target:
             return redacted(shlex.join(_without_secrets(self.command)))
         return f"the {type(self.given).__name__} in this process"
 
-    def client(self, stderr: Stderr, on_end: Callable[[], object], **options: Any) -> Client:
+    def client(
+        self, stderr: Stderr, on_end: OnEnd, on_refused: OnRefused, **options: Any
+    ) -> Client:
         """Make a client, which is not connected.
 
         Args:
             stderr: takes what the process writes there.
-            on_end: is called when the server has closed the connection.
+            on_end: is called when the connection ends, or the server has forgotten its session.
+            on_refused: is called with each listed tool that the SDK cannot read.
             **options: those of the SDK's ``Client``.
         """
         from mcp import Client  # noqa: PLC0415 - an extra
 
+        def version() -> str:
+            return made.protocol_version
+
         given: Any = self.given
         if self.url is not None:
-            given = self._over_http(self.url)
+            given = watched(self._over_http(self.url, on_end), version, on_end, on_refused)
         elif self.command is not None:
-            given = _watched(self._as_process(self.command, stderr), on_end)
-        return Client(given, **options)
+            given = watched(self._as_process(self.command, stderr), version, on_end, on_refused)
+        made = Client(given, **options)
+        return made
 
     @contextlib.asynccontextmanager
-    async def _over_http(self, url: str) -> AsyncGenerator[Any]:
+    async def _over_http(self, url: str, on_end: OnEnd) -> AsyncGenerator[Any]:
         import httpx2  # noqa: PLC0415 - the SDK needs it
         from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415 - an extra
 
         # A server may be silent for as long as a tool runs, which the loop limits.
         timeout = httpx2.Timeout(HTTP_SECONDS, read=None)
+
+        async def check(response: Any) -> None:
+            # The status of a session that the server has forgotten, by the specification, and in practice.
+            if "mcp-session-id" in response.request.headers and response.status_code in {404, 400}:
+                on_end("")
+
+        def note(response: Any, error: Exception) -> None:
+            request = response.request  # the streams of notifications are opened again
+            if request.method == "POST" and b'"subscriptions/listen"' not in request.content:
+                on_end(redacted(safe_str(error)))
+
+        options = client_options(self.headers, check, on_failed=note)
         async with (
-            httpx2.AsyncClient(headers=self.headers, timeout=timeout) as http_client,
+            httpx2.AsyncClient(timeout=timeout, **options) as http_client,
             streamable_http_client(url, http_client=http_client) as streams,
         ):
             yield streams
@@ -135,7 +155,14 @@ class Target:
         name, *args = command
         env = None if self.env is None else dict(self.env)
         cwd = None if self.cwd is None else os.fspath(self.cwd)
-        parameters = StdioServerParameters(command=name, args=args, env=env, cwd=cwd)
+        parameters = StdioServerParameters(
+            command=name,
+            args=args,
+            env=env,
+            cwd=cwd,
+            # Else its reader would end at the first such byte, and no request would notice.
+            encoding_error_handler="replace",
+        )
         async with contextlib.AsyncExitStack() as stack:
             with stderr.writer() as errlog:  # the process has it from then on
                 streams = await stack.enter_async_context(stdio_client(parameters, errlog))
@@ -221,38 +248,3 @@ class Stderr:
         if self._reader is not None:
             self._reader.join(0.2)
         return redacted("\n".join(self._lines))
-
-
-@contextlib.asynccontextmanager
-async def _watched(transport: Transport, on_end: Callable[[], object]) -> AsyncGenerator[Any]:
-    """A transport that reports when the server has closed the connection; the SDK reports it to calls only."""
-    async with transport as (read, write):
-        yield _Watched(read, on_end), write
-
-
-class _Watched:
-    """A stream that reports its end."""
-
-    def __init__(self, stream: Any, on_end: Callable[[], object]) -> None:
-        self._stream = stream
-        self._on_end = on_end
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def __aiter__(self) -> _Watched:
-        return self
-
-    async def __anext__(self) -> Any:
-        try:
-            return await self._stream.__anext__()
-        except StopAsyncIteration:
-            self._on_end()
-            raise
-
-    async def __aenter__(self) -> Self:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> Any:
-        return await self._stream.__aexit__(*exc_info)

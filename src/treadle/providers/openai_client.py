@@ -8,6 +8,7 @@ import inspect
 import os
 from typing import Any
 
+from treadle.http_bodies import client_options
 from treadle.messages import is_list
 from treadle.providers.embedding import SDKEmbedder
 from treadle.providers.endpoint import Endpoint
@@ -33,7 +34,7 @@ def new_client(sdk: Any, endpoint: Endpoint, base_url: str, api_key: str) -> Any
         max_retries=0,
         default_headers=None if is_of_env else _headers_for_others(sdk, api_key),
         # A redirect would send the messages and all headers but one to a server that the caller did not name.
-        http_client=sdk.DefaultAsyncHttpxClient(follow_redirects=False),
+        http_client=sdk.DefaultAsyncHttpxClient(follow_redirects=False, **client_options()),
     )
     if not is_of_env:  # the SDK has read them from the environment
         client.organization = client.project = None

@@ -15,6 +15,7 @@ from anyio.lowlevel import current_token
 
 from treadle.effects import Call, Mode, Steps, drive_sync
 from treadle.errors import MissingExtraError, OptionError, TreadleError
+from treadle.http_bodies import cause_of
 from treadle.providers.endpoint import PLACEHOLDER, Endpoint, server_of
 from treadle.redaction import redacted
 
@@ -115,6 +116,9 @@ class SDKConnection:
 
     def _explained(self, error: Exception) -> Exception | None:
         """A clearer exception in place of one of the SDK; None if there is none."""
+        refused = cause_of(error)
+        if refused is not None:  # SDKs take it for a failed connection
+            return refused
         response = getattr(error, "response", None)
         status = getattr(error, "status_code", None)
         if status == 401 and self._api_key == PLACEHOLDER:  # noqa: PLR2004 - HTTP's Unauthorized

@@ -7,9 +7,10 @@ so that no time limit is reached in any thread. A model writes the text, so a mo
 from __future__ import annotations
 
 import functools
+import importlib
 import re
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 Matcher: TypeAlias = Callable[[str], bool]
 """Whether a pattern occurs anywhere in a text, as JSON Schema defines ``pattern``."""
@@ -18,7 +19,13 @@ MAX_BACKTRACKED = 1_000
 """The maximum length of a text that ``re`` searches, in characters: a pattern with one quantifier takes time
 that is at most quadratic in it. A longer text does not match."""
 
-_QUANTIFIER = re.compile(r"(?<!\()[*+?{]")  # the question mark of a group is none
+MAX_WAYS = 4 * MAX_BACKTRACKED
+"""In how many ways ``re`` may match a pattern at one place of such a text: a repetition of a character has one for
+each length. Two such repetitions exceed it."""
+
+
+_parse: Any = importlib.import_module("re._parser").parse
+"""Python's own parser of regular expressions, which has no public name."""
 
 
 class UnsupportedPatternError(ValueError):
@@ -31,7 +38,8 @@ def matcher_of(pattern: str) -> Matcher:
 
     Rust's engine matches it, the one that pydantic uses; it has neither look-around nor backreferences.
     Look-aheads directly after a leading ``^`` are separate patterns: ``^(?!a)b`` is ``^b`` and not ``^a``. Any
-    other pattern is left to ``re`` if it has at most one quantifier.
+    other pattern is left to ``re`` if it can match a text in few ways only: no repetition of an ambiguous part,
+    and not two repetitions without a bound.
 
     Args:
         pattern: a regular expression.
@@ -43,14 +51,15 @@ def matcher_of(pattern: str) -> Matcher:
     if matcher is not None:
         return matcher
     try:
+        if len(pattern) > MAX_BACKTRACKED or _ways(_parse(pattern)) > MAX_WAYS:
+            raise UnsupportedPatternError(
+                "it may take exponential time: it can match a text in many ways, by nested or several repetitions "
+                "or alternatives that overlap; these are only supported without backreferences and look-around, "
+                "except look-ahead directly after a leading '^'"
+            )
         compiled = re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
         raise UnsupportedPatternError(f"it is not a regular expression: {error}") from None
-    if len(_QUANTIFIER.findall(pattern)) > 1:
-        raise UnsupportedPatternError(
-            "it may take exponential time: look-around, except look-ahead directly after a leading '^', and "
-            "backreferences are only supported with at most one quantifier"
-        )
     return lambda text: len(text) <= MAX_BACKTRACKED and compiled.search(text) is not None
 
 
@@ -86,6 +95,60 @@ def _with_lookaheads(pattern: str) -> Matcher | None:
     if rest is None:
         return None
     return lambda text: rest(text) and all(inner(text) is wanted for inner, wanted in conditions)
+
+
+def _ways(tree: Any) -> int:
+    """In how many ways a parsed pattern can match at one place, at most; ``MAX_WAYS + 1`` if there are more."""
+    product = 1
+    for operation, argument in tree:
+        product = min(product * _ways_of(str(operation), argument), MAX_WAYS + 1)
+    return product
+
+
+def _ways_of(operation: str, argument: Any) -> int:
+    ways = 1  # of a character, a place, or the text of a group
+    match operation:
+        case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
+            ways = _ways_repeated(*argument)
+        case "BRANCH":
+            ways = _ways_of_branch(argument[1])
+        case "SUBPATTERN":
+            ways = _ways(argument[-1])
+        case "ASSERT" | "ASSERT_NOT":  # a long one takes time at each place
+            ways = _ways(argument[1]) * (1 + min(argument[1].getwidth()[0], MAX_BACKTRACKED) // 50)
+        case "ATOMIC_GROUP":
+            ways = _ways(argument)
+        case "GROUPREF_EXISTS":
+            ways = sum(_ways(part) for part in argument[1:] if part is not None)
+        case _:
+            pass
+    return ways
+
+
+def _ways_repeated(least: int, most: int, body: Any) -> int:
+    inner = _ways(body)
+    if body.getwidth()[0] == 0 and most > 1:
+        return MAX_WAYS + 1
+    if inner == 1:
+        return min(most, MAX_BACKTRACKED) - min(least, MAX_BACKTRACKED) + 1
+    # Each repetition multiplies them; so many repetitions exceed the limit in any case.
+    counts = range(min(least, MAX_WAYS), min(most, MAX_WAYS.bit_length() + least, MAX_WAYS) + 1)
+    return min(sum(inner**count for count in counts), MAX_WAYS + 1)
+
+
+def _ways_of_branch(branches: list[Any]) -> int:
+    """The ways of alternatives: as many as of one of them, if the first character of a text chooses it."""
+    firsts = [_first_character(branch) for branch in branches]
+    is_chosen = None not in firsts and len(set(firsts)) == len(firsts)
+    return (max if is_chosen else sum)(map(_ways, branches))
+
+
+def _first_character(tree: Any) -> str | None:
+    """The literal with which a parsed pattern starts, in any case; None if it may start in another way."""
+    for operation, argument in tree[:1]:
+        if str(operation) == "LITERAL":
+            return chr(argument).casefold()
+    return None
 
 
 def _depths(pattern: str, start: int) -> list[tuple[int, str, int]]:

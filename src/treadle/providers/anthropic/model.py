@@ -9,6 +9,7 @@ import os
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
+from treadle.http_bodies import client_options
 from treadle.messages import Chunk, JSONDict, Response
 from treadle.model.sdk_answer import check_async_answer
 from treadle.providers.anthropic.options import body_of, check_options
@@ -53,7 +54,9 @@ class AnthropicModel(SDKModel):
             max_retries=0,
             default_headers=None if is_of_env else self._headers_for_others(),
             # A redirect would send the messages and the key to a server that the caller did not name.
-            http_client=self._sdk.DefaultAsyncHttpxClient(follow_redirects=False),
+            http_client=self._sdk.DefaultAsyncHttpxClient(
+                follow_redirects=False, **client_options()
+            ),
         )
         client.auth_token = None  # some versions have read it from the environment
         if is_of_env and self._is_token():

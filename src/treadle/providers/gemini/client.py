@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 
 from treadle.errors import ProviderError
+from treadle.http_bodies import client_options
 from treadle.messages import JSONDict, NotAResponseError, check_no_error, is_mapping
 from treadle.providers.embedding import SDKEmbedder
 from treadle.providers.endpoint import PLACEHOLDER, Endpoint
@@ -59,7 +60,7 @@ class Client:
         # The SDK's own async client, and aiohttp, which it prefers, work with asyncio only. A redirect would send
         # the messages and the key to a server that the caller did not name.
         self._http = httpx.AsyncClient(
-            follow_redirects=False, verify=verify, event_hooks={"response": [_note]}
+            follow_redirects=False, verify=verify, **client_options(None, _note)
         )
         self._sdk_client = sdk.Client(
             vertexai=False,  # whatever the environment says: the endpoint and the key are those of this API

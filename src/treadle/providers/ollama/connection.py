@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from treadle.fast_dataclass import light_dataclass
+from treadle.http_bodies import client_options
 from treadle.messages import NotAResponseError, is_mapping
 from treadle.providers.endpoint import Endpoint, server_of
 
@@ -82,11 +83,10 @@ def new_client(sdk: Any, base_url: str, api_key: str, timeout: float | None = No
 
     return sdk.AsyncClient(
         base_url,
-        headers={"authorization": f"Bearer {api_key}"},
         timeout=timeout,
         # A redirect would send the messages to a server that the caller did not name.
         follow_redirects=False,
-        event_hooks={"response": [check]},
+        **client_options({"authorization": f"Bearer {api_key}"}, check),
     )
 
 

@@ -1,0 +1,95 @@
+"""Bounded bodies of HTTP responses: a compressed one of 300 kB may take 1 GB of memory when it is read."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+
+from treadle.errors import TreadleError
+
+MAX_BODY = 64 * 1024 * 1024
+"""The bytes of a response that are read, also of a stream."""
+
+
+class ResponseBodyError(TreadleError):
+    """The body of a response is compressed, although the request excluded it, or too long."""
+
+
+def client_options(
+    headers: Mapping[str, str] | None = None,
+    *checks: Callable[[Any], Awaitable[None]],
+    on_failed: Callable[[Any, Exception], object] = lambda _response, _error: None,
+) -> dict[str, Any]:
+    """Options of an ``AsyncClient`` of httpx, so that no response takes more memory than `MAX_BODY`.
+
+    Its requests exclude compression, and a compressed response is refused: httpx decompresses it without a limit.
+
+    Args:
+        headers: headers of each request.
+        *checks: hooks for each response, before its body is read.
+        on_failed: is called with a response and the exception that ends the reading of its body.
+    """
+
+    async def bound(response: Any) -> None:
+        encoding = response.headers.get("content-encoding", "").strip().lower()
+        if encoding not in {"", "identity"}:
+            error = ResponseBodyError(
+                f"{response.request.url.host} compressed its response (content-encoding: {encoding[:40]}), "
+                f"although the request had accept-encoding: identity"
+            )
+            on_failed(response, error)
+            raise error
+        response.stream = _counted(response, on_failed)
+
+    return {
+        "headers": {**(headers or {}), "accept-encoding": "identity"},
+        "event_hooks": {"response": [bound, *checks]},
+    }
+
+
+def cause_of(error: BaseException) -> ResponseBodyError | None:
+    """The refusal of a body that led to an exception of an SDK; None if none did."""
+    for _ in range(10):
+        if isinstance(error, ResponseBodyError):
+            return error
+        if error.__cause__ is None:
+            break
+        error = error.__cause__
+    return None
+
+
+def _counted(response: Any, on_failed: Callable[[Any, Exception], object]) -> Any:
+    """The stream of a response, which ends with an error after `MAX_BODY` bytes."""
+    stream = response.stream
+
+    async def pieces() -> AsyncIterator[bytes]:
+        count = 0
+        try:
+            async for piece in stream:
+                count += len(piece)
+                _check_length(response, count)
+                yield piece
+        except Exception as error:
+            on_failed(response, error)
+            raise
+
+    # httpx accepts only its own class of streams; there are two packages of it, for different SDKs.
+    base = next(kind for kind in type(stream).__mro__ if kind.__name__ == "AsyncByteStream")
+    made = _class_of(base)()
+    made.pieces, made.aclose = pieces, stream.aclose
+    return made
+
+
+def _check_length(response: Any, count: int) -> None:
+    if count > MAX_BODY:
+        host = response.request.url.host
+        raise ResponseBodyError(f"the response of {host} has more than {MAX_BODY:,} bytes")
+
+
+@functools.cache
+def _class_of(base: type[Any]) -> type[Any]:
+    def pieces(self: Any) -> Any:
+        return self.pieces()
+
+    return type("Counted", (base,), {"__aiter__": pieces})
