@@ -128,15 +128,37 @@ class TestForms:
         assert "tools" not in model.sent[0].opts
 
     def test_strict_mode_is_asked_for_where_the_schema_allows_it(self):
-        class Closed(BaseModel, extra="forbid"):
-            a: int
+        class Open(BaseModel, extra="allow"):
+            why: str
 
-        for output, strict in ((Closed, True), (Invoice, False)):
-            text = "{}" if output is Invoice else '{"a": 1}'
-            _, model = run(
-                SYNC, *([text] * (1 if strict else 3)), output=output, output_mode="json"
-            )
-            assert model.sent[0].opts["response_format"]["json_schema"]["strict"] is strict
+        text = '{"why": "no", "total": 9}'
+        for output, strict in ((Refusal, True), (Open, False), (Invoice, False), (SCHEMA, False)):
+            _, model = run(SYNC, text, output=output, output_mode="json")
+            asked = model.sent[0].opts["response_format"]["json_schema"]
+            assert asked["strict"] is strict
+            assert asked["schema"].get("additionalProperties", True) is not strict
+
+    def test_what_is_sent_as_closed_accepts_what_the_type_accepts(self):
+        result, _ = run(SYNC, '{"why": "no", "more": 1}', output=Refusal, output_mode="json")
+        assert result.output == Refusal(why="no")
+
+    @pytest.mark.parametrize(
+        "text", ["NaN", "Infinity", "-Infinity", "1e400", "-1e400", "9" * 5000, "[" * 200]
+    )
+    @pytest.mark.parametrize("output", [Invoice, SCHEMA, float, list[float]], ids=str)
+    def test_text_that_is_not_json_is_no_output(self, output, text):
+        body = f'{{"total": {text}, "value": {text}}}'
+        result, _ = run(SYNC, body, output=output, output_mode="json", max_output_retries=0)
+        assert isinstance(result.reason, OutputMissing)
+        assert "the reply is not JSON: " in str(result.reason)
+
+    @pytest.mark.parametrize(
+        ("text", "total"),
+        [("-0", 0), ("1.0", 1), ("1E2", 100), ("1e-400", 0), ('1, "total": 2', 2)],
+    )
+    def test_odd_but_legal_json_is_an_output(self, text, total):
+        result, _ = run(SYNC, f'{{"total": {text}}}', output=SCHEMA, output_mode="json")
+        assert result.output == {"total": total}
 
     def test_text_may_be_one_of_the_alternatives(self):
         result, _ = run(SYNC, "I cannot.", output=[Invoice, str])
@@ -333,6 +355,12 @@ class TestPartialOutput:
         chunks = [Chunk(part) for part in ('{"tot', 'al": 9, "cur', 'rency": "CHF"}')]
         seen, _ = self.partials(*chunks, output_mode="json")
         assert seen == [{}, {"total": 9}, {"total": 9, "currency": "CHF"}]
+
+    @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
+    def test_of_a_text_that_is_not_json(self, number):
+        chunks = [Chunk('{"total": 9, "x": '), Chunk(f"{number}, "), Chunk('"y": [1, 2, 3, 4]}')]
+        seen, _ = self.partials(*chunks, output_mode="json", max_output_retries=0)
+        assert seen == [{"total": 9}]
 
     def test_of_a_value_that_is_no_object(self):
         seen, result = self.partials(

@@ -248,18 +248,11 @@ def deep(levels):
     return value
 
 
-@pytest.mark.parametrize(
-    ("properties", "arguments"),
-    [
-        ({"a": {"type": "number", "multipleOf": 0.1}}, {"a": 10**400}),
-        ({"kids": {"type": "array", "items": {"$ref": "#"}}}, deep(400)),
-    ],
-    ids=["a number beyond floats", "nesting beyond the stack"],
-)
-def test_arguments_that_make_the_check_raise_are_a_problem_of_the_call(properties, arguments):
+def test_arguments_that_make_the_check_raise_are_a_problem_of_the_call():
     """The model wrote them, so the call is answered and the run continues."""
+    properties = {"kids": {"type": "array", "items": {"$ref": "#"}}}
     tool = Tool("t", input_schema={"type": "object", "properties": properties})
-    (problem,) = tool.problems_of(arguments)
+    (problem,) = tool.problems_of(deep(400))
     assert problem.startswith("arguments: they cannot be checked: ")
     assert len(problem) < 200
 
@@ -336,3 +329,29 @@ def test_a_schema_of_draft_3_is_checked_by_its_rules():
     tool = Tool("t", input_schema=schema)
     assert tool.problems_of({"a": 1}) == []
     assert tool.problems_of({}) == ["a: 'a' is a required property"]
+
+
+@pytest.mark.parametrize(
+    ("divisor", "value", "is_multiple"),
+    [
+        (0.01, 19.99, True),
+        (0.01, 19.995, False),
+        (0.1, 0.3, True),
+        (0.1, 10**400, True),
+        (0.1, 1e300, True),
+        (0.1, 1e-300, False),
+        (1e-5, 0.00007, True),
+        (3, 10**30 + 2, True),
+        (3, 10**30 + 1, False),
+        (1, 1.0, True),
+        (1, -0.0, True),
+        (2.5, -7.5, True),
+        (2, True, True),  # no number, so that the keyword says nothing of it
+        (0.5, float("inf"), False),
+        (0.5, float("nan"), False),
+    ],
+)
+def test_a_multiple_is_one_of_the_decimals_as_they_are_written(divisor, value, is_multiple):
+    schema = {"type": "object", "properties": {"a": {"multipleOf": divisor}}}
+    problems = Tool("t", input_schema=schema).problems_of({"a": value})
+    assert [problem[:3] for problem in problems] == ([] if is_multiple else ["a: "])

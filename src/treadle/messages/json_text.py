@@ -66,19 +66,19 @@ def _check_depth(value: Any, levels: int) -> None:
         _check_depth(part, levels - 1)
 
 
-def parse_object(text: str) -> dict[str, Any]:
-    """Parse the arguments of a call; white space alone is an empty object.
+def parse_json(text: str) -> Any:
+    """Parse JSON text that a model wrote. Of equal keys in an object, the last one counts.
 
     Raises:
-        MalformedJSONError: they are not JSON, or not an object, or are nested more than `MAX_DEPTH` levels deep.
+        MalformedJSONError: it is not JSON, such as NaN; has a number that is too large for a float; or is nested
+            more than `MAX_DEPTH` levels deep.
     """
-    value: Any = {}
     try:
         if text.startswith("{"):  # the common case, without white space around it
             value, end = _decoder.raw_decode(text)
             if end < len(text):
                 value = _decoder.decode(text)
-        elif text and not text.isspace():
+        else:
             value = _decoder.decode(text)
         if len(text) > MAX_DEPTH and text.count("{") + text.count("[") > MAX_DEPTH:
             _check_depth(value, MAX_DEPTH)
@@ -91,6 +91,16 @@ def parse_object(text: str) -> dict[str, Any]:
         raise MalformedJSONError(f"it is nested more than {MAX_DEPTH} levels deep") from None
     except ValueError as error:  # an integer of thousands of digits
         raise MalformedJSONError(f"{type(error).__name__}: {error}"[:MAX_LENGTH]) from None
+    return value
+
+
+def parse_object(text: str) -> dict[str, Any]:
+    """Parse the arguments of a call; white space alone is an empty object.
+
+    Raises:
+        MalformedJSONError: see `parse_json`; or they are not an object.
+    """
+    value: Any = parse_json(text) if text and not text.isspace() else {}
     if not isinstance(value, dict):
         raise MalformedJSONError(
             f"expected a JSON object, got {json_type(value)} {short_json(value)}"

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from treadle.messages import is_list, is_mapping
+from treadle.tools.schema_subsets import resolve
 
 # A grammar is compiled on every call and grows with the schema; larger schemas are not worth it.
 MAX_NODES = 400
@@ -44,17 +45,6 @@ def simplify_any(schema: Mapping[str, Any]) -> dict[str, Any]:
     return plain if _size(plain) <= MAX_NODES else {}
 
 
-def _resolve(root: Mapping[str, Any], reference: str) -> Any:
-    """The target of a JSON pointer as a URI fragment (RFC 6901, section 6); None if it is not in the document."""
-    if not reference.startswith("#"):
-        return None
-    found: Any = root
-    for part in reference[1:].split("/")[1:]:
-        key = part.replace("~1", "/").replace("~0", "~")
-        found = found.get(key) if is_mapping(found) else None
-    return found
-
-
 class _Simplifier:
     """Simplifies one schema; ``path`` are the steps to a node: references, and empty texts for other steps."""
 
@@ -70,7 +60,7 @@ class _Simplifier:
             reference = str(node["$ref"])
             if reference in path:
                 return {}
-            return self.node(_resolve(self._root, reference), (*path, reference))
+            return self.node(resolve(self._root, reference), (*path, reference))
         if "const" in node:
             return {"const": node["const"]}
         if is_list(node.get("enum")) and node["enum"]:

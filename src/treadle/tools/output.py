@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import json
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from pydantic_core import from_json
 
 from treadle.errors import OptionError, check_names
 from treadle.fast_dataclass import light_dataclass
-from treadle.messages import Chunk, is_list, is_mapping, safe_str, valid_name
+from treadle.messages import Chunk, MalformedJSONError, is_mapping, parse_json, safe_str, valid_name
 from treadle.tools.conversion import as_tool, terminal_copy
 from treadle.tools.definition import Tool
 from treadle.tools.docstrings import read_docstring
@@ -31,6 +30,7 @@ from treadle.tools.function_schema import (
     type_schema,
     with_runs_code,
 )
+from treadle.tools.schema_subsets import OPENAI, NotInSubsetError, fit
 from treadle.tools.validation import SchemaValidator
 
 NAME = "final_answer"
@@ -192,7 +192,9 @@ class _PartialText:
         self._read = self._length
         try:
             data = from_json(
-                self._pieces[0].encode("utf-8", "replace"), allow_partial="trailing-strings"
+                self._pieces[0].encode("utf-8", "replace"),
+                allow_inf_nan=False,
+                allow_partial="trailing-strings",
             )
         except ValueError:  # not JSON, or not yet
             return
@@ -252,9 +254,14 @@ def _json_output(
     form: Form, validators: tuple[tuple[OutputValidator, bool], ...], max_retries: int
 ) -> Output:
     schema = form.schema if form.is_object else _wrapped(form.schema)
+    is_strict = True
+    try:
+        schema = fit(schema, OPENAI, is_of_type=form.parse is not None)
+    except NotInSubsetError:
+        is_strict = False
     response_format = {
         "type": "json_schema",
-        "json_schema": {"name": form.name, "schema": schema, "strict": _is_strict(schema)},
+        "json_schema": {"name": form.name, "schema": schema, "strict": is_strict},
     }
     return Output(
         tools=(),
@@ -427,20 +434,6 @@ def _tool_of(form: Form) -> Tool:
     return Tool(NAME, form.description, _wrapped(form.schema), parse=unwrap)
 
 
-def _is_strict(schema: Any) -> bool:
-    """Whether OpenAI's strict mode takes a schema: every object lists all its fields, and requires them."""
-    if is_list(schema):
-        return all(map(_is_strict, schema))
-    if not is_mapping(schema):
-        return True
-    if schema.get("type") == "object":
-        fields = schema.get("properties")
-        is_closed = schema.get("additionalProperties") is False and is_mapping(fields)
-        if not is_closed or set(fields or ()) != set(schema.get("required", ())):
-            return False
-    return all(map(_is_strict, schema.values()))
-
-
 # Values
 
 
@@ -469,8 +462,8 @@ def _parse_text(form: Form, text: str) -> Checked:
     if inner.startswith("```") and inner.endswith("```"):
         inner = inner.strip("`").removeprefix("json")
     try:
-        data = json.loads(inner)
-    except (ValueError, RecursionError) as error:
+        data = parse_json(inner)
+    except MalformedJSONError as error:
         return None, [f"the reply is not JSON: {error}"]
     if not form.is_object:
         if not is_mapping(data) or list(data) != [VALUE]:

@@ -9,6 +9,7 @@ import functools
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from fractions import Fraction
 from typing import Any, TypeAlias
 
 from jsonschema import Draft202012Validator, validators
@@ -81,7 +82,7 @@ class SchemaValidator:
             raise ToolDefinitionError(f"{where}: {names} cannot be used together")
         _check_parts(root, registry.resolver_with_root(root), where)
         self._iter_errors = validator.iter_errors
-        self.is_recursive = _is_recursive(schema)
+        self.is_recursive = is_recursive(schema)
 
     def problems_of(self, arguments: Mapping[str, Any]) -> list[str]:
         """List the violations, with their paths: ``to[0].address: expected string, got integer 5``.
@@ -120,7 +121,7 @@ def _count(value: Any) -> int:
 
 @functools.cache
 def _bounded(validator: Any) -> Any:
-    """A validator class that counts its steps, and takes linear time where jsonschema does not.
+    """A validator class that counts its steps, takes linear time where jsonschema does not, and divides decimals.
 
     jsonschema's own check of ``uniqueItems`` is quadratic if the items are of several types: 7 s for 54 kB. Its
     patterns backtrack, and its text about unknown fields lists all of them.
@@ -166,6 +167,24 @@ def _identity_of(value: Any) -> Any:
     return str(int(value) if is_whole else value).encode()
 
 
+def _check_multiple_of(
+    validator: Any, divisor: Any, given: Any, _schema: Any
+) -> Iterator[ValidationError]:
+    """Compare the numbers as they are written: 19.99 is a multiple of 0.01, though not in binary."""
+    if not validator.is_type(given, "number"):
+        return
+    try:
+        quotient = _exact(given) / _exact(divisor)
+    except ValueError:  # infinity, in an output of a stage
+        quotient = Fraction(1, 2)
+    if quotient.denominator != 1:
+        yield ValidationError(f"{short_json(given)} is not a multiple of {divisor}")
+
+
+def _exact(number: float) -> Fraction:
+    return Fraction(number if isinstance(number, int) else repr(number))
+
+
 def _check_pattern(
     validator: Any, pattern: Any, given: Any, _schema: Any
 ) -> Iterator[ValidationError]:
@@ -209,6 +228,8 @@ def _unknown_fields(given: Mapping[str, Any], schema: Mapping[str, Any]) -> Iter
 
 
 _LINEAR: Mapping[str, _Keyword] = {
+    "multipleOf": _check_multiple_of,
+    "divisibleBy": _check_multiple_of,
     "uniqueItems": _check_unique_items,
     "pattern": _check_pattern,
     "patternProperties": _check_pattern_properties,
@@ -284,7 +305,7 @@ def _keys(value: Any) -> Iterator[str]:
         yield from _keys(part)
 
 
-def _is_recursive(schema: Mapping[str, Any]) -> bool:
+def is_recursive(schema: Mapping[str, Any]) -> bool:
     """Whether a reference may lead back to where it is."""
     named = {
         f"#/{key}/{name}": _references(part)

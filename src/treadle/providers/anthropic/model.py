@@ -80,7 +80,7 @@ class AnthropicModel(SDKModel):
     def _body(self, messages: list[JSONDict], opts: JSONDict) -> JSONDict:
         self._check_options(opts)
         conversation = conversation_of(messages)
-        return body_of(self.name, conversation, opts, self._sdk.transform_schema)
+        return body_of(self.name, conversation, opts)
 
     async def _send(self, client: Any, body: JSONDict, is_streamed: bool) -> Any:
         if not is_streamed:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from treadle.errors import OptionError, check_names
 from treadle.messages import JSONDict, is_mapping
 from treadle.providers.anthropic.request import Conversation
-from treadle.providers.anthropic.schema import output_schema
 from treadle.providers.request_options import Option, merged, put, renamed, within
+from treadle.tools.schema_subsets import ANTHROPIC, NotInSubsetError, fit
 
 log = logging.getLogger("treadle.providers")
 
@@ -20,8 +20,6 @@ MAX_TOKENS = 16_384
 offers since Claude 4 takes it (the smallest maximum is 32,000, in Anthropic's list of models), and so does its SDK
 for a response that is not streamed, within 10 minutes. A ``budget_tokens`` of ``thinking`` is added to it: the API
 counts reasoning, and wants a limit above the budget."""
-
-Transform = Callable[[Any], Any]
 
 
 def check_options(opts: Mapping[str, Any], parameters: Collection[str]) -> None:
@@ -37,16 +35,13 @@ def check_options(opts: Mapping[str, Any], parameters: Collection[str]) -> None:
     check_names(opts, sorted({*parameters, *_OPTIONS}), "model: Anthropic's API has no option")
 
 
-def body_of(
-    model: str, conversation: Conversation, opts: Mapping[str, Any], transform: Transform
-) -> JSONDict:
+def body_of(model: str, conversation: Conversation, opts: Mapping[str, Any]) -> JSONDict:
     """The arguments of the SDK's method.
 
     Args:
         model: the name of the model; an option ``model`` takes precedence.
         conversation: what the request says.
         opts: valid options, see `check_options`.
-        transform: the SDK's function that makes a JSON schema one that the API accepts for output.
 
     Raises:
         OptionError: the API cannot do what an option asks for.
@@ -61,7 +56,7 @@ def body_of(
         body["system"] = [*([{"type": "text", "text": own}] if isinstance(own, str) else own)]
         body["system"] += conversation.system
     _finish_tools(body, conversation)
-    _finish_format(body, transform)
+    _finish_format(body)
     return body
 
 
@@ -105,11 +100,18 @@ def _log_no_thinking() -> None:
     )
 
 
-def _finish_format(body: JSONDict, transform: Transform) -> None:
-    schema = body.pop("response_format", None)
-    if schema is not None:
-        form = {"type": "json_schema", "schema": output_schema(schema, transform)}
-        body["output_config"] = {**(body.get("output_config") or {}), "format": form}
+def _finish_format(body: JSONDict) -> None:
+    given = body.pop("response_format", None)
+    if given is None:
+        return
+    try:
+        form = {"type": "json_schema", "schema": fit(given, ANTHROPIC)}
+    except NotInSubsetError as error:
+        raise OptionError(
+            f"response_format: Anthropic's API has no form for this JSON schema: {error}; "
+            "output_mode='tool' takes it"
+        ) from None
+    body["output_config"] = {**(body.get("output_config") or {}), "format": form}
 
 
 # Options

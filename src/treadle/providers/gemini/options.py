@@ -12,6 +12,7 @@ from treadle.errors import OptionError, check_names
 from treadle.messages import JSONDict, is_list, is_mapping
 from treadle.providers.gemini.client import milliseconds
 from treadle.providers.gemini.request import is_earlier
+from treadle.tools.schema_subsets import GEMINI, NotInSubsetError, fit
 
 BUDGETS = {
     "none": 0,
@@ -186,7 +187,7 @@ def _response_format(config: JSONDict, name: str, value: Any) -> None:
     kind: Any = value.get("type") if is_mapping(value) else None
     schema: Any = value.get("json_schema") if is_mapping(value) else None
     if kind == "json_schema" and is_mapping(schema):
-        config["response_json_schema"] = schema.get("schema")
+        config["response_json_schema"] = _fitted(schema.get("schema"))
     elif kind not in {"json_object", "text"}:
         raise OptionError(f"{name}: expected a json_schema, a json_object or a text, got {value!r}")
     if kind != "text":
@@ -205,8 +206,15 @@ def _is_function(tool: Any) -> bool:
 
 def _function(given: Mapping[str, Any]) -> JSONDict:
     made: JSONDict = {"name": given.get("name"), "description": given.get("description") or None}
-    made["parameters_json_schema"] = given.get("parameters")
+    made["parameters_json_schema"] = _fitted(given.get("parameters"))
     return {key: value for key, value in made.items() if value is not None}
+
+
+def _fitted(schema: Any) -> Any:
+    try:
+        return fit(schema, GEMINI) if is_mapping(schema) else schema
+    except NotInSubsetError:  # a field that has no value
+        return {"type": "object"}
 
 
 def _tool_choice(config: JSONDict, name: str, value: Any) -> None:

@@ -1,0 +1,428 @@
+"""JSON Schemas in the subsets that providers accept: a table for each provider, and one walk over all keywords.
+
+What a model wrote is validated against the schema of the user, whatever was sent.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from treadle.fast_dataclass import light_dataclass
+from treadle.messages import JSONDict, is_list, is_mapping, json_type
+
+Legal: TypeAlias = Callable[[Any], bool]
+
+
+class NotInSubsetError(ValueError):
+    """A schema has no form in a subset; the text names the place and the reason."""
+
+
+@light_dataclass(frozen=True)
+class Subset:
+    """The JSON Schema that a provider accepts.
+
+    Args:
+        keywords: those that may be sent, each with a function that says for which values.
+        is_exact: whether the values of the sent schema have to be those of the given one. Else other assertions
+            become part of the description.
+        is_closed: whether every object has to forbid other keys.
+        has_any: whether a schema without a type is legal.
+        has_type_lists: whether ``type`` may be a list.
+        has_recursion: whether a reference may lead back to where it is.
+    """
+
+    keywords: Mapping[str, Legal]
+    is_exact: bool = False
+    is_closed: bool = False
+    has_any: bool = False
+    has_type_lists: bool = True
+    has_recursion: bool = True
+
+
+def _always(_value: Any) -> bool:
+    return True
+
+
+def _is_local(reference: Any) -> bool:
+    return reference == "#" or str(reference).startswith(("#/$defs/", "#/definitions/"))
+
+
+def _is_scalar(value: Any) -> bool:
+    return value is None or isinstance(value, (str, int, float))
+
+
+def _are_scalars(values: Any) -> bool:
+    return is_list(values) and bool(values) and all(map(_is_scalar, values))
+
+
+def _is_regular(pattern: Any) -> bool:
+    """Whether a pattern has neither look-around nor a reference to a group, which need backtracking."""
+    return isinstance(pattern, str) and not re.search(r"\(\?(?!:)|\\[1-9bB]", pattern)
+
+
+_STRUCTURE: Mapping[str, Legal] = {
+    "$defs": is_mapping, "$ref": _is_local, "additionalProperties": _always, "anyOf": is_list,
+    "definitions": is_mapping, "description": _always, "enum": _are_scalars, "items": is_mapping,
+    "properties": is_mapping, "required": is_list, "title": _always, "type": _always,
+}  # fmt: skip
+_FORMATS = frozenset(
+    {"date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uuid"}
+)
+_ORDER = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+
+OPENAI = Subset(
+    {
+        **_STRUCTURE,
+        **dict.fromkeys((*_ORDER, "minItems", "maxItems"), _always),
+        "const": _is_scalar,
+        "format": _FORMATS.__contains__,
+        "pattern": _is_regular,
+    },
+    is_exact=True,
+    is_closed=True,
+)
+"""Strict mode: https://platform.openai.com/docs/guides/structured-outputs, "Supported schemas". ``minLength`` and
+``maxLength`` are not in its list."""
+
+ANTHROPIC = Subset(
+    {
+        **_STRUCTURE,
+        "const": _is_scalar,
+        "format": frozenset({*_FORMATS, "uri"}).__contains__,
+        "minItems": (0, 1).__contains__,
+    },
+    is_closed=True,
+    has_type_lists=False,
+    has_recursion=False,
+)
+"""Structured outputs: https://platform.claude.com/docs/en/build-with-claude/structured-outputs, "JSON Schema
+limitations". The SDK's ``transform_schema`` has the same list."""
+
+GEMINI = Subset(
+    {
+        **_STRUCTURE,
+        **dict.fromkeys(("minimum", "maximum", "minItems", "maxItems"), _always),
+        "format": ("date", "date-time", "time").__contains__,
+        "prefixItems": is_list,
+    },
+    has_any=True,
+)
+"""JSON Schema: https://ai.google.dev/gemini-api/docs/structured-output, "JSON schema support"."""
+
+_APPLIES: Mapping[str, frozenset[str]] = {
+    **dict.fromkeys(_ORDER, frozenset({"integer", "number"})),
+    **dict.fromkeys(("minLength", "maxLength", "pattern", "format"), frozenset({"string"})),
+    **dict.fromkeys(
+        ("items", "prefixItems", "minItems", "maxItems", "uniqueItems", "contains", "minContains",
+         "maxContains", "unevaluatedItems", "additionalItems"),
+        frozenset({"array"}),
+    ),
+    **dict.fromkeys(
+        ("properties", "required", "additionalProperties", "patternProperties", "propertyNames",
+         "minProperties", "maxProperties", "unevaluatedProperties", "dependentRequired",
+         "dependentSchemas", "dependencies"),
+        frozenset({"object"}),
+    ),
+}  # fmt: skip
+"""The types for which a keyword asserts anything."""
+_ASSERTIONS = frozenset(
+    {*_APPLIES, "$ref", "$dynamicRef", "$recursiveRef", "type", "enum", "const", "anyOf", "oneOf",
+     "allOf", "not", "if", "then", "else", "divisibleBy", "disallow", "extends"} - {"format"}
+)  # fmt: skip
+"""All other keywords are annotations, and a schema without them has the same values."""
+_NOTED = _ASSERTIONS | {"format", "default", "examples"}
+"""The keywords that a description repeats if they cannot be sent."""
+_DEFINITIONS = ("$defs", "definitions")
+
+
+def fit(schema: Mapping[str, Any], subset: Subset, *, is_of_type: bool = False) -> JSONDict:
+    """The schema in the form that a provider accepts.
+
+    Args:
+        schema: a valid JSON Schema; it is not changed.
+        subset: the table of the provider.
+        is_of_type: whether the schema was made from a Python type. The objects of a type that does not mention
+            other keys ignore them, so they are closed.
+
+    Raises:
+        NotInSubsetError: the subset has no form for it.
+    """
+    if not subset.has_recursion:
+        from treadle.tools.validation import is_recursive  # noqa: PLC0415 - slow to import
+
+        if is_recursive(schema):
+            raise NotInSubsetError("the output contains itself")
+    try:
+        made = _Fitting(schema, subset, is_of_type=is_of_type).node(schema, "the output")
+    except RecursionError:
+        raise NotInSubsetError("the output is nested too deeply") from None
+    if subset.is_exact:
+        if made.get("type") != "object":
+            raise NotInSubsetError("the output is no object")
+        _check_limits(made)
+    return made
+
+
+def resolve(root: Any, reference: str) -> Any:
+    """The target of a JSON pointer as a URI fragment (RFC 6901, section 6); None if it is not in the document."""
+    if not reference.startswith("#"):
+        return None
+    found: Any = root
+    for part in reference[1:].split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        found = found.get(key) if is_mapping(found) else None
+    return found
+
+
+class _Fitting:
+    """Rewrites one schema."""
+
+    def __init__(self, root: Mapping[str, Any], subset: Subset, *, is_of_type: bool) -> None:
+        self._root = root
+        self._subset = subset
+        self._is_of_type = is_of_type
+
+    def node(self, given: Any, place: str) -> JSONDict:
+        if given is True:
+            given = {}
+        if not is_mapping(given):
+            raise NotInSubsetError(f"{place} has no value")
+        schema = self._rewritten(dict(given))
+        types: Any = schema.get("type")
+        if is_list(types) and not self._subset.has_type_lists and "anyOf" not in schema:
+            # Null needs none of the other keywords.
+            parts = [{"type": one} if one == "null" else {**schema, "type": one} for one in types]
+            return {"anyOf": [self.node(part, place) for part in parts]}
+        made, notes = self._sorted(schema, place)
+        if made.keys().isdisjoint(("type", "$ref", "enum", "const", "anyOf")):
+            if not self._subset.has_any:
+                raise NotInSubsetError(f"{place} has any type")
+        elif "object" in _types(made):
+            self._close(schema, made, place)
+        if self._subset.is_exact and "array" in _types(made) and "items" not in made:
+            raise NotInSubsetError(f"{place}[] has any type")
+        if notes:
+            listed = ", ".join(f"{key}: {_shown(value)}" for key, value in notes.items())
+            before = [made["description"]] if made.get("description") else []
+            made["description"] = "\n\n".join([*before, f"{{{listed}}}"])
+        return made
+
+    def _rewritten(self, schema: JSONDict) -> JSONDict:
+        """The same values in other keywords."""
+        asserted = schema.keys() & _ASSERTIONS
+        parts: Any = schema.get("allOf")
+        if is_list(parts) and len(parts) == 1 and asserted == {"allOf"}:
+            schema["anyOf"] = schema.pop("allOf")
+        parts = schema.get("oneOf")
+        if is_list(parts) and "anyOf" not in schema and self._may_be_any(parts):
+            schema["anyOf"] = schema.pop("oneOf")
+        may_move = asserted == {"$ref"} or not self._subset.is_exact
+        if "$ref" in schema and may_move and not schema.keys() <= {"$ref", *_DEFINITIONS}:
+            schema["anyOf"] = [{"$ref": schema.pop("$ref")}]
+        if "const" in schema and "enum" not in schema and "const" not in self._subset.keywords:
+            schema["enum"] = [schema.pop("const")]
+        values: Any = schema.get("enum", [schema["const"]] if "const" in schema else None)
+        if self._subset.is_exact and "type" not in schema and _are_scalars(values):
+            kinds = sorted({json_type(value) for value in values})
+            schema["type"] = kinds if len(kinds) > 1 else kinds[0]
+        return schema
+
+    def _may_be_any(self, parts: Sequence[Any]) -> bool:
+        """Whether no value fits two of the parts, or it does not matter."""
+        if not self._subset.is_exact:
+            return True
+        pairs = ((one, two) for index, one in enumerate(parts) for two in parts[index + 1 :])
+        return all(_are_disjoint(self._root, one, two) for one, two in pairs)
+
+    def _sorted(self, schema: JSONDict, place: str) -> tuple[JSONDict, JSONDict]:
+        """The keywords that may be sent, and those for the description."""
+        made: JSONDict = {}
+        notes: JSONDict = {}
+        types = _types(schema)
+        only = next((key for key in ("$ref", "anyOf") if key in schema), None)
+        for key, value in schema.items():
+            if types and types.isdisjoint(_APPLIES.get(key, types)):
+                continue  # it asserts nothing
+            is_legal = self._subset.keywords.get(key)
+            is_alone = only is None or key == only or key not in _ASSERTIONS
+            if is_legal is not None and is_alone and is_legal(value):
+                made[key] = self._part(key, value, place)
+            elif key in _ASSERTIONS and self._subset.is_exact:
+                raise NotInSubsetError(f"{place} has the keyword {key!r} with {_shown(value):.80}")
+            elif key in _NOTED and not (self._subset.is_exact and key == "default"):
+                notes[key] = value
+        if notes.get("default", 0) is None or "properties" in notes:
+            notes.pop("default", None)
+        return made, notes
+
+    def _part(self, key: str, value: Any, place: str) -> Any:
+        if key in ("properties", *_DEFINITIONS):
+            return {name: self.node(part, f"{place}.{name}") for name, part in value.items()}
+        if key in ("anyOf", "prefixItems"):
+            return [self.node(part, place) for part in value]
+        if key == "items" or (key == "additionalProperties" and is_mapping(value)):
+            is_free = key != "items" and self._subset.is_closed
+            return value if is_free else self.node(value, f"{place}[]")
+        return value
+
+    def _close(self, schema: JSONDict, made: JSONDict, place: str) -> None:
+        """Forbid other keys, and require all in an exact subset."""
+        if not self._subset.is_closed:
+            return
+        default = "properties" not in schema or (self._subset.is_exact and not self._is_of_type)
+        others: Any = schema.get("additionalProperties", default)
+        may_lose = not self._subset.is_exact and bool(schema.get("properties"))
+        if is_mapping(others) or (others and not may_lose):
+            raise NotInSubsetError(f"{place} is an object with free keys")
+        made["additionalProperties"] = False
+        fields: Any = made.setdefault("properties", {})
+        if self._subset.is_exact:
+            required: Sequence[Any] = made.get("required", ())
+            for name in {*fields, *required}:
+                part: Any = schema.get("properties", {}).get(name)
+                if name not in fields or (name not in required and not self._is_implied(part)):
+                    raise NotInSubsetError(f"{place}.{name} may be left out")
+            made["required"] = list(fields)
+
+    def _is_implied(self, part: Any) -> bool:
+        """Whether leaving a field out means a value that needs no default: null, or the only one."""
+        if not is_mapping(part) or "default" not in part:
+            return False
+        default, only = part["default"], part.get("const", part)
+        if default is None:
+            return "null" in _all_types(self._root, part)
+        return _is_scalar(only) and (type(only), only) == (type(default), default)
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _types(schema: Mapping[str, Any]) -> set[str]:
+    given: Any = schema.get("type")
+    return {given} if isinstance(given, str) else set(given or ())
+
+
+def _all_types(root: Any, part: Any, steps: int = 20) -> set[str]:
+    """The types that a schema may have, through references and alternatives; empty if it is not known."""
+    if not is_mapping(part) or not steps:
+        return set()
+    if "$ref" in part:
+        return _all_types(root, resolve(root, str(part["$ref"])), steps - 1)
+    alternatives: Any = part.get("anyOf", part.get("oneOf"))
+    if not is_list(alternatives):
+        return {json_type(part["const"])} if "const" in part else _types(part)
+    found = [_all_types(root, one, steps - 1) for one in alternatives]
+    return set[str]().union(*found) if all(found) else set()
+
+
+def _are_disjoint(root: Any, one: Any, two: Any) -> bool:
+    """Whether it is clear that no value fits both schemas: by their types, their values or a field of both."""
+    one, two = _resolved(root, one), _resolved(root, two)
+    if not is_mapping(one) or not is_mapping(two):
+        return False
+    kinds = [
+        {"number" if kind == "integer" else kind for kind in _all_types(root, part)}
+        for part in (one, two)
+    ]
+    if all(kinds) and kinds[0].isdisjoint(kinds[1]):
+        return True
+    values = [_values(part) for part in (one, two)]
+    if values[0] is not None and values[1] is not None and values[0].isdisjoint(values[1]):
+        return True
+    if kinds != [{"object"}, {"object"}]:
+        return False
+    fields: list[Mapping[str, Any]] = [part.get("properties", {}) for part in (one, two)]
+    # A field that may be left out decides nothing, unless it then has the only value that it may have.
+    return any(
+        _is_always_there(one, name) and _is_always_there(two, name)
+        and _are_disjoint(root, fields[0][name], fields[1][name])
+        for name in fields[0].keys() & fields[1].keys()
+    )  # fmt: skip
+
+
+def _is_always_there(schema: Mapping[str, Any], name: str) -> bool:
+    part: Any = schema["properties"][name]
+    is_implied = is_mapping(part) and "const" in part and part.get("default") == part["const"]
+    return name in schema.get("required", ()) or is_implied
+
+
+def _resolved(root: Any, part: Any) -> Any:
+    for _ in range(20):
+        if not is_mapping(part) or "$ref" not in part:
+            return part
+        part = resolve(root, str(part["$ref"]))
+    return None
+
+
+def _values(schema: Mapping[str, Any]) -> set[str] | None:
+    """The values of an enumeration as JSON text; None for other schemas, and for floats."""
+    values: Any = schema.get("enum", [schema["const"]] if "const" in schema else None)
+    if not is_list(values) or not all(
+        isinstance(one, (str, bool, int)) or one is None for one in values
+    ):
+        return None
+    return set(map(json.dumps, values))
+
+
+# Limits of OpenAI
+
+MAX_PROPERTIES, MAX_NESTING, MAX_ENUM, MAX_CHARACTERS = 5_000, 10, 1_000, 120_000
+"""Of a whole schema; the characters are those of names, and of values of ``enum`` and ``const``."""
+LONG_ENUM, MAX_LONG_ENUM = 250, 15_000
+"""An enumeration of more texts than the first number may have this many characters."""
+
+
+def _check_limits(schema: JSONDict) -> None:
+    nodes = list(_nodes(schema))
+    names = [name for node in nodes for name in node.get("properties", ())]
+    defined = [name for key in _DEFINITIONS for name in schema.get(key, ())]
+    lists: list[list[Any]] = [node["enum"] for node in nodes if "enum" in node]
+    values = [value for one in lists for value in one]
+    constants = [node["const"] for node in nodes if "const" in node]
+    used = sum(len(str(text)) for text in (*names, *defined, *values, *constants))
+    longest = max((_length(one) for one in lists if len(one) > LONG_ENUM), default=0)
+    for count, limit, title in (
+        (len(names), MAX_PROPERTIES, "properties"),
+        (len(values), MAX_ENUM, "values of enumerations"),
+        (used, MAX_CHARACTERS, "characters of names and values"),
+        (longest, MAX_LONG_ENUM, "characters of one enumeration"),
+        (_nesting(schema, schema, {}), MAX_NESTING, "levels"),
+    ):
+        if count > limit:
+            raise NotInSubsetError(f"the output has {count} {title}, more than {limit}")
+
+
+def _length(values: Sequence[Any]) -> int:
+    return sum(len(str(value)) for value in values)
+
+
+def _parts(node: Mapping[str, Any]) -> Iterator[JSONDict]:
+    yield from node.get("properties", {}).values()
+    yield from node.get("anyOf", ())
+    if "items" in node:
+        yield node["items"]
+
+
+def _nodes(node: JSONDict) -> Iterator[JSONDict]:
+    yield node
+    for part in (
+        *_parts(node),
+        *(one for key in _DEFINITIONS for one in node.get(key, {}).values()),
+    ):
+        yield from _nodes(part)
+
+
+def _nesting(root: JSONDict, node: Any, known: dict[str, int]) -> int:
+    """The levels of objects and lists, through references that do not lead back."""
+    reference = node.get("$ref") if is_mapping(node) else None
+    if reference is not None:
+        if reference not in known:
+            known[reference] = 0
+            known[reference] = _nesting(root, resolve(root, reference) or {}, known)
+        return known[reference]
+    deepest = max((_nesting(root, part, known) for part in _parts(node)), default=0)
+    return deepest + (not _types(node).isdisjoint(("object", "array")))
