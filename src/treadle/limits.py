@@ -157,6 +157,7 @@ class Budget:
         parent: the budget of the run that called this one as a subagent.
         unmeasured: what happens if a limit cannot be measured; None takes that of the parent, else ``stop``.
         name: the name of the loop; empty if it has none.
+        called: the name of the tool that the loop is; empty for the outermost.
 
     Attributes:
         depth: how many runs are around this one.
@@ -178,10 +179,11 @@ class Budget:
         parent: Budget | None = None,
         unmeasured: Unmeasured | None = None,
         name: str = "",
+        called: str = "",
     ) -> None:
         self.limits = limits
         self.parent = parent
-        self.name = name
+        self.name, self.called = name, called
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.max_requests = limits.max_requests
         if parent is None and self.max_requests is None:
@@ -371,14 +373,14 @@ class Budget:
 
     def _name_of(self, other: Budget) -> str:
         """The name in a reason of the loop that has a limit: that of this budget, or one around it."""
-        return other.name or ("" if other is self else "the outermost loop")
+        return other.name or ("" if other is self else other.called or "the outermost loop")
 
     def too_deep(self) -> str | None:
         """Why a run of this budget may have no subagent: the limit, and the loop that has it; else None."""
         for one in self.chain():
             most = one.limits.max_depth
             if self.depth + 1 - one.depth > most:
-                return f"max_depth={most} of {one.name or 'the outermost loop'}"
+                return f"max_depth={most} of {one.name or one.called or 'the outermost loop'}"
         return None
 
     def admits(self, wanted: Reservation) -> bool:

@@ -49,7 +49,8 @@ class MaxIterationsReached(RunError):
     stop_reason: ClassVar[str] = "max_iterations_reached"
 
     def __str__(self) -> str:
-        return f"no answer within max_iterations={self.limit}{_of(self.loop)}"
+        gave = f"{self.loop} gave " if self.loop else ""
+        return f"{gave}no answer within max_iterations={self.limit}"
 
 
 @light_dataclass()
@@ -66,8 +67,8 @@ class BudgetExhausted(RunError):
     stop_reason: ClassVar[str] = "budget_exhausted"
 
     def __str__(self) -> str:
-        limit = f"{self.kind}={_format_amount(self.limit)}{_of(self.loop)}"
-        return f"the budget is spent: {limit}, used {_format_amount(self.used)}"
+        limit, used = _format_amount(self.limit), _format_amount(self.used)
+        return f"the budget{_of(self.loop)} is spent: {self.kind}={limit}, used {used}"
 
 
 def _of(loop: str) -> str:
@@ -94,8 +95,8 @@ class LimitNotMeasurable(RunError):
     stop_reason: ClassVar[str] = "limit_not_measurable"
 
     def __str__(self) -> str:
-        limit = f"{self.kind}{_of(self.loop)}"
-        return f"{limit} cannot be measured: the {self.missing} of a response is not known; {self.advice}"
+        what = f"the {self.missing} of a response is not known; {self.advice}"
+        return f"{self.kind} cannot be measured{_of(self.loop)}: {what}"
 
 
 @light_dataclass()
@@ -110,7 +111,7 @@ class DeadlineExceeded(RunError):
     stop_reason: ClassVar[str] = "deadline_exceeded"
 
     def __str__(self) -> str:
-        return f"the run took longer than max_seconds={self.seconds:g}{_of(self.loop)}"
+        return f"the run{_of(self.loop)} took longer than max_seconds={self.seconds:g}"
 
 
 @light_dataclass()

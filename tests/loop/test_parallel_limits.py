@@ -203,7 +203,7 @@ class TestTokensAndCost:
         loop = Loop(tools=[branch], max_cost=30, name="root")
         result = Way("asyncio").run(loop, outer_model(8))
         assert 29 < result.usage.cost < 31
-        assert str(result.reason).startswith("the budget is spent: max_cost=30 of root")
+        assert str(result.reason).startswith("the budget of root is spent: max_cost=30, used 30")
 
     def test_a_limit_of_a_subagent_holds_for_its_own_subagents(self):
         world = World()
@@ -212,7 +212,7 @@ class TestTokensAndCost:
         loop = Loop(tools=[middle.as_tool("middle", "m", outer_model(64))])
         result = Way("asyncio").run(loop, ScriptedLLM(calls(call("middle", "k", task="t")), "out"))
         assert result.usage.cost < 4
-        assert "max_cost=3 of middle" in answers(result.messages)["k"]
+        assert "the budget of middle is spent: max_cost=3, used 3" in answers(result.messages)["k"]
 
 
 class TestWaiting:
@@ -309,7 +309,7 @@ class TestIterations:
         inner = {"max_iterations": 2, "name": "researcher"}
         result = SYNC.run(tree(World().ask_sync, inner=inner, name="root"), outer_model(1))
         text = answers(result.messages)["k0"]
-        assert text.endswith("no answer within max_iterations=2 of researcher")
+        assert text.endswith("researcher gave no answer within max_iterations=2")
 
     @pytest.mark.parametrize("name", ["", "root"])
     def test_max_requests_counts_the_tree(self, any_way, name):
@@ -318,8 +318,11 @@ class TestIterations:
         result = any_way.run(loop, outer_model(8))
         assert result.reason == BudgetExhausted("max_requests", 12, 12)
         assert world.sent == 11
-        told = name or "the outermost loop"
-        assert f"max_requests=12 of {told}, used 12" in answers(result.messages)["k7"]
+        loop = name or "the outermost loop"
+        assert (
+            f"the budget of {loop} is spent: max_requests=12, used 12"
+            in answers(result.messages)["k7"]
+        )
 
     def test_a_retry_is_no_further_request(self):
         model = ScriptedLLM(ConnectionError("a"), ConnectionError("b"), "done")

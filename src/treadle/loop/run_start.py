@@ -127,7 +127,7 @@ def go_on_with(run: Run, loop: Loop[Any], llm_send_fn: Model | None) -> None:
     run.config = dataclasses.replace(other.config, session=run.config.session)
     services, used = run.run, run.run.budget
     other.run.budget.restore(used.as_json())
-    other.run.budget.started_at, other.run.budget.name = used.started_at, used.name
+    other.run.budget.started_at = used.started_at
     for name in _SERVICES:
         setattr(services, name, getattr(other.run, name))
 

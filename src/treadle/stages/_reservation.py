@@ -52,7 +52,7 @@ def _reservation(ctx: Context) -> Reservation:
     most = next((limit for limit in limits if isinstance(limit, int)), None)
     prompt = _prompt_of(ctx, request)
     name = name if isinstance(name, str) else None
-    return Reservation(name, ctx.run.budget.name, prompt, most)
+    return Reservation(name, ctx.state.agent_name, prompt, most)
 
 
 def _prompt_of(ctx: Context, request: Request) -> int:

@@ -118,7 +118,7 @@ def _outer(run: RunContext, call: ToolCall) -> JSONDict:
                 "limits": to_data(one.limits),
                 "used": one.as_json(),
                 "unmeasured": one.unmeasured,
-                "name": one.name,
+                "names": [one.name, one.called],
                 "started_at": one.started_at,
             }
             for one in run.budget.chain()
@@ -135,7 +135,7 @@ def outer_context(outer: Mapping[str, Any], loops: list[Loop[Any]]) -> RunContex
     """
     budget: Budget | None = None
     for one in reversed(outer["budgets"]):
-        budget = Budget(from_data(one["limits"]), budget, one["unmeasured"], one["name"])
+        budget = Budget(from_data(one["limits"]), budget, one["unmeasured"], *one["names"])
         budget.restore(one["used"])
         budget.started_at = one["started_at"]
     if budget is None:
