@@ -32,11 +32,18 @@ class TestChain:
 
     def test_usage_counts_for_every_budget_of_the_chain(self):
         inner, outer = chained({}, {})
-        inner.count_iteration()
+        inner.count_request()
         inner.reserve_calls(3)
         inner.record_usage(Usage(1, 2, cost=0.5))
         for one in (inner, outer):
-            assert (one.iterations, one.tool_calls, one.usage) == (1, 3, Usage(1, 2, cost=0.5))
+            assert (one.requests, one.tool_calls, one.usage) == (1, 3, Usage(1, 2, cost=0.5))
+
+    def test_iterations_count_for_their_own_run(self):
+        inner, outer = chained({}, {})
+        inner.count_request()
+        inner.count_iteration()
+        assert (inner.iterations, outer.iterations) == (2, 0)
+        assert (inner.requests, outer.requests) == (1, 1)
 
     def test_usage_of_the_outer_run_does_not_count_for_the_inner(self):
         inner, outer = chained({}, {})
@@ -45,10 +52,12 @@ class TestChain:
         outer.record_usage(Usage(1, 2))
         assert (inner.iterations, inner.tool_calls, inner.usage) == (0, 0, Usage())
 
-    def test_uses_of_a_tool_are_counted_for_each_run_alone(self):
+    def test_uses_of_a_tool_are_counted_for_the_tree(self):
         inner, outer = chained({}, {})
+        other = Budget(Limits(), outer)
         inner.reserve_uses({"t": 2})
-        assert (inner.uses, outer.uses) == ({"t": 2}, {})
+        assert (inner.uses, outer.uses, other.uses) == ({"t": 2}, {"t": 2}, {})
+        assert other.uses_left("t", 3) == 1
 
     def test_usage_that_is_unknown_makes_all_totals_lower_bounds(self):
         inner, outer = chained({}, {})
@@ -188,10 +197,10 @@ class TestSpent:
         assert budget.exhausted() is None
 
     def test_the_budget_of_the_parent_counts(self):
-        inner, outer = chained({}, {"max_iterations": 2})
-        outer.count_iteration()
-        inner.count_iteration()
-        assert inner.exhausted() == MaxIterationsReached(2)
+        inner, outer = chained({}, {"max_requests": 2})
+        outer.count_request()
+        inner.count_request()
+        assert inner.exhausted() == BudgetExhausted("max_requests", 2, 2)
         inner, _ = chained({}, {"max_total_tokens": 5})
         inner.record_usage(Usage(5, 5))
         assert inner.exhausted() == BudgetExhausted("max_total_tokens", 5, 10)

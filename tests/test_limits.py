@@ -7,12 +7,12 @@ import pytest
 from treadle.errors import OptionError
 from treadle.limits import LIMIT_NAMES, Limits
 
-OPTIONAL = LIMIT_NAMES - {"max_iterations", "max_parallel_calls"}
+OPTIONAL = LIMIT_NAMES - {"max_iterations", "max_parallel_calls", "max_depth"}
 
 
 def test_the_defaults():
     limits = Limits()
-    assert (limits.max_iterations, limits.max_parallel_calls) == (10, 8)
+    assert (limits.max_iterations, limits.max_parallel_calls, limits.max_depth) == (10, 8, 5)
     assert all(getattr(limits, name) is None for name in OPTIONAL)
 
 
@@ -23,7 +23,7 @@ def test_the_names_are_the_fields():
 @pytest.mark.parametrize("name", sorted(LIMIT_NAMES - {"max_seconds", "max_cost"}))
 @pytest.mark.parametrize("value", [-1, 1.5, "5", True, float("nan"), [1]])
 def test_a_count_is_a_whole_number(name, value):
-    least = 0 if name == "max_tool_calls" else 1
+    least = 0 if name in {"max_tool_calls", "max_depth"} else 1
     with pytest.raises(OptionError) as caught:
         Limits(**{name: value})
     assert str(caught.value) == (
@@ -52,10 +52,18 @@ def test_none_is_no_limit(name):
     assert getattr(Limits(**{name: None}), name) is None
 
 
-@pytest.mark.parametrize("name", ["max_iterations", "max_parallel_calls"])
-@pytest.mark.parametrize("value", [None, 0])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_iterations", None),
+        ("max_iterations", 0),
+        ("max_parallel_calls", None),
+        ("max_parallel_calls", 0),
+        ("max_depth", None),
+    ],
+)
 def test_a_required_limit_is_neither_none_nor_zero(name, value):
-    with pytest.raises(OptionError, match=f"^{name}: expected a whole number of at least 1"):
+    with pytest.raises(OptionError, match=f"^{name}: expected a whole number of at least"):
         Limits(**{name: value})
 
 

@@ -176,6 +176,8 @@ class RunContext:
         refused: the planned calls that do not run after all, until they are reported: each with the reason, or
             None if it is only reported to the shared circuit breaker.
         reserved: the planned calls of this iteration, which the budget has counted, by id.
+        estimated: the messages and tools of the latest request, and their estimated tokens; only with a limit of
+            tokens or cost.
         payloads: the tools in the form in which they are offered, each with its `Tool`, by name.
         dispatched: the contexts whose calls ran, until a stage's context is known to contain these calls.
         asked_again: if a stage asked the model again in one iteration, the context with the first exchange
@@ -234,6 +236,7 @@ class RunContext:
         default_factory=dict[str, tuple[Tool, JSONDict]]
     )
     reserved: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
+    estimated: tuple[Sequence[JSONDict], tuple[str, ...], int] = ((), (), 0)
 
     def note_failure(self, iteration: int, call_id: str, error: BaseException) -> None:
         """Keep the exception of a call until a call of a later iteration raises.

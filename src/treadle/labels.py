@@ -30,6 +30,8 @@ CANCELLED = "cancelled"
 """Whether a call was cancelled through the handle."""
 LIMIT = "limit"
 """A question or a report to a limit of model calls that runs share; the key is that of the limit."""
+BUDGET = "budget"
+"""Whether the request of a subagent fits within a limit of an outer run; the key is the depth of that run."""
 CACHE = "cache"
 """A response cache; the key is the number of the iteration."""
 RACE = "race"
@@ -60,6 +62,7 @@ OF_THE_LOOP = frozenset(
         BREAKER,
         CANCELLED,
         LIMIT,
+        BUDGET,
         CACHE,
         RACE,
         MEMORY,

@@ -1,8 +1,8 @@
 """The limits of a run, and the budget that counts usage against them.
 
 Limits of calls are hard: calls are counted before they are made. Limits of tokens and cost are checked between
-iterations, since no provider reports the usage of a response in advance. A limit that cannot be measured ends the
-run.
+iterations, since no provider reports the usage of a response in advance; requests of parallel subagents reserve
+it, see `treadle.reservations`. A limit that cannot be measured ends the run.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 from treadle.errors import InitSignature, OptionError, check_names
 from treadle.fast_dataclass import fast_dataclass
 from treadle.messages import Response, Usage
+from treadle.reservations import Amounts, Reservation, Reservations
 from treadle.results import BudgetExhausted, LimitNotMeasurable, MaxIterationsReached, Reason
 
 Unmeasured: TypeAlias = Literal["stop", "estimate", "ignore"]
@@ -22,10 +23,10 @@ Unmeasured: TypeAlias = Literal["stop", "estimate", "ignore"]
 
 @fast_dataclass
 class Limits:
-    """The limits of one run; None is no limit.
+    """The limits of one run; None is no limit. All but the first and the third hold for the run and its subagents.
 
     Args:
-        max_iterations: model calls. Ten is LlmCore's default.
+        max_iterations: model calls of the loop itself. Ten is LlmCore's default.
         max_tool_calls: tool calls that run; further ones are answered as over budget.
         max_parallel_calls: tool calls that run at the same time.
         max_input_tokens: tokens of all prompts.
@@ -33,6 +34,9 @@ class Limits:
         max_total_tokens: tokens of both.
         max_cost: US dollars; the backend reports or computes a cost, or ``cost_of=`` does.
         max_seconds: wall time in seconds; calls in flight are cancelled.
+        max_requests: model calls of the run and its subagents; a retry is no further one. None means ten times
+            ``max_iterations``; for a subagent, the limits of the runs around it.
+        max_depth: how deep subagents may be nested: with 1, its subagents have none. Further ones do not start.
 
     Raises:
         OptionError: an unknown limit, or one that is not a number, or too small.
@@ -46,6 +50,8 @@ class Limits:
     max_total_tokens: int | None = None
     max_cost: float | None = None
     max_seconds: float | None = None
+    max_requests: int | None = None
+    max_depth: int = 5
 
     if not TYPE_CHECKING:  # type checkers know the fields
 
@@ -73,7 +79,9 @@ class Limits:
         return self.max_cost is not None or any(limit is not None for limit in limits)
 
 
-_REQUIRED = frozenset({"max_iterations", "max_parallel_calls"})
+_REQUIRED = frozenset({"max_iterations", "max_parallel_calls", "max_depth"})
+_REQUESTS_OF_TREE = 10
+"""The default of ``max_requests``, for each iteration of the outermost run."""
 _KINDS: tuple[tuple[str, int, tuple[type[float], ...], str], ...] = (
     ("max_iterations", 1, (int,), "a whole number"),
     ("max_tool_calls", 0, (int,), "a whole number"),
@@ -83,6 +91,8 @@ _KINDS: tuple[tuple[str, int, tuple[type[float], ...], str], ...] = (
     ("max_total_tokens", 1, (int,), "a whole number"),
     ("max_cost", 0, (int, float), "a number of US dollars"),
     ("max_seconds", 0, (int, float), "a number of seconds"),
+    ("max_requests", 1, (int,), "a whole number"),
+    ("max_depth", 0, (int,), "a whole number"),
 )
 LIMIT_NAMES = frozenset(field.name for field in dataclasses.fields(Limits))
 
@@ -92,13 +102,14 @@ class Remaining:
     """What remains of the limits of a run; None is no limit.
 
     Args:
-        iterations: model calls.
+        iterations: model calls of the loop itself.
         tool_calls: tool calls.
         input_tokens: tokens of prompts.
         output_tokens: tokens of responses.
         total_tokens: tokens of both.
         cost: US dollars.
         seconds: wall time in seconds.
+        requests: model calls of the loop and its subagents, if ``max_requests`` is set.
         is_upper_bound: whether at most these tokens and this cost remain, since some usage is unknown.
         is_estimate: whether some tokens were estimated.
     """
@@ -110,6 +121,7 @@ class Remaining:
     total_tokens: int | None = None
     cost: float | None = None
     seconds: float | None = None
+    requests: int | None = None
     is_upper_bound: bool = False
     is_estimate: bool = False
 
@@ -120,6 +132,7 @@ class Remaining:
             f"{value:,} {words}" if words.endswith("calls") else f"{about}{value:,} {words}"
             for value, words in (
                 (self.iterations, "model calls"),
+                (self.requests, "model and subagent calls"),
                 (self.tool_calls, "tool calls"),
                 (self.input_tokens, "input tokens"),
                 (self.output_tokens, "output tokens"),
@@ -143,11 +156,17 @@ class Budget:
         limits: what the run may use.
         parent: the budget of the run that called this one as a subagent.
         unmeasured: what happens if a limit cannot be measured; None takes that of the parent, else ``stop``.
+        name: the name of the loop; empty if it has none.
+        called: the name of the tool that the loop is; empty for the outermost.
 
     Attributes:
+        depth: how many runs are around this one.
+        max_requests: the limit of model calls of this run and its subagents; None is no limit.
+        reservations: the requests of subagents under way; None without a limit of tokens or cost.
+        reserves: whether this run or a parent has a limit of tokens or cost.
+
         has_unlimited_calls: whether there is no limit of tool calls.
         estimates: whether this run or a parent counts estimates.
-        shares_iterations: whether its iterations count against the limits of its parents as well.
         unknown: what is not known of some response, ``usage`` or ``cost``, with the way to get it; noted only
             with a limit of tokens or cost.
         started_at: when the run started, in seconds since the epoch, less the time in which nothing drove it.
@@ -155,10 +174,22 @@ class Budget:
     """
 
     def __init__(
-        self, limits: Limits, parent: Budget | None = None, unmeasured: Unmeasured | None = None
+        self,
+        limits: Limits,
+        parent: Budget | None = None,
+        unmeasured: Unmeasured | None = None,
+        name: str = "",
+        called: str = "",
     ) -> None:
         self.limits = limits
         self.parent = parent
+        self.name, self.called = name, called
+        self.depth: int = 0 if parent is None else parent.depth + 1
+        self.max_requests = limits.max_requests
+        if parent is None and self.max_requests is None:
+            self.max_requests = _REQUESTS_OF_TREE * limits.max_iterations
+        self.reservations = Reservations(str(self.depth)) if limits.has_tokens else None
+        self.reserves: bool = limits.has_tokens or (parent is not None and parent.reserves)
         if unmeasured is None:
             unmeasured = "stop" if parent is None else parent.unmeasured
         self.unmeasured: Unmeasured = unmeasured
@@ -167,13 +198,11 @@ class Budget:
         )
         self.has_unlimited_calls = parent is None and limits.max_tool_calls is None
         self._limits_only_iterations = parent is None and not limits.has_tokens
-        self.iterations = 0
-        self.tool_calls = 0
+        self.iterations = self.requests = self.tool_calls = 0
         self.usage = Usage()
         self.unknown: dict[str, str] = {}
         self.uses: dict[str, int] = {}
         self.started_at = self.idle = 0.0
-        self.shares_iterations = True
         self.is_finishing = False
 
     def start(self, now: float, elapsed: float = 0.0) -> None:
@@ -209,10 +238,17 @@ class Budget:
             budget = budget.parent
 
     def count_iteration(self) -> None:
-        """Count a model call before it is made."""
+        """Count an iteration of this run."""
         self.iterations += 1
-        if self.parent is not None and self.shares_iterations:
-            self.parent.count_iteration()
+
+    def count_request(self) -> None:
+        """Count a model call, before it is made: an iteration of this run, a request of all."""
+        self.iterations += 1
+        self.requests += 1
+        parent = self.parent
+        while parent is not None:
+            parent.requests += 1
+            parent = parent.parent
 
     def reserve_calls(self, count: int) -> None:
         """Count tool calls before they run."""
@@ -222,7 +258,8 @@ class Budget:
 
     def release_call(self, name: str) -> None:
         """Release a reserved tool call that does not run."""
-        self.uses[name] = max(0, self.uses.get(name, 0) - 1)
+        if self.uses.get(name):
+            self.reserve_uses({name: -1})
         self.reserve_calls(-1)
 
     def record_usage(self, usage: Usage | None) -> None:
@@ -249,11 +286,12 @@ class Budget:
         """
         usage = Usage.from_json(used["usage"])
         for one in self.chain():
-            one.iterations += used["iterations"]
+            one.requests += used["requests"]
             one.tool_calls += used["tool_calls"]
             one.usage = one.usage.plus(usage)
             if one.limits.has_tokens:
                 one.unknown = {**used["unknown"], **one.unknown}
+        self.reserve_uses(used["uses"])
 
     def _note_unknown(self, response: Response) -> None:
         usage = response.usage
@@ -266,18 +304,18 @@ class Budget:
         if usage is None or usage.cost is None:
             self.unknown.setdefault("cost", _OF_COST_STREAM if needs_option else _OF_COST)
 
-    def _calls(self) -> Iterator[tuple[int, int]]:
-        """The calls left and the limit, for each budget that limits them: this one and its parents."""
+    def _calls(self) -> Iterator[tuple[int, int, Budget]]:
+        """The calls left, the limit and the budget, for each that limits them: this one and its parents."""
         for one in self.chain():
             limit = one.limits.max_tool_calls
             if limit is not None:
-                yield limit - one.tool_calls, limit
+                yield limit - one.tool_calls, limit, one
 
     def calls_left(self) -> int | None:
         """The number of tool calls that may still run; None means no limit."""
         if self.is_finishing:
             return 0
-        return min((max(0, left) for left, _ in self._calls()), default=None)
+        return min((max(0, left) for left, *_ in self._calls()), default=None)
 
     def calls_limit(self) -> int:
         """The limit of tool calls with the fewest calls left.
@@ -285,7 +323,7 @@ class Budget:
         Raises:
             ValueError: there is no limit.
         """
-        return min(self._calls())[1]
+        return min((left, limit) for left, limit, _ in self._calls())[1]
 
     def calls_exhausted(self) -> BudgetExhausted:
         """The reason that a tool call may not run: the nearest limit that is reached.
@@ -293,46 +331,101 @@ class Budget:
         Raises:
             ValueError: tool calls are left.
         """
-        for left, limit in self._calls():
+        for left, limit, limited in self._calls():
             if left <= 0:
-                return BudgetExhausted("max_tool_calls", limit, limit - left)
+                name = self._name_of(limited)
+                return BudgetExhausted("max_tool_calls", limit, limit - left, name)
         raise ValueError("tool calls are left")
 
     def uses_left(self, name: str, max_uses: int) -> int:
-        """How often a tool may still be used in this run."""
-        return max(0, max_uses - self.uses.get(name, 0))
+        """How often a tool may still be used in the whole tree of runs, which shares it by its name."""
+        return max(0, max_uses - self._root.uses.get(name, 0))
 
     def reserve_uses(self, uses: Mapping[str, int]) -> None:
         """Count uses of tools, by name, before they run."""
-        for name, count in uses.items():
-            self.uses[name] = self.uses.get(name, 0) + count
+        for one in self.chain():
+            for name, count in uses.items():
+                one.uses[name] = one.uses.get(name, 0) + count
 
     def exhausted(self) -> Reason | None:
         """Why another model call is forbidden; None if it is allowed.
 
         The limit of tool calls does not count: the model may still answer.
         """
-        limits = self.limits
-        if not self.is_finishing:
-            if self.iterations >= limits.max_iterations:
-                return MaxIterationsReached(limits.max_iterations)
-            if self._limits_only_iterations:  # the common case, checked twice per iteration
-                return None
-            for kind, limit, used in _usage_by_limit(self):
-                if limit is not None and used >= limit:
-                    return BudgetExhausted(kind, limit, used)
-        reason = self._not_measurable()
-        return reason if reason is not None or self.parent is None else self.parent.exhausted()
+        most = self.limits.max_iterations
+        if self.iterations >= most and not self.is_finishing:
+            return MaxIterationsReached(most, self.name)
+        if self._limits_only_iterations:  # the common case, checked twice per iteration
+            return self._spent(self)
+        return next((reason for one in self.chain() if (reason := one._spent(self))), None)  # noqa: SLF001
+
+    def _spent(self, asking: Budget) -> Reason | None:
+        """The limit, other than that of iterations, that forbids a budget another model call."""
+        most = self.max_requests
+        if not self.is_finishing and most is not None and self.requests >= most:
+            return BudgetExhausted("max_requests", most, self.requests, asking._name_of(self))
+        if not self.limits.has_tokens:
+            return None
+        for kind, limit, used in () if self.is_finishing else _usage_by_limit(self):
+            if limit is not None and used >= limit:
+                return BudgetExhausted(kind, limit, used, asking._name_of(self))
+        return self._not_measurable(asking)
+
+    def _name_of(self, other: Budget) -> str:
+        """The name in a reason of the loop that has a limit: that of this budget, or one around it."""
+        return other.name or ("" if other is self else other.called or "the outermost loop")
+
+    def too_deep(self) -> str | None:
+        """Why a run of this budget may have no subagent: the limit, and the loop that has it; else None."""
+        for one in self.chain():
+            most = one.limits.max_depth
+            if self.depth + 1 - one.depth > most:
+                return f"max_depth={most} of {one.name or one.called or 'the outermost loop'}"
+        return None
+
+    def admits(self, wanted: Reservation) -> bool:
+        """Whether a request of a subagent may be sent now: one that is not alone has to fit within the limits.
+
+        Of those whose response cannot be foreseen, since none of their model is known yet, one is sent at a time.
+        """
+        held = () if self.reservations is None else self.reservations.held
+        if (
+            not held or self._spent(self) is not None
+        ):  # a limit that is reached ends the run of the request
+            return True
+        ignores = self.unmeasured == "ignore"
+        amounts = [self._amounts_of(one) for one in held]
+        own = self._amounts_of(wanted)
+        if own is None and not ignores and None in amounts:
+            return False
+        together = (own, *amounts)
+        for place, (_, limit, used) in enumerate(_usage_by_limit(self)):
+            reserved = sum(one[place] for one in together if one is not None)
+            # One that cannot be foreseen needs some room.
+            if limit is not None and (
+                used + reserved > limit or (own is None and used + reserved == limit)
+            ):
+                return False
+        return True
+
+    def measured(self, request: Reservation, usage: Usage) -> None:
+        """Learn from the response to a request of this run what later requests may use, here and in outer runs."""
+        for one in self.chain():
+            if one.reservations is not None:
+                one.reservations.measured(request, usage)
+
+    def _amounts_of(self, wanted: Reservation) -> Amounts | None:
+        return None if self.reservations is None else self.reservations.amounts_of(wanted)
 
     def not_measurable(self) -> LimitNotMeasurable | None:
         """The nearest limit, of this run or a parent, that ends the run since it cannot be measured; else None."""
-        reason = self._not_measurable()
-        return reason if reason is not None or self.parent is None else self.parent.not_measurable()
+        return next((one for each in self.chain() if (one := each._not_measurable(self))), None)  # noqa: SLF001
 
-    def _not_measurable(self) -> LimitNotMeasurable | None:
+    def _not_measurable(self, asking: Budget) -> LimitNotMeasurable | None:
         if not self.unknown or self.unmeasured == "ignore":
             return None
-        return next(_unmeasured_limits(self), None)
+        reason = next(_unmeasured_limits(self), None)
+        return reason and dataclasses.replace(reason, loop=asking._name_of(self))
 
     def remaining(self, now: float) -> Remaining:
         """What remains, by the tightest limit of this run and its parents.
@@ -347,7 +440,12 @@ class Budget:
                 is_upper_bound |= one.usage.is_lower_bound or any(_unmeasured_limits(one))
                 is_estimate |= one.usage.is_estimate
             for kind, limit, used in (
-                ("max_iterations", one.limits.max_iterations, one.iterations),
+                (
+                    "max_iterations",
+                    one.limits.max_iterations if one is self else None,
+                    one.iterations,
+                ),
+                ("max_requests", one.limits.max_requests, one.requests),
                 ("max_tool_calls", one.limits.max_tool_calls, one.tool_calls),
                 ("max_seconds", one.limits.max_seconds, one.elapsed(now)),
                 *_usage_by_limit(one),
@@ -361,6 +459,7 @@ class Budget:
         """What was used, as JSON data for the state of a paused run."""
         return {
             "iterations": self.iterations,
+            "requests": self.requests,
             "tool_calls": self.tool_calls,
             "usage": self.usage.as_json(),
             "unknown": dict(self.unknown),
@@ -370,6 +469,7 @@ class Budget:
     def restore(self, used: Mapping[str, Any]) -> None:
         """Restore what `as_json` returned."""
         self.iterations = used["iterations"]
+        self.requests = used.get("requests", used["iterations"])  # a state of an earlier version
         self.tool_calls = used["tool_calls"]
         self.usage = Usage.from_json(used["usage"])
         self.unknown = dict(used["unknown"])

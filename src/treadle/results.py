@@ -39,26 +39,40 @@ class RunError(TreadleError):
 
 @light_dataclass()
 class MaxIterationsReached(RunError):
-    """The model called tools in every iteration. The calls of the last iteration ran; their results are kept."""
+    """The model called tools in every iteration. The calls of the last iteration ran; their results are kept.
+
+    ``loop`` is the name of the loop; empty if it has none.
+    """
 
     limit: int
+    loop: str = field(default="", compare=False)
     stop_reason: ClassVar[str] = "max_iterations_reached"
 
     def __str__(self) -> str:
-        return f"no answer within max_iterations={self.limit}"
+        gave = f"{self.loop} gave " if self.loop else ""
+        return f"{gave}no answer within max_iterations={self.limit}"
 
 
 @light_dataclass()
 class BudgetExhausted(RunError):
-    """A limit other than ``max_iterations`` was reached; ``kind`` is its name."""
+    """A limit other than ``max_iterations`` was reached; ``kind`` is its name.
+
+    ``loop`` is the name of the loop that has the limit, which may be one around the run; empty if it has none.
+    """
 
     kind: str
     limit: float
     used: float
+    loop: str = field(default="", compare=False)
     stop_reason: ClassVar[str] = "budget_exhausted"
 
     def __str__(self) -> str:
-        return f"the budget is spent: {self.kind}={_format_amount(self.limit)}, used {_format_amount(self.used)}"
+        limit, used = _format_amount(self.limit), _format_amount(self.used)
+        return f"the budget{_of(self.loop)} is spent: {self.kind}={limit}, used {used}"
+
+
+def _of(loop: str) -> str:
+    return f" of {loop}" if loop else ""
 
 
 def _format_amount(amount: float) -> str:
@@ -70,27 +84,34 @@ def _format_amount(amount: float) -> str:
 class LimitNotMeasurable(RunError):
     """A limit of tokens or cost is set, and a response did not report what it used.
 
-    ``kind`` is the name of the limit, ``missing`` is ``usage`` or ``cost``, and ``advice`` says what to do.
+    ``kind`` is the name of the limit, ``loop`` that of the loop that has it, ``missing`` is ``usage`` or ``cost``,
+    and ``advice`` says what to do.
     """
 
     kind: str
     missing: str
     advice: str
+    loop: str = field(default="", compare=False)
     stop_reason: ClassVar[str] = "limit_not_measurable"
 
     def __str__(self) -> str:
-        return f"{self.kind} cannot be measured: the {self.missing} of a response is not known; {self.advice}"
+        what = f"the {self.missing} of a response is not known; {self.advice}"
+        return f"{self.kind} cannot be measured{_of(self.loop)}: {what}"
 
 
 @light_dataclass()
 class DeadlineExceeded(RunError):
-    """The run took longer than ``max_seconds``; calls in flight were cancelled and answered."""
+    """The run took longer than ``max_seconds``; calls in flight were cancelled and answered.
+
+    ``loop`` is the name of the loop; empty if it has none.
+    """
 
     seconds: float
+    loop: str = field(default="", compare=False)
     stop_reason: ClassVar[str] = "deadline_exceeded"
 
     def __str__(self) -> str:
-        return f"the run took longer than max_seconds={self.seconds:g}"
+        return f"the run{_of(self.loop)} took longer than max_seconds={self.seconds:g}"
 
 
 @light_dataclass()

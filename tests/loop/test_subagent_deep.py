@@ -6,6 +6,7 @@ import pytest
 from tests.deciding import on
 
 from treadle import (
+    BudgetExhausted,
     Loop,
     Ok,
     OptionError,
@@ -79,11 +80,11 @@ class TestDeep:
     def test_limits_apply_at_every_level(self, recorded):
         script = [calls(wipe(f"w{n}", f"/{n}")) for n in range(9)]
         loop, model = self.nest(recorded, 2, *script)
-        result = SYNC.run(loop, model, max_iterations=6)
+        result = SYNC.run(loop, model, max_requests=6)
         while isinstance(result, Paused):
             decisions = {one.id: approve for one in result.pending}
-            result = SYNC.resume(loop, stored(result), decisions, model, max_iterations=6)
-        assert result.stop_reason == "max_iterations_reached"
+            result = SYNC.resume(loop, stored(result), decisions, model, max_requests=6)
+        assert result.reason == BudgetExhausted("max_requests", 6, 6)
         assert recorded.done == ["wipe /0", "wipe /1", "wipe /2", "wipe /3"]
 
 

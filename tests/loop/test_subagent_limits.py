@@ -11,7 +11,6 @@ from treadle import (
     BudgetExhausted,
     LimitReached,
     Loop,
-    MaxIterationsReached,
     Ok,
     Remaining,
     Response,
@@ -40,11 +39,17 @@ def helper(model, **options):
 class TestBudgets:
     """The usage of a subagent counts for its parent."""
 
-    def test_iterations(self, way):
-        result = way.run(Loop(tools=[helper(busy)], max_iterations=5), ScriptedLLM(asked_each()))
+    def test_requests(self, way):
+        result = way.run(Loop(tools=[helper(busy)], max_requests=5), ScriptedLLM(asked_each()))
         assert subagent_run(result).iterations == 4
-        assert answers(result.messages)["k"].endswith("no answer within max_iterations=5")
-        assert (result.reason, result.iterations) == (MaxIterationsReached(5), 1)
+        assert answers(result.messages)["k"].endswith("max_requests=5, used 5")
+        assert (result.reason, result.iterations) == (BudgetExhausted("max_requests", 5, 5), 1)
+
+    def test_iterations_belong_to_the_run_that_makes_them(self, way):
+        loop = Loop(tools=[helper(busy, max_iterations=7)], max_iterations=2)
+        result = way.run(loop, ScriptedLLM(asked_each(), "outer"))
+        assert subagent_run(result).iterations == 7
+        assert (isinstance(result, Ok), result.iterations) == (True, 2)
 
     def test_the_tighter_of_the_two_counts(self, way):
         subagent = helper(busy, max_iterations=2)
@@ -54,11 +59,11 @@ class TestBudgets:
         assert answers(result.messages)["k"].endswith("no answer within max_iterations=2")
         assert isinstance(result, Ok)
 
-    def test_without_a_remaining_iteration_the_model_of_the_subagent_is_not_called(self, way):
+    def test_without_a_remaining_request_the_model_of_the_subagent_is_not_called(self, way):
         with ScriptedLLM() as inner:
-            loop = Loop(tools=[helper(inner)], max_iterations=1)
+            loop = Loop(tools=[helper(inner)], max_requests=1)
             result = way.run(loop, ScriptedLLM(asked_each()))
-        assert result.stop_reason == "max_iterations_reached"
+        assert result.reason == BudgetExhausted("max_requests", 1, 1)
         assert subagent_run(result).iterations == 0
         check_history(subagent_run(result).messages)
 
@@ -130,14 +135,35 @@ class TestBudgets:
         result = SYNC.run(Loop(tools=[helper(ScriptedLLM("in"))]), ScriptedLLM(*outer, "x"))
         assert result.usage.is_lower_bound
 
-    def test_uses_of_a_tool_are_counted_for_each_run(self):
+    def test_uses_of_a_tool_are_counted_for_the_tree(self):
         once = tool(note, max_uses=1)
         loop = Loop(tools=[once])
         subagent = loop.as_tool("helper", "h", ScriptedLLM(calls(call("note", "i", n=1)), "in"))
         batch = calls(call("note", "n", n=1), *asked_each()["tool_calls"])
         result = SYNC.run(Loop(tools=[subagent, once]), ScriptedLLM(batch, "outer"))
         assert answers(result.messages)["n"] == "noted 1"
-        assert answers(subagent_run(result, 1).messages)["i"] == "noted 1"
+        assert "maximum number of uses" in answers(subagent_run(result, 1).messages)["i"]
+
+    def test_a_released_call_of_a_tool_without_that_limit_returns_no_use_of_its_namesake(self):
+        """Tools of one name share the number of uses."""
+        ran = []
+
+        @tool
+        def look(n: int):
+            ran.append(n)
+            return "seen"
+
+        once = tool(look, max_uses=1, name="note")
+        inner = Loop(tools=[note], max_tool_calls=9)
+
+        def dropping(ctx):
+            return ctx.drop(ctx.tool_calls[0], "no") if ctx.tool_calls else ctx
+
+        loop = inner.with_options(stages=[..., dropping])
+        subagent = loop.as_tool("helper", "h", ScriptedLLM(calls(call("note", "i", n=1)), "in"))
+        script = calls(call("note", "a", n=1)), asked_each(), calls(call("note", "b", n=2)), "out"
+        SYNC.run(Loop(tools=[subagent, once]), ScriptedLLM(*script))
+        assert ran == [1]
 
     def test_a_tool_of_the_subagent_sees_the_tightest_remaining_limits(self):
         seen = []
@@ -152,6 +178,12 @@ class TestBudgets:
         script = completion(asked_each()), "outer"
         SYNC.run(loop, ScriptedLLM(*script), unmeasured="ignore")
         assert seen == [Remaining(3, 6, total_tokens=95, is_upper_bound=True)]
+        seen.clear()
+        limits = {"max_iterations": 2, "max_requests": 7}
+        inner_model = ScriptedLLM(calls(call("look")), "in")
+        outer = Loop(tools=[inner.as_tool("helper", "h", inner_model)], **limits)
+        SYNC.run(outer, ScriptedLLM(asked_each(), "outer"))
+        assert seen == [Remaining(3, 19, requests=5)]
 
     @pytest.mark.parametrize("on_limit", ["stop", "finish"])
     def test_a_subagent_makes_no_last_answer_if_the_budget_of_the_parent_is_exhausted(
@@ -159,7 +191,7 @@ class TestBudgets:
     ):
         events = []
         subagent = helper(busy, max_iterations=99, on_limit=on_limit, on_event=events.append)
-        result = way.run(Loop(tools=[subagent], max_iterations=3), ScriptedLLM(asked_each()))
+        result = way.run(Loop(tools=[subagent], max_requests=3), ScriptedLLM(asked_each()))
         assert (subagent_run(result).iterations, result.iterations) == (2, 1)
         assert len(of(events, LimitReached)) == 1
         assert answers(result.messages)["k"].startswith("Error: 'helper' gave no answer")
@@ -168,10 +200,10 @@ class TestBudgets:
         inner = ScriptedLLM(calls(call("note", n=1)), "so far")
         subagent = helper(inner, max_iterations=1, on_limit="finish")
         result = SYNC.run(
-            Loop(tools=[subagent], max_iterations=3), ScriptedLLM(asked_each(), asked_each("l"))
+            Loop(tools=[subagent], max_requests=3), ScriptedLLM(asked_each(), asked_each("l"))
         )
         assert answers(result.messages)["k"] == "so far"
-        assert result.reason == MaxIterationsReached(3)
+        assert result.reason == BudgetExhausted("max_requests", 3, 3)
 
     def test_usage_from_before_a_pause_counts_after_it(self):
         @tool(requires_approval=True)
@@ -181,10 +213,10 @@ class TestBudgets:
         inner = Loop(tools=[sign, note])
         model = ScriptedLLM(calls(call("sign", "s", n=1)), *[busy] * 9)
         subagent = inner.as_tool("helper", "h", model)
-        loop = Loop(tools=[subagent], max_iterations=4, max_tool_calls=3)
+        loop = Loop(tools=[subagent], max_requests=4, max_tool_calls=3)
         paused = SYNC.run(loop, ScriptedLLM(asked_each()))
         result = SYNC.resume(loop, paused, {"k/s": approve}, ScriptedLLM("outer"))
-        assert result.reason == MaxIterationsReached(4)
+        assert result.reason == BudgetExhausted("max_requests", 4, 4)
         assert answers(result.messages)["k"].endswith("max_tool_calls=3, used 3")
         run = subagent_run(result)
         assert [len(node.tool_calls) for node in run.nodes] == [1, 1, 0]
@@ -222,7 +254,7 @@ def test_concurrent_subagents_never_exceed_the_limits_together(
         return asked_each(*(f"k{len(messages)}.{n}" for n in range(count)))
 
     subagent = Loop(tools=[act], on_limit=on_limit, max_iterations=3).as_tool("helper", "h", inner)
-    loop = Loop(tools=[subagent], max_iterations=iterations, max_tool_calls=tool_calls)
+    loop = Loop(tools=[subagent], max_requests=iterations, max_tool_calls=tool_calls)
     result = Way(backend).run(loop, outer)
     assert len(asked_models) <= iterations
     # The calls of the subagents are calls of tools, too.

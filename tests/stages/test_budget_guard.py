@@ -14,7 +14,7 @@ def spent(limits, *, iterations=0, calls=0, usage=None, parent=None):
     """A budget of which some was used."""
     budget = Budget(Limits(**limits), parent)
     for _ in range(iterations):
-        budget.count_iteration()
+        budget.count_request()
     budget.reserve_calls(calls)
     budget.record_usage(usage or Usage())
     return budget
@@ -130,9 +130,12 @@ class TestTheBudgetOfTheParent:
         )
         assert guard(budget=budget).decision is None
 
-    def test_its_iterations_end_the_run(self, guard):
-        budget = self.with_parent(max_iterations=3, iterations=3)
-        assert guard(budget=budget).error == MaxIterationsReached(3)
+    def test_its_requests_end_the_run(self, guard):
+        budget = self.with_parent(max_requests=3, iterations=3)
+        assert guard(budget=budget).error == BudgetExhausted("max_requests", 3, 3)
+
+    def test_its_iterations_are_its_own(self, guard):
+        assert guard(budget=self.with_parent(max_iterations=3, iterations=3)).decision is None
 
     def test_its_tokens_end_the_run(self, guard):
         budget = self.with_parent(max_total_tokens=50, usage=Usage(25, 25))

@@ -22,6 +22,8 @@ LIMIT_FLAGS: Mapping[str, tuple[type[int | float], str]] = {
     "max_total_tokens": (int, "maximum number of tokens of prompts and responses"),
     "max_cost": (float, "maximum cost in US dollars, for a model whose server reports costs"),
     "max_seconds": (float, "maximum wall time in seconds"),
+    "max_requests": (int, "maximum number of model calls, with those of subagents"),
+    "max_depth": (int, "maximum depth of subagents"),
 }
 """The fields of `Limits`, their types, and their help texts."""
 RETRIES_FLAG = {"max_retries": (int, "maximum number of retries of a model call")}

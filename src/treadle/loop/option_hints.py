@@ -26,7 +26,7 @@ _USE: Mapping[str, str] = {
     "max_input_tokens": "input_tokens_limit per_request_input_tokens_limit",
     "max_iterations": (
         "agent_loop_limit iterations max_consecutive_auto_reply max_iter max_llm_calls max_loops max_model_calls "
-        "max_requests max_rounds max_steps max_turns recursion_limit request_limit step_limit turn_limit"
+        "max_rounds max_steps max_turns recursion_limit request_limit step_limit turn_limit"
     ),
     "max_output_retries": "max_result_retries output_retries result_retries",
     "max_output_tokens": "output_tokens_limit",

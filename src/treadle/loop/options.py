@@ -56,6 +56,8 @@ class LoopOptions(TypedDict, total=False):
     max_total_tokens: int | None
     max_cost: float | None
     max_seconds: float | None
+    max_requests: int | None
+    max_depth: int
     on_limit: Literal["stop", "finish"]
     show_budget: bool
     cost_of: Callable[[Response], float | None] | None

@@ -263,7 +263,7 @@ class Run:
         try:
             return (yield Bounded(iterating, seconds=left, until=until))
         except TimeLimitReached:
-            reason: Reason = DeadlineExceeded(seconds or 0.0)
+            reason: Reason = DeadlineExceeded(seconds or 0.0, self.run.budget.name)
         except Stopped:
             reason = RunCancelled()
         yield from self._interrupt(reason)

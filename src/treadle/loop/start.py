@@ -145,7 +145,6 @@ def start_subagent(
     *,
     parent: RunContext,
     call_id: str,
-    shares_iterations: bool = True,
     handle: RunHandle | None = None,
 ) -> tuple[Steps[Result], Deliver | None]:
     """Make the run of a subagent, which is a call of another run.
@@ -157,7 +156,6 @@ def start_subagent(
         state: its state.
         parent: the state and services of the run that makes the call.
         call_id: the id of the call.
-        shares_iterations: whether its iterations count against the limit of the outer run.
         handle: may end it, if it is driven apart from the outer run; None if there is none.
 
     Returns:
@@ -169,7 +167,6 @@ def start_subagent(
     context = _run_context(
         loop, numbers, llm_send_fn, state, handle, parent=parent, call_id=call_id
     )
-    context.budget.shares_iterations = shares_iterations
     context.has_listeners = parent.has_listeners or bool(observers)
     context.shows_text = parent.shows_text or _shows_text(settings)
     run = Run(_config_of(loop), context, given, handle)
@@ -277,7 +274,11 @@ def _run_context(
         state=state,
         numbers=numbers,
         budget=Budget(
-            settings.limits, None if parent is None else parent.budget, settings.unmeasured
+            settings.limits,
+            None if parent is None else parent.budget,
+            settings.unmeasured,
+            settings.name,
+            state.agent_name,
         ),
         in_flight=InFlight(can_cancel=handle is not None),
         locks=Locks() if locks is None else locks,

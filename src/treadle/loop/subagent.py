@@ -73,6 +73,9 @@ class Subagent:
         """
         parent = ctx.run
         paused = ctx.paused_runs.get(call.id)
+        too_deep = refusal(ctx, call)
+        if too_deep is not None:
+            return too_deep
         if paused is None:
             given: Any = self.messages_of(call)
             state = RunState(self.name_for(call), f"{parent.state.run_id}/{call.id}")
@@ -111,7 +114,7 @@ class Subagent:
 def run_inside(ctx: Context, loop: Loop[Any], given: Messages, key: str) -> Steps[Result]:
     """Perform a run of a loop for a stage, inside the run of its context.
 
-    It draws on the limits of that run except the one of iterations, and its events, spans and usage are inside it.
+    It draws on the limits of that run, and its events, spans and usage are inside it.
     It is no call of a tool.
 
     Args:
@@ -124,9 +127,7 @@ def run_inside(ctx: Context, loop: Loop[Any], given: Messages, key: str) -> Step
         Its result.
     """
     state = RunState(loop.settings.name or key, f"{ctx.state.run_id}/{key}")
-    steps, deliver = start_subagent(
-        loop, given, None, state, parent=ctx.run, call_id=key, shares_iterations=False
-    )
+    steps, deliver = start_subagent(loop, given, None, state, parent=ctx.run, call_id=key)
     return (yield from _within_call(steps, key, deliver))
 
 
@@ -143,6 +144,15 @@ def attach(parent: RunState, call: ToolCall, state: RunState) -> None:
     for made in node.tool_calls if node is not None else ():
         if made.group_id == call.id:
             made.run = state
+
+
+def refusal(ctx: Context, call: ToolCall) -> Err | None:
+    """The error of the call of a subagent that would be nested too deep; None if it may start."""
+    limit = ctx.run.budget.too_deep()
+    if limit is None:
+        return None
+    depth = ctx.run.budget.depth + 1
+    return Err(f"{call.name!r} was not started: it would be at depth {depth}, beyond {limit}")
 
 
 def value_of(result: Result, call: ToolCall) -> Any:

@@ -58,6 +58,7 @@ from treadle.redaction import redacted
 from treadle.results import LLMError
 from treadle.run_state import RunNode
 from treadle.stages._inject_results import inject
+from treadle.stages._reservation import reserving
 from treadle.stages._shared_breaker import release_calls
 from treadle.tools import Plan
 from treadle.tracebacks import from_user_code
@@ -98,6 +99,18 @@ def ask_model(
         model_middleware: functions around each request, the first outermost; see
             `treadle.model.ModelMiddleware`.
     """
+    retries = max_retries, retry_delay, on_retry
+    asking = _asked(ctx, retries, restart_streams, model_middleware)
+    return (yield from (reserving(ctx, asking) if ctx.run.budget.reserves else asking))
+
+
+def _asked(
+    ctx: Context,
+    retries: _Retries,
+    restart_streams: bool,
+    model_middleware: Sequence[ModelMiddleware],
+) -> Steps[Context]:
+    """The steps of `ask_model`."""
     run = ctx.run
     reason = run.budget.exhausted()
     if reason is not None:
@@ -108,7 +121,7 @@ def ask_model(
     if run.repairs:
         yield from report_edits(ctx)
     request = ctx.request
-    run.budget.count_iteration()
+    run.budget.count_request()
     requested = run.clock
     if run.has_listeners:
         requested = yield NOW
@@ -117,7 +130,6 @@ def ask_model(
     try:
         answer = yield from _send(ctx, request, sending, 1)
     except Exception as error:  # noqa: BLE001 - a model may raise anything
-        retries = max_retries, retry_delay, on_retry
         made = yield from _retried(ctx, request, error, sending, retries)
         if isinstance(made, _Failure):
             return (yield from _failed(ctx, *made))

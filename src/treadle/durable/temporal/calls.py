@@ -47,6 +47,7 @@ _IN_PLACE = frozenset(
         labels.STEER,
         labels.VALIDATE,
         labels.LOCK,
+        labels.BUDGET,
         labels.CANCELLED,
         labels.RACE,
         labels.STREAMED,

@@ -12,7 +12,7 @@ from treadle.durable.temporal.results import result_of
 from treadle.effects import Call, Steps
 from treadle.limits import Budget
 from treadle.loop.pause import Resumption, decisions_within
-from treadle.loop.subagent import Subagent, attach, value_of
+from treadle.loop.subagent import Subagent, attach, refusal, value_of
 from treadle.messages import JSONDict, ToolCall, copy_json
 from treadle.recording.data import from_data, to_data
 from treadle.results import Result
@@ -61,6 +61,9 @@ class ChildWorkflow:
             call: the call.
         """
         run, paused = ctx.run, ctx.paused_runs.get(call.id)
+        too_deep = refusal(ctx, call)
+        if too_deep is not None:
+            return too_deep
         child_id = f"{run.state.run_id}/{call.id}"
         given: JSONDict = {"loop": self._path, "outer": _outer(run, call)}
         if paused is None:
@@ -115,6 +118,7 @@ def _outer(run: RunContext, call: ToolCall) -> JSONDict:
                 "limits": to_data(one.limits),
                 "used": one.as_json(),
                 "unmeasured": one.unmeasured,
+                "names": [one.name, one.called],
                 "started_at": one.started_at,
             }
             for one in run.budget.chain()
@@ -131,7 +135,7 @@ def outer_context(outer: Mapping[str, Any], loops: list[Loop[Any]]) -> RunContex
     """
     budget: Budget | None = None
     for one in reversed(outer["budgets"]):
-        budget = Budget(from_data(one["limits"]), budget, one["unmeasured"])
+        budget = Budget(from_data(one["limits"]), budget, one["unmeasured"], *one["names"])
         budget.restore(one["used"])
         budget.started_at = one["started_at"]
     if budget is None:

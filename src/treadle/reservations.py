@@ -1,0 +1,122 @@
+"""Reservations: requests to models that run at the same time keep a limit of tokens or cost together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from treadle import labels
+from treadle.effects import Call, Signal, Steps, Wait
+from treadle.messages import CHARACTERS_PER_TOKEN, Usage
+from treadle.queues import Queues
+
+Amounts: TypeAlias = tuple[int, int, int, float]
+"""What a request may use: tokens of the prompt, of the response, of both, and US dollars."""
+
+
+class Reservation(NamedTuple):
+    """One request of a subagent, from before it is sent until its response is counted.
+
+    Args:
+        model: the name of its model; None if it shows none.
+        loop: the name of its loop.
+        prompt: the estimated tokens of its prompt.
+        max_tokens: the limit of its response; None if it has none.
+    """
+
+    model: str | None
+    loop: str
+    prompt: int
+    max_tokens: int | None
+
+
+class _Largest(NamedTuple):
+    """The largest responses of a model so far: each number is that of another response.
+
+    Args:
+        estimate: the estimated tokens of a prompt.
+        input: its tokens.
+        output: tokens of a response.
+        cost: US dollars.
+        price: US dollars for a token.
+    """
+
+    estimate: int = 0
+    input: int = 0
+    output: int = 0
+    cost: float = 0.0
+    price: float = 0.0
+
+
+class Reservations:
+    """The requests of subagents that are under way, and draw on one budget.
+
+    A request waits, in order of arrival, until it is admitted; then it is held until its response is counted.
+
+    Args:
+        key: that of the effects in which requests wait.
+
+    Attributes:
+        held: the requests that were admitted.
+    """
+
+    def __init__(self, key: str) -> None:
+        self.held: list[Reservation] = []
+        self._key = key
+        self._turns = Queues()
+        self._released = Signal()
+        self._largest: dict[tuple[str | None, str | None], _Largest] = {}
+
+    def hold(self, wanted: Reservation, admits: Callable[[Reservation], bool]) -> Steps[None]:
+        """Wait until a request may be sent, and hold it; `release` has to follow.
+
+        Args:
+            wanted: the request.
+            admits: whether it may be sent now. Only effects ask it, so that a replay has the same answers.
+        """
+        return self._turns.taking(self._key, self._admitted(wanted, admits), labels.BUDGET)
+
+    def _admitted(self, wanted: Reservation, admits: Callable[[Reservation], bool]) -> Steps[None]:
+        while True:
+            released = self._released  # read first, so that no release in between is missed
+            if (yield Call(admits, wanted, label=labels.BUDGET, key=self._key)):
+                break
+            yield Wait(released)
+        self.held.append(wanted)
+
+    def release(self, wanted: Reservation) -> None:
+        """End a request that is held, whatever became of it; the request that waits looks again."""
+        self.held.remove(wanted)
+        released, self._released = self._released, Signal()
+        released.set()
+
+    def measured(self, request: Reservation, usage: Usage) -> None:
+        """Learn from a response what later ones may use.
+
+        Args:
+            request: its request.
+            usage: what it used, completely.
+        """
+        output, cost = usage.total_tokens - usage.input_tokens, usage.cost or 0.0
+        price = cost / max(1, usage.total_tokens)
+        seen = _Largest(request.prompt, usage.input_tokens, output, cost, price)
+        for loop in (request.loop, None):
+            known = self._largest.get((request.model, loop), seen)
+            self._largest[request.model, loop] = _Largest(*map(max, known, seen))
+
+    def amounts_of(self, request: Reservation) -> Amounts | None:
+        """What a request may use: as much as the largest response of its model in its loop, else in any.
+
+        A prompt that is longer than those before may have a token for each further character.
+
+        Returns:
+            None if there was no response of its model yet.
+        """
+        known = self._largest.get((request.model, request.loop))
+        known = known or self._largest.get((request.model, None))
+        if known is None:
+            return None
+        more = CHARACTERS_PER_TOKEN * max(0, request.prompt - known.estimate)
+        prompt = known.input + more
+        output = known.output if request.max_tokens is None else request.max_tokens
+        return prompt, output, prompt + output, known.cost + known.price * more
