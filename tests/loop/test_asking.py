@@ -5,7 +5,8 @@ import contextvars
 import anyio
 import pytest
 
-from treadle import Chunk, Err, Loop, Usage, default_stages
+from treadle import Chunk, Err, LLMError, Loop, Usage, default_stages
+from treadle.effects import Call, Now, Sleep, map_effects
 from treadle.events import ModelFailed, ModelRetried, TextDelta
 from treadle.stages import ask_model
 from treadle.testing import ScriptedLLM
@@ -17,7 +18,7 @@ DONE = {"choices": [{"delta": {}, "finish_reason": "stop"}]}
 def run(*script, **options):
     """Run without waiting; return the result and the events."""
     events = []
-    options = {"retry_delay": 0, **options}
+    options = options if "stages" in options else {"retry_delay": 0, **options}
     result = Loop.run_sync(USER, ScriptedLLM(*script), on_event=events.append, **options)
     return result, events
 
@@ -51,6 +52,92 @@ def test_after_three_retries_it_is_an_err():
     assert len(of(events, ModelRetried)) == 3
     assert len(of(events, ModelFailed)) == 1
     assert result.stop_reason == "llm_error"
+
+
+class Clock:
+    """The clock of a loop, that sleeping advances; it begins on Wed, 21 Oct 2026 07:28:00 GMT."""
+
+    def __init__(self):
+        self.now, self.slept = 1_792_567_680.0, []
+
+    def __call__(self, steps):
+        return map_effects(steps, self._see)
+
+    def _see(self, effect):
+        if isinstance(effect, Now):
+            return Call(lambda: self.now, label="now")
+        if isinstance(effect, Sleep):
+            return Call(self.slept.append, effect.seconds, label="now")
+        return effect
+
+
+def busy(**headers):
+    error = OverloadedError("busy")
+    error.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    return error
+
+
+def asking(**options):
+    return {"stages": [ask_model(**options), *default_stages()[1:]]}
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry_after": "45"}, 45),
+        ({"retry_after": "60"}, 60),
+        ({"retry_after_ms": "1500"}, 1.5),
+        ({"retry_after": "Wed, 21 Oct 2026 07:28:33 GMT"}, 33),
+        ({"retry_after": "Tue, 20 Oct 2026 07:28:33 GMT"}, 0),
+    ],
+)
+def test_a_wait_that_the_server_asks_for_is_not_cut_short(headers, seconds):
+    clock = Clock()
+    result, events = run(busy(**headers), "Hello", middleware=[clock])
+    assert result.unwrap()
+    assert clock.slept == [seconds]
+    assert [event.delay for event in of(events, ModelRetried)] == [seconds]
+
+
+@pytest.mark.parametrize(
+    ("headers", "options", "text"),
+    [
+        ({"retry_after": "3600"}, {}, "asked to wait 3,600 s, more than max_retry_delay=60"),
+        ({"retry_after": "60.5"}, {}, "asked to wait 60.5 s, more than max_retry_delay=60"),
+        (
+            {"retry_after": "Wed, 21 Oct 2026 08:28:00 GMT"},
+            {},
+            "asked to wait 3,600 s, more than max_retry_delay=60",
+        ),
+        (
+            {"retry_after_ms": "700"},
+            asking(max_retry_delay=0.5),
+            "asked to wait 0.7 s, more than max_retry_delay=0.5",
+        ),
+    ],
+)
+def test_a_longer_wait_ends_the_run_with_the_time(headers, options, text):
+    clock = Clock()
+    result, events = run(busy(**headers), "Hello", middleware=[clock], **options)
+    assert isinstance(result.reason, LLMError)
+    assert str(result.reason) == f"the model failed: OverloadedError: busy; the server {text}"
+    assert isinstance(result.reason.cause, OverloadedError)
+    assert (clock.slept, of(events, ModelRetried)) == ([], [])
+    assert [event.error for event in of(events, ModelFailed)] == [f"busy; the server {text}"]
+
+
+def test_the_longest_wait_is_an_option():
+    clock = Clock()
+    result, _ = run(
+        busy(retry_after="600"), "Hello", middleware=[clock], **asking(max_retry_delay=900)
+    )
+    assert result.unwrap()
+    assert clock.slept == [600]
+
+
+def test_a_server_that_asks_not_to_retry_is_asked_once():
+    result, events = run(busy(x_should_retry="false"), "Hello")
+    assert (result.stop_reason, of(events, ModelRetried)) == ("llm_error", [])
 
 
 @pytest.mark.parametrize(

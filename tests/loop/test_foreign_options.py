@@ -193,7 +193,7 @@ def test_the_hints_name_only_options_that_exist():
     options = (
         set(OPTION_NAMES) | set(ToolBehaviour.__annotations__) | set(RequestChanges.__annotations__)
     )
-    options |= {"model", "on_retry"}  # of OpenAI's client and of ask_model
+    options |= {"model", "on_retry", "max_retry_delay"}  # of OpenAI's client and of ask_model
     for name, hint in HINTS.items():
         named = set(re.findall(r"\b([a-z_]+)=", hint))
         assert named - {"stream"} <= options, f"{name}: {hint}"

@@ -9,7 +9,7 @@ import pytest
 
 from treadle.effects import drive_sync
 from treadle.messages import NotAResponseError
-from treadle.model import delay_before_retry, is_retryable, status_of
+from treadle.model import delay_before_retry, is_retryable, retry_after, status_of
 from treadle.model.retry import MAX_DELAY
 
 
@@ -263,22 +263,148 @@ def test_a_base_of_zero_is_no_delay():
     assert wait(base=0) == 0
 
 
+NOW = 1_792_567_680.0  # Wed, 21 Oct 2026 07:28:00 GMT
+DATE = {"date": "Wed, 21 Oct 2026 07:28:00 GMT"}
+
+
 @pytest.mark.parametrize(
-    ("header", "seconds"), [("7", 7), ("0", 0), ("1.5", 1.5), ("9999", MAX_DELAY)]
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "7"}, 7),
+        ({"retry-after": "0"}, 0),
+        ({"retry-after": " 1.5 "}, 1.5),
+        ({"retry-after": 3}, 3),
+        ({"retry-after": "9999"}, 9999),
+        ({"Retry-After": "7"}, 7),
+        ({"retry-after-ms": "250", "retry-after": "7"}, 0.25),
+        ({"Retry-After-Ms": "1500"}, 1.5),
+        ({"x-ms-retry-after-ms": "40", "retry-after": "1"}, 0.04),
+        ({"retry-after-ms": "soon", "retry-after": "7"}, 7),
+        ({"retry-after-ms": "-1", "retry-after": "7"}, 7),
+        ([("Retry-After", "7"), ("x-request-id", "1")], 7),
+        ([(b"retry-after", b"7")], 7),
+        ({b"Retry-After": b"7"}, 7),
+        ({"retry-after": "Wed, 21 Oct 2026 07:28:03 GMT"}, 3),
+        ({"retry-after": "Wednesday, 21-Oct-26 07:28:03 GMT"}, 3),
+        ({"retry-after": "Wed Oct 21 07:28:03 2026"}, 3),
+        ({"retry-after": "Wed, 21 Oct 2026 09:28:03 +0200"}, 3),
+        ({"retry-after": "Wed, 21 Oct 2026 07:27:00 GMT"}, 0),
+        ({"retry-after": "Sun, 06 Nov 1994 08:49:37 GMT"}, 0),
+        ({"retry-after": "Wed, 21 Oct 2026 08:28:00 GMT"}, 3600),
+        # The clock of the server is an hour ahead: its own date says how long it means.
+        (
+            {
+                "date": "Wed, 21 Oct 2026 08:28:00 GMT",
+                "retry-after": "Wed, 21 Oct 2026 08:28:05 GMT",
+            },
+            5,
+        ),
+        ({"date": "soon", "retry-after": "Wed, 21 Oct 2026 07:28:05 GMT"}, 5),
+    ],
+    ids=str,
 )
-@pytest.mark.parametrize("place", ["response", "error"])
-def test_the_delay_that_a_server_asks_for_is_kept_up_to_the_maximum(header, seconds, place):
-    headers = {"retry-after": header}
-    error = (
-        failure(headers=headers) if place == "error" else failure(response=Holder(headers=headers))
-    )
-    assert wait(error) == seconds
+@pytest.mark.parametrize("place", ["response", "error", "a dict", "a group"])
+def test_the_wait_that_a_server_asks_for_is_read_from_its_headers(headers, seconds, place):
+    error = {
+        "response": lambda: failure(response=Holder(headers=headers)),
+        "error": lambda: failure(headers=headers),
+        "a dict": lambda: failure(response={"headers": headers}),
+        "a group": lambda: ExceptionGroup("", [failure(headers=headers), failure()]),
+    }[place]()
+    assert drive_sync(delay_before_retry(error, 1, 0.5, NOW)) == pytest.approx(seconds)
+    assert retry_after(error, NOW) == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize("header", ["-1", "nan", "soon", "Wed, 21 Oct 2026 07:28:00 GMT", "", None])
-def test_a_header_that_is_not_a_number_of_seconds_is_ignored(header):
-    error = failure(response=Holder(headers={"retry-after": header}))
+@pytest.mark.parametrize(
+    "header",
+    ["-1", "nan", "inf", "-inf", "1e999", "soon", "12:30", "1 day", "Wed, 99 Foo 2026", "", None, [], object(),
+     "Wed, 21 Oct 99999999 07:28:00 GMT"],
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["retry-after", "retry-after-ms", "x-ms-retry-after-ms"])
+def test_an_invalid_wait_is_ignored(name, header):
+    error = failure(response=Holder(headers={name: header}))
+    assert retry_after(error) is None
     assert 0.375 <= wait(error) <= 0.5
+
+
+@pytest.mark.parametrize("name", ["x-ratelimit-reset-requests", "x-ratelimit-reset-tokens"])
+def test_a_limit_that_every_response_reports_does_not_ask_for_a_wait(name):
+    assert retry_after(failure(headers={name: "6m0s"})) is None
+
+
+RETRY_INFO = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34.5s"}
+QUOTA = {"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": []}
+
+
+def gemini_body(*details):
+    return {"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "details": [*details]}}
+
+
+@pytest.mark.parametrize(
+    ("facts", "seconds"),
+    [
+        ({"details": gemini_body(QUOTA, RETRY_INFO)}, 34.5),
+        ({"details": [gemini_body(RETRY_INFO)]}, 34.5),
+        ({"body": [gemini_body(RETRY_INFO)]}, 34.5),  # through OpenAI's SDK
+        ({"body": gemini_body(RETRY_INFO)["error"]}, 34.5),
+        ({"details": gemini_body(RETRY_INFO), "headers": {"retry-after": "2"}}, 2),
+        ({"details": gemini_body({**RETRY_INFO, "retryDelay": "soon"})}, None),
+        ({"details": gemini_body({**RETRY_INFO, "retryDelay": None})}, None),
+        ({"details": gemini_body(QUOTA)}, None),
+        ({"details": "no", "body": 7}, None),
+    ],
+    ids=str,
+)
+def test_the_wait_in_the_body_of_an_error_of_google(facts, seconds):
+    assert retry_after(failure(**facts)) == seconds
+
+
+def test_the_wait_of_an_error_of_googles_sdk():
+    errors = pytest.importorskip("google.genai.errors")
+    error = errors.ClientError(429, gemini_body(QUOTA, RETRY_INFO))
+    assert is_retryable(error)
+    assert retry_after(error) == 34.5
+
+
+def test_the_wait_of_an_error_of_botocore():
+    metadata = {"HTTPStatusCode": 429, "HTTPHeaders": {"retry-after": "4"}}
+    assert retry_after(failure(response={"ResponseMetadata": metadata})) == 4
+
+
+@pytest.mark.parametrize("package", ["openai", "anthropic"])
+@pytest.mark.parametrize(
+    ("headers", "again", "seconds"),
+    [
+        ({"retry-after": "Wed, 21 Oct 2026 07:28:03 GMT", **DATE}, True, 3),
+        ({"retry-after-ms": "20"}, True, 0.02),
+        ({"x-should-retry": "false", "retry-after": "1"}, False, 1),
+        ({"x-should-retry": "true"}, True, None),
+    ],
+    ids=str,
+)
+def test_the_headers_of_an_error_of_an_sdk(package, headers, again, seconds):
+    sdk, httpx = pytest.importorskip(package), pytest.importorskip("httpx")
+    response = httpx.Response(429, request=httpx.Request("POST", "http://x"), headers=headers)
+    error = sdk.RateLimitError("no", response=response, body=None)
+    assert (is_retryable(error), retry_after(error)) == (again, seconds)
+
+
+@pytest.mark.parametrize("headers", [{"X-Should-Retry": "True"}, [(b"x-should-retry", b"true")]])
+@pytest.mark.parametrize(
+    "facts", [{"status_code": 400}, {"status_code": 429, "code": "insufficient_quota"}, {}], ids=str
+)
+def test_a_server_may_ask_for_a_retry_of_any_error(facts, headers):
+    """Before the status and the code, as in the SDKs; an adapter that declares it wins."""
+    assert is_retryable(failure(**facts, headers=headers))
+    assert not is_retryable(failure(**facts, headers=headers, retryable=False))
+
+
+@pytest.mark.parametrize("facts", [{"status_code": 503}, {"status_code": 429}], ids=str)
+def test_a_server_may_ask_not_to_retry(facts):
+    headers = {"x-should-retry": "false"}
+    assert not is_retryable(failure(**facts, headers=headers))
+    assert is_retryable(failure(**facts, headers=headers, retryable=True))
+    assert is_retryable(failure(**facts, headers={"x-should-retry": "perhaps"}))
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,9 @@ _INSTEAD: Mapping[str, str] = {
     "pass another model in a retry: ask_model(on_retry=...), which may change the request": (
         "fallback_config fallback_model fallback_models"
     ),
+    "it is an option of a stage: stages=[ask_model(max_retry_delay=...), *default_stages()[1:]]": (
+        "max_backoff max_delay max_retry_after max_retry_delay"
+    ),
     "it belongs to the client of your SDK, whose method is the model (llm_send_fn)": (
         "api_base api_key api_version base_url default_headers headers http_client max_rpm organization"
     ),

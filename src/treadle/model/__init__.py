@@ -35,6 +35,7 @@ from treadle.model.registry import (
 )
 from treadle.model.retry import (
     BASE_DELAY,
+    MAX_ASKED_DELAY,
     delay_before_retry,
     doubled,
     is_retryable,
@@ -74,6 +75,7 @@ else:
 
 __all__ = [
     "BASE_DELAY",
+    "MAX_ASKED_DELAY",
     "Answer",
     "CacheStore",
     "CacheVersionError",

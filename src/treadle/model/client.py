@@ -54,6 +54,7 @@ from treadle.messages import (
 )
 from treadle.model.cost import CostOf, with_cost
 from treadle.model.info import OPTIONS, ModelInfo, attribute_of, is_sdk_method, model_info
+from treadle.model.retry import MAX_ASKED_DELAY
 from treadle.shown import callable_name
 
 log = logging.getLogger("treadle.model")
@@ -227,6 +228,7 @@ class ModelRequest:
         is_priced: whether the model computes the cost of its response, if it can.
         iteration: the number of the iteration.
         attempt: the number of the attempt, from 1; see ``max_retries`` of `treadle.stages.ask_model`.
+        max_retry_delay: the longest wait that a server may ask for; see `treadle.stages.ask_model`.
         report_switch: reports that another model is asked; None if `treadle.stages.ask_model` did not make it.
         elsewhere: what `so_far` returns, if a copy of the request was sent in another process; else None.
     """
@@ -244,6 +246,7 @@ class ModelRequest:
         "events",
         "is_priced",
         "iteration",
+        "max_retry_delay",
         "messages",
         "model",
         "opts",
@@ -262,6 +265,7 @@ class ModelRequest:
         self.opts = opts
         self.events = events
         self.iteration = self.attempt = 1
+        self.max_retry_delay = MAX_ASKED_DELAY
         self.report_switch: ReportSwitch | None = None
         self._events_of: EventsOf | None = None
         self._iterator: Any = None
@@ -287,7 +291,7 @@ class ModelRequest:
                 messages = as_text_results(messages)
         made = ModelRequest(model or self.model, messages, opts, self.events)
         made.iteration, made.attempt = self.iteration, self.attempt
-        made.report_switch = self.report_switch
+        made.max_retry_delay, made.report_switch = self.max_retry_delay, self.report_switch
         return made
 
     def send(self, reporter: Reporter) -> Any:

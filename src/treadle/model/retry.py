@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import math
+import time
 from typing import Any
 
 from treadle import labels
 from treadle.effects import Call, Steps
-from treadle.messages import is_mapping
+from treadle.messages import is_list, is_mapping
 from treadle.model.info import attribute_of
 from treadle.tracebacks import leaves_of
 
@@ -15,10 +17,13 @@ BASE_DELAY = 0.5
 MAX_DELAY = 30.0
 """Seconds. The delays of OpenAI's client start at the same value and have the same jitter."""
 
+MAX_ASKED_DELAY = 60.0
+"""Seconds: the default of ``max_retry_delay``. OpenAI's client has the same maximum for what a server asks."""
+
 MAX_DOUBLINGS = 64
 """The delay reaches its maximum long before this; a large power of two would overflow a float."""
 
-_RETRYABLE_STATUS = frozenset({408, 409, 425, 429, *range(500, 600)})
+RETRYABLE_STATUS = frozenset({408, 409, 425, 429, *range(500, 600)})
 """The statuses that OpenAI's client retries; and 425 (too early)."""
 
 _PERMANENT_CODES = frozenset(
@@ -99,10 +104,11 @@ def is_retryable(error: BaseException) -> bool:
     The first of these that applies decides:
 
     1. an attribute ``retryable`` that is True or False, by which an adapter declares it;
-    2. OpenAI's code for a request that cannot succeed, such as ``insufficient_quota``;
-    3. the HTTP status: 408, 409, 425, 429 and 5xx are retryable; so is an error that a stream reports as
+    2. the header ``x-should-retry`` of the response, with the value true or false;
+    3. OpenAI's code for a request that cannot succeed, such as ``insufficient_quota``;
+    4. the HTTP status: 408, 409, 425, 429 and 5xx are retryable; so is an error that a stream reports as
        temporary after the status 200, such as ``overloaded_error``;
-    4. a failed or broken connection, a timeout, or a body that is no JSON: an exception of Python, or of an SDK,
+    5. a failed or broken connection, a timeout, or a body that is no JSON: an exception of Python, or of an SDK,
        known by its class name. An invalid certificate is not temporary.
 
     A group of exceptions is retryable if all of them are.
@@ -117,6 +123,9 @@ def _is_temporary(error: BaseException) -> bool:
     declared = attribute_of(error, "retryable")
     if isinstance(declared, bool):
         return declared
+    asked = _headers_of(error).get("x-should-retry", "").lower()  # before all else in the SDKs, too
+    if asked in {"true", "false"}:
+        return asked == "true"
     codes = codes_of(error)
     if codes & _PERMANENT_CODES:
         return False
@@ -124,10 +133,10 @@ def _is_temporary(error: BaseException) -> bool:
     if status is None or status in range(200, 300):
         numbers = (int(code) for code in codes if code.isdecimal())
         is_temporary = bool(codes & _TEMPORARY_CODES) or any(
-            n in _RETRYABLE_STATUS for n in numbers
+            n in RETRYABLE_STATUS for n in numbers
         )
         return is_temporary or (status is None and _has_broken_connection(error))
-    return status in _RETRYABLE_STATUS
+    return status in RETRYABLE_STATUS
 
 
 def _has_broken_connection(error: BaseException) -> bool:
@@ -179,20 +188,23 @@ def status_of(error: BaseException) -> int | None:
     return status if isinstance(status, int) else None
 
 
-def delay_before_retry(error: BaseException, attempt: int, base: float) -> Steps[float]:
+def delay_before_retry(
+    error: BaseException, attempt: int, base: float, now: float | None = None
+) -> Steps[float]:
     """Determine how long to wait: as the server asks, else twice as long each time, with jitter.
 
     Args:
         error: the exception that ``llm_send_fn`` raised.
         attempt: the number of the attempt that failed, from 1.
         base: seconds before the second attempt.
+        now: see `retry_after`.
 
     Returns:
-        Seconds, at most `MAX_DELAY`.
+        Seconds; at most `MAX_DELAY`, if the server did not ask for more.
     """
-    requested = retry_after(error)
+    requested = retry_after(error, now)
     if requested is not None:
-        return min(requested, MAX_DELAY)
+        return requested
     share = yield Call(_random, label=labels.RANDOM)
     return doubled(base, attempt) * (1 - 0.25 * float(share))
 
@@ -208,14 +220,97 @@ def doubled(base: float, attempt: int) -> float:
     return min(base * 2 ** min(attempt - 1, MAX_DOUBLINGS), MAX_DELAY)
 
 
-def retry_after(error: BaseException) -> float | None:
-    """The seconds that a server asked to wait, by its header Retry-After; None if it did not."""
-    # aiohttp and urllib have headers on the error.
-    for holder in (attribute_of(error, "response"), error):
-        headers = attribute_of(holder, "headers")
+_WAITS = (("retry-after-ms", 1000), ("x-ms-retry-after-ms", 1000), ("retry-after", 1))
+"""The headers that ask for a wait, and their units in a second, in the order of Azure's SDKs. OpenAI's and
+Anthropic's SDKs read the first and the last."""
+
+
+def retry_after(error: BaseException, now: float | None = None) -> float | None:
+    """The seconds that a server asked to wait, in a header or in the body; of a group, the longest wait.
+
+    It reads ``retry-after-ms``, ``x-ms-retry-after-ms``, ``Retry-After`` (a number of seconds, or an HTTP date in
+    the three forms of RFC 9110), and ``google.rpc.RetryInfo`` in the body. Limits that a server reports in every
+    response, such as ``x-ratelimit-reset-tokens``, do not ask for a wait.
+
+    Args:
+        error: the exception that ``llm_send_fn`` raised.
+        now: seconds since the epoch, for a date in a response that has no header ``Date``; None reads the clock.
+
+    Returns:
+        Seconds of at least 0; None if the server did not ask, or if its value is invalid.
+    """
+    asked = (_asked_wait(one, now) for one in leaves_of(error))
+    return max((seconds for seconds in asked if seconds is not None), default=None)
+
+
+def _asked_wait(error: BaseException, now: float | None) -> float | None:
+    headers = _headers_of(error)
+    for name, units in _WAITS:
+        seconds = _number(headers.get(name))
+        if seconds is not None:
+            return seconds / units
+    until = _seconds_of_date(headers.get("retry-after"))
+    if until is not None:
+        sent = _seconds_of_date(headers.get("date"))  # clocks differ
+        start = sent if sent is not None else now if now is not None else time.time()
+        return max(0.0, until - start)
+    return next(
+        filter(None, (_retry_info(_part(error, name)) for name in ("details", "body"))), None
+    )
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        seconds = float(text or "")
+    except ValueError:
+        return None
+    return seconds if 0 <= seconds < math.inf else None
+
+
+def _seconds_of_date(text: str | None) -> float | None:
+    """An HTTP date, in seconds since the epoch."""
+    from email.utils import mktime_tz, parsedate_tz  # noqa: PLC0415 - slow to import, and rarely needed
+
+    try:
+        parts = parsedate_tz(text or "")
+        # The form of asctime has no zone: all are in GMT.
+        return None if parts is None else float(mktime_tz((*parts[:9], parts[9] or 0)))
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None
+
+
+def _retry_info(body: Any, depth: int = 4) -> float | None:
+    """The delay among the details of an error of Google: ``"retryDelay": "34s"`` in a ``RetryInfo``."""
+    if is_mapping(body):
+        if str(body.get("@type")).endswith("google.rpc.RetryInfo"):
+            return _number(str(body.get("retryDelay")).removesuffix("s"))
+        body = [body.get("error"), body.get("details")]
+    if not is_list(body) or not depth:
+        return None
+    return next(filter(None, (_retry_info(one, depth - 1) for one in body)), None)
+
+
+def _headers_of(error: BaseException) -> dict[str, str]:
+    """The headers of the response that an error carries, with names in lower case."""
+    response, found = attribute_of(error, "response"), dict[str, str]()
+    # aiohttp and urllib have headers on the error, botocore in the metadata of a dict.
+    metadata = _part(response, "ResponseMetadata")
+    for raw in (
+        _part(error, "headers"),
+        _part(metadata, "HTTPHeaders"),
+        _part(response, "headers"),
+    ):
         try:
-            seconds = float(headers["retry-after"])
-        except Exception:  # noqa: BLE001, S112 - no headers, or the value is not a number of seconds
+            pairs = raw.items() if hasattr(raw, "items") else raw
+            found |= {_text(name).lower(): _text(value) for name, value in pairs}
+        except Exception:  # noqa: BLE001, S112 - these are no headers
             continue
-        return seconds if seconds >= 0 else None
-    return None
+    return found
+
+
+def _part(holder: Any, name: str) -> Any:
+    return holder.get(name) if is_mapping(holder) else attribute_of(holder, name)
+
+
+def _text(value: Any) -> str:
+    return (value.decode("latin-1") if isinstance(value, bytes) else str(value)).strip()

@@ -42,6 +42,7 @@ from treadle.messages import (
 )
 from treadle.model import (
     BASE_DELAY,
+    MAX_ASKED_DELAY,
     Answer,
     EventsOf,
     ModelClient,
@@ -50,6 +51,7 @@ from treadle.model import (
     StreamInterruptedError,
     delay_before_retry,
     is_retryable,
+    retry_after,
     through,
     with_cost,
 )
@@ -77,6 +79,7 @@ def ask_model(
     *,
     max_retries: int = 3,
     retry_delay: float = BASE_DELAY,
+    max_retry_delay: float = MAX_ASKED_DELAY,
     on_retry: OnRetry | None = None,
     restart_streams: bool = False,
     model_middleware: Sequence[ModelMiddleware] = (),
@@ -90,8 +93,10 @@ def ask_model(
         ctx: the context.
         max_retries: the number of attempts after the first, for temporary errors; see
             `treadle.model.is_retryable`.
-        retry_delay: seconds before the second attempt; each further delay is twice as long, up to 30 s. A
-            Retry-After header takes precedence.
+        retry_delay: seconds before the second attempt; each further delay is twice as long, up to 30 s. If the
+            server asks for a wait, that takes precedence; see `treadle.model.retry_after`.
+        max_retry_delay: the longest wait that a server may ask for, in seconds. If it asks for more, the request
+            is not sent again: the run ends with `LLMError`, which names the time.
         on_retry: may change the request before it is sent again: its model, its temperature, its messages.
         restart_streams: whether a stream that breaks off after listeners have received text of it is requested
             again. They receive `ModelRetried`, and have to discard that text. By default the run ends with
@@ -126,7 +131,7 @@ def _asked(
     if run.has_listeners:
         requested = yield NOW
         yield _requested(ctx, request, requested)
-    sending = _model_of(ctx), restart_streams, model_middleware
+    sending = _model_of(ctx), restart_streams, model_middleware, max_retry_delay
     try:
         answer = yield from _send(ctx, request, sending, 1)
     except Exception as error:  # noqa: BLE001 - a model may raise anything
@@ -176,8 +181,8 @@ class _Failure(NamedTuple):
     shown: str = ""
 
 
-_Sending: TypeAlias = tuple[ModelClient, bool, Sequence[ModelMiddleware]]
-"""What each attempt needs: the model, and ``restart_streams`` and ``model_middleware`` of `ask_model`."""
+_Sending: TypeAlias = tuple[ModelClient, bool, Sequence[ModelMiddleware], float]
+"""The model, and ``restart_streams``, ``model_middleware`` and ``max_retry_delay`` of `ask_model`."""
 
 
 def _model_of(ctx: Context) -> ModelClient:
@@ -188,12 +193,12 @@ def _model_of(ctx: Context) -> ModelClient:
 
 def _send(ctx: Context, request: Request, sending: _Sending, attempt: int) -> Steps[Answer]:
     """The steps that send a request once, through the middleware."""
-    run, (model, restart_streams, middleware) = ctx.run, sending
+    run, (model, restart_streams, middleware, max_retry_delay) = ctx.run, sending
     sent = _model_request(ctx, model, request)
     if not middleware:
         return _perform(ctx, restart_streams, sent)
     run.answered_by = None  # middleware may answer itself
-    sent.iteration, sent.attempt = ctx.iteration, attempt
+    sent.iteration, sent.attempt, sent.max_retry_delay = ctx.iteration, attempt, max_retry_delay
     sent.report_switch = functools.partial(
         _switched, (ctx.iteration, attempt), run.state.current_node
     )
@@ -209,9 +214,15 @@ def _retried(
         The answer, and the request that was sent; or why there is none, if the error is not temporary or the last
         attempt failed. The reason is not raised, since its traceback would keep the frames of the whole run.
     """
-    attempt, (most, delay, on_retry) = 1, retries
+    attempt, (most, delay, on_retry), longest = 1, retries, sending[-1]
     while attempt <= most and is_retryable(error):
-        yield from _wait(ctx, error, attempt, delay)
+        now = yield NOW
+        asked = retry_after(error, now) or 0
+        if asked > longest:
+            wait = f"{asked:,.1f}".removesuffix(".0")
+            note = f"; the server asked to wait {wait} s, more than max_retry_delay={longest:g}"
+            return _failure(error, attempt, note)
+        yield from _wait(ctx, error, attempt, delay, now)
         if on_retry is not None:
             request = yield from _changed(ctx, on_retry, request, error, attempt)
         attempt += 1
@@ -229,9 +240,9 @@ def _with_tools(ctx: Context, request: Request) -> Context:
     return ctx.evolve(request_changes={**ctx.request_changes, "tools": request.tools})
 
 
-def _failure(error: Exception, attempt: int) -> _Failure:
-    """The reason of a run whose last attempt to ask the model failed."""
-    shown, note = "", ""
+def _failure(error: Exception, attempt: int, note: str = "") -> _Failure:
+    """The reason of a run whose last attempt to ask the model failed; the note ends its text."""
+    shown = ""
     if isinstance(error, StreamInterruptedError):
         shown, error = error.text, error.error
         note = (
@@ -432,10 +443,11 @@ def _switched(
     )
 
 
-def _wait(ctx: Context, error: Exception, attempt: int, retry_delay: float) -> Steps[None]:
+def _wait(
+    ctx: Context, error: Exception, attempt: int, retry_delay: float, now: float
+) -> Steps[None]:
     """Report the failed attempt, and wait before the next."""
-    delay = yield from delay_before_retry(error, attempt, retry_delay)
-    now = yield NOW
+    delay = yield from delay_before_retry(error, attempt, retry_delay, now)
     text = _text_of(error)
     yield Emit(
         ModelRetried(

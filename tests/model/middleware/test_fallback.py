@@ -117,6 +117,32 @@ def run_sync(model, *middleware, **options):
     return Loop.run_sync("Hi", model, model_middleware=middleware, max_retries=0, **options)
 
 
+def test_the_next_model_is_asked_at_once_if_a_server_asks_for_a_long_wait():
+    """Although the first retries go to the first model; a short wait is made."""
+    first, second = Named("a", TooManyError(3600)), Named("b")
+    result = Loop.run_sync("Hi", first, model_middleware=[Fallback(second, retries_first=2)])
+    assert (result.unwrap().text, len(first.sent)) == ("from b", 1)
+    first = Named("a", TooManyError(0.01), TooManyError(61))
+    result = Loop.run_sync("Hi", first, model_middleware=[Fallback(second, retries_first=2)])
+    assert (result.unwrap().text, len(first.sent)) == ("from b", 2)
+
+
+def test_another_model_is_asked_if_a_server_asks_not_to_retry():
+    class NeverError(BusyError):
+        headers = {"x-should-retry": "false"}  # noqa: RUF012 - an exception of a test
+
+    assert run_sync(Named("a", NeverError()), Fallback(Named("b"))).unwrap().text == "from b"
+
+
+def test_if_all_are_busy_the_shortest_wait_counts():
+    first, second = Named("a", TooManyError(3600)), Named("b", TooManyError(0.01))
+    result = Loop.run_sync("Hi", first, model_middleware=[Fallback(second)])
+    assert result.unwrap().text == "from a"
+    first, second = Named("a", TooManyError(7200)), Named("b", TooManyError(3600))
+    reason = Loop.run_sync("Hi", first, model_middleware=[Fallback(second)]).reason
+    assert "asked to wait 3,600 s, more than max_retry_delay=60" in str(reason)
+
+
 def test_on_decides_in_place_of_the_default():
     model = Named("b")
     assert (

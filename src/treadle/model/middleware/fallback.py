@@ -10,11 +10,18 @@ from treadle.errors import OptionError, TreadleError
 from treadle.model.client import Model, ModelClient, ModelRequest, check_model
 from treadle.model.middleware.composition import Answer, SendRequest, StreamInterruptedError
 from treadle.model.middleware.target import answered_by, client_of, name_of
-from treadle.model.retry import codes_of, is_retryable, status_of
+from treadle.model.retry import (
+    RETRYABLE_STATUS,
+    codes_of,
+    is_retryable,
+    retry_after,
+    status_of,
+)
 from treadle.tracebacks import leaves_of
 
-_STATUS = frozenset({401, 402, 403, 404, 413})
-"""No valid key, no credit, no permission, no such model, and a request that is too large."""
+_STATUS = RETRYABLE_STATUS | {401, 402, 403, 404, 413}
+"""No valid key, no credit, no permission, no such model, and a request that is too large; and the temporary ones,
+which a server may ask not to retry (``x-should-retry: false``): other servers may answer."""
 _CODES = frozenset(
     {
         "context_length_exceeded",  # OpenAI
@@ -70,7 +77,8 @@ class Fallback:
             are first needed.
         on: takes an exception of a model; returns whether the next one is asked.
         retries_first: how many of `ask_model`'s retries after a temporary error go to the model of the loop alone.
-            By default the next model is asked at once.
+            By default the next model is asked at once, and so it is if the server asks for a longer wait than
+            ``max_retry_delay`` of `ask_model`.
 
     Raises:
         OptionError: there are no models, or one of them is none.
@@ -104,12 +112,18 @@ class Fallback:
                 break
             if request.report_switch is not None:
                 yield from request.report_switch(errors[-1], name_of(model), name_of(following))
-        raise next(filter(is_retryable, errors), errors[-1])
+        # The temporary error whose server asks for the shortest wait: then all models are asked again.
+        raise min(filter(is_retryable, errors), key=_wait_of, default=errors[-1])
 
     def _goes_on(self, errors: list[Exception], request: ModelRequest) -> bool:
         latest = errors[-1]
         is_first = len(errors) == 1 and request.attempt <= self._retries_first
-        return not (is_first and is_retryable(latest)) and self._on(latest)
+        is_near = is_retryable(latest) and _wait_of(latest) <= request.max_retry_delay
+        return not (is_first and is_near) and self._on(latest)
+
+
+def _wait_of(error: Exception) -> float:
+    return retry_after(error) or 0
 
 
 def _asked(model: Model | ModelClient, request: ModelRequest, send: SendRequest) -> Steps[Answer]:

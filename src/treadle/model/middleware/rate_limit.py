@@ -89,7 +89,7 @@ class RateLimit:
     before it is sent, and corrected by the usage of its response. A request that is larger than the limit alone is
     sent when no other tokens count.
 
-    When a server answers 429 with Retry-After, all requests with the same key wait that long, at most a minute.
+    When a server answers 429 and asks for a wait, all requests with the same key wait that long, at most a minute.
 
     Runs share the limits if they get the same object, in any threads and event loops. A forked child counts
     separately. With ``store=RedisRates(url)``, processes share them: each sends its requests in order of arrival,
@@ -130,11 +130,11 @@ class RateLimit:
         try:
             answer = yield from send(request)
         except Exception as error:
-            seconds = retry_after(error)
-            if seconds and status_of(error) == TOO_MANY_REQUESTS:
+            if status_of(error) == TOO_MANY_REQUESTS:
                 now = yield NOW
-                pause = self._store.pause, self._own.pause
-                yield from self._asked(*pause, key, min(seconds, MINUTE), now)
+                seconds, pause = retry_after(error, now), (self._store.pause, self._own.pause)
+                if seconds:
+                    yield from self._asked(*pause, key, min(seconds, MINUTE), now)
             raise
         usage = answer[0].usage
         if self._tokens is not None and usage is not None and usage.is_measured:
