@@ -139,12 +139,12 @@ _INSTEAD: Mapping[str, str] = {
         "agents allow_delegation can_handoff_to handoff_description handoffs managed_agents members sub_agents "
         "subagents team transfer_to"
     ),
-    "write a stage before ask_model, which may call ctx.stop(text): stages=[check, *default_stages()]; for "
+    "write a stage before ask_model, which may call ctx.stop(text): stages=[check, ...]; for "
     "outputs use output_validators=": "guardrails input_guardrails pre_hooks safety_checks",
-    "put a stage before ask_model: stages=[compact_history(model), *default_stages()], from treadle.sessions": (
+    "put a stage before ask_model: stages=[compact_history(model), ...], from treadle.sessions": (
         "compaction compaction_strategy compression_manager context_management context_window_strategy"
     ),
-    "write a stage before ask_model that calls ctx.with_request(messages=...): stages=[trim, *default_stages()]": (
+    "write a stage before ask_model that calls ctx.with_request(messages=...): stages=[trim, ...]": (
         "call_model_input_filter max_tool_calls_from_history message_filter messages_modifier pre_model_hook "
         "reduction_strategy respect_context_window send_media_to_model transforms"
     ),
