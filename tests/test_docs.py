@@ -2,7 +2,7 @@
 
 The Python blocks of a page are run in order, as one module; ``await`` works at the top level. A block
 ``python no-run`` needs a key, a network or a model, which an HTML comment before it has to say. A page with an
-``if __name__ == "__main__"`` is run as a program as well: nobody types anything, and it has to end without an error.
+``if __name__ == "__main__"`` is run as a program as well: its input is empty, and it has to end without an error.
 """
 
 import ast

@@ -80,7 +80,8 @@ _MESSAGES = "pass the text or the messages as the first argument of the run"
 _REQUEST = "llm_opts={'temperature': ...}"
 
 _INSTEAD: Mapping[str, str] = {
-    f"the model is the second argument of a run, or llm_send_fn=: a callable that takes messages, as {_MODEL}": (
+    f"the model is the second argument of a run, or llm_send_fn=: a name, such as 'openai:gpt-5-mini', "
+    f"or a callable that takes messages, as {_MODEL}": (
         "agent backend chat_client chat_model client completion_fn defer_model_check function_calling_llm "
         "language_model llm llm_config lm model model_client model_id model_name model_provider provider "
         "reasoning_agent reasoning_model starting_agent"
