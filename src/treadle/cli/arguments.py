@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn, get_args
 
 from treadle.cli.exits import Exit
+from treadle.cli.streams import escaped
 from treadle.limits import Unmeasured
 from treadle.version import __version__
 
@@ -27,6 +28,21 @@ LIMIT_FLAGS: Mapping[str, tuple[type[int | float], str]] = {
 RETRIES_FLAG = {"max_retries": (int, "maximum number of retries of a model call")}
 MAX_CONTEXT_TOKENS = 40_000
 """The default of `compact_history`; with documents, it is larger."""
+FILES = frozenset(
+    [
+        "diff",
+        "export",
+        "journal",
+        "memories",
+        "output",
+        "record",
+        "recording",
+        "report",
+        "sessions",
+        "store",
+    ]
+)
+"""The arguments that name files as text."""
 STATUSES = ("running", "interrupted", "paused", "ok", "error")
 """The statuses of stored runs."""
 RANGES = ("15m", "1h", "6h", "24h", "7d", "all")
@@ -36,7 +52,7 @@ class _Parser(argparse.ArgumentParser):
     """Reports bad usage in one line."""
 
     def error(self, message: str) -> NoReturn:
-        text = " ".join(message.split())
+        text = escaped(" ".join(message.split()))
         self.exit(Exit.USAGE, f"{self.prog}: error: {text} (see {self.prog} --help)\n")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import shlex
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
@@ -197,9 +198,11 @@ class Chat:
         calls = [PendingCall(**call) for call in pending]
         if not self.editor.is_terminal:
             names = ", ".join(call.name for call in calls)
+            command = ["treadle", "chat", "--session", self.session.id]
+            if self._args.sessions is not None:
+                command += ["--sessions", self._args.sessions]
             self.view.note(
-                f"[waits for approval of {names}: decide in a terminal, "
-                f"treadle chat --session {self.session.id}]"
+                f"[waits for approval of {names}: decide in a terminal, {shlex.join(command)}]"
             )
             return None
         decisions = ask(calls, self.editor)
