@@ -76,7 +76,7 @@ def _check_text(args: argparse.Namespace) -> None:
 
 
 class _Escaped(logging.Formatter):
-    """Escapes lines of the log, which Python writes to stderr if nothing else is configured."""
+    """The form of what is logged, which Python writes to stderr if nothing else is configured."""
 
     def format(self, record: logging.LogRecord) -> str:
         return escaped(super().format(record))

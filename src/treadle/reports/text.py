@@ -23,11 +23,8 @@ _UNSTEADY = frozenset({"Cf", "Cn", "Co", "Me"})
 """Categories whose width differs between terminals: joiners, enclosing marks, private and unassigned."""
 
 _RANGES = (
-    (0x115F, 0x1200),  # jamo that join the one before them, and fillers
-    (0x3164, 0x3165),
-    (0xFFA0, 0xFFA1),
-    (0xFE00, 0xFE10),  # variation selectors
-    (0xE0100, 0xE01F0),
+    (0x1160, 0x1200),  # jamo that join the one before them
+    (0xFE0E, 0xFE10),  # variation selectors
     (0x1F1E6, 0x1F200),  # regional indicators, two of which make a flag
     (0x1F3FB, 0x1F400),  # skin tone modifiers
 )
@@ -70,7 +67,7 @@ def fixed_width(text: str, limit: int = 100) -> str:
     """
     category, start = unicodedata.category, unicodedata.normalize("NFC", text[: 4 * limit])
     steady = (one for one in start if one not in _JOINING and category(one) not in _UNSTEADY)
-    return one_line("".join(steady), limit)
+    return one_line(_IGNORABLE.sub("", "".join(steady)), limit)
 
 
 def format_count(number: int, what: str) -> str:
