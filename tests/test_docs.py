@@ -1,13 +1,15 @@
 """README.md and docs/*.md: their code runs, their commands parse, and their links have a target.
 
 The Python blocks of a page are run in order, as one module; ``await`` works at the top level. A block
-``python no-run`` needs a key, a network or a model, which an HTML comment before it has to say.
+``python no-run`` needs a key, a network or a model, which an HTML comment before it has to say. A page with an
+``if __name__ == "__main__"`` is run as a program as well: its input is empty, and it has to end without an error.
 """
 
 import ast
 import inspect
 import re
 import shlex
+import subprocess
 import sys
 import types
 from dataclasses import dataclass
@@ -105,6 +107,51 @@ def test_the_python_of_a_page_runs(page, monkeypatch, tmp_path):
     for block in blocks_of(page):
         if block.info[:1] == ("python",) and is_run(block):
             execute(block, page, vars(module))
+
+
+def has_program(text):
+    """Whether a module does something only when it is run as a program, however its condition is written."""
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:  # `await` at the top level, as only the first test of this file allows
+        tree = compile(text, "", "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    conditions = [node.test for node in ast.walk(tree) if isinstance(node, ast.If)]
+    return any("__main__" in ast.unparse(condition) for condition in conditions)
+
+
+def program_of(page):
+    """The Python of a page in one file; empty if no block of it is for a program only."""
+    texts = [
+        block.text for block in blocks_of(page) if block.info[:1] == ("python",) and is_run(block)
+    ]
+    return "\n\n".join(texts) if any(map(has_program, texts)) else ""
+
+
+PROGRAMS = [page for page in PAGES if program_of(page)]
+
+
+@pytest.mark.parametrize("page", named(PROGRAMS))
+def test_the_program_of_a_page_starts_and_ends(page, tmp_path):
+    """What only a program does: `__name__` is ``"__main__"``, and the input is empty."""
+    file = tmp_path / f"{page.stem.replace('-', '_')}.py"
+    file.write_text(program_of(page), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(file)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_programs_of_pages_are_found():
+    """The chat has one, and so has every page whose blocks compare ``__name__``."""
+    comparing = {page for page, block in of_language("python") if "__main__" in block.text}
+    assert REPOSITORY / "docs" / "guide-chat.md" in comparing
+    assert comparing == set(PROGRAMS)
 
 
 def test_there_are_pages_and_they_have_code():

@@ -87,9 +87,19 @@ class _Init:
         return init if instance is None else MethodType(init, instance)
 
 
+class _Default:
+    """The default of a parameter whose value is made anew for each object; it is shown as such a value."""
+
+    def __init__(self, factory: Callable[[], Any]) -> None:
+        self._factory = factory
+
+    def __repr__(self) -> str:
+        return repr(self._factory())
+
+
 def _init_of(cls: Any) -> Any:
     specs: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(cls)
-    names: dict[str, Any] = {"MISSING": MISSING}
+    names: dict[str, Any] = {}
     parameters: list[str] = []
     keywords: list[str] = []
     lines: list[str] = []
@@ -100,8 +110,9 @@ def _init_of(cls: Any) -> Any:
             # `dict` is faster to call than `dict[str, Any]`.
             factory = typing.get_origin(spec.default_factory) or spec.default_factory
             names[f"make_{name}"] = factory
-            listed.append(f"{name}=MISSING")
-            lines.append(f"set_{name}(self, make_{name}() if {name} is MISSING else {name})")
+            names[f"default_{name}"] = _Default(factory)
+            listed.append(f"{name}=default_{name}")
+            lines.append(f"set_{name}(self, make_{name}() if {name} is default_{name} else {name})")
         else:
             names[f"default_{name}"] = spec.default
             has_default = spec.default is not MISSING

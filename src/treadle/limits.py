@@ -484,7 +484,8 @@ _OF_USAGE = (
     f"return it with the response, as Response(usage=...) and chat completions do; {_OR_ESTIMATE}"
 )
 _OF_COST = (
-    "cost_of= has to return US dollars for each response that does not report its cost; " + _OR_NOT
+    "cost_of= has to return US dollars for each response that does not report its cost; pip install "
+    f"'treadle[prices]' brings the prices of the models that providers serve themselves; {_OR_NOT}"
 )
 _OF_COST_STREAM = f"{_OF_COST}. A streamed response has the usage for it with {_OPTION}"
 

@@ -176,7 +176,9 @@ def test_bad_usage_is_one_line(run, places, arguments, problem):
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
+)
 def test_a_signal_ends_the_worker_after_the_request_at_hand(
     start, places, endpoint, learned, number, code
 ):

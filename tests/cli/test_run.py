@@ -313,11 +313,14 @@ def test_bad_tools_are_told_in_one_line(called, root, tools, spec, told):
     [
         (["Go", "--model", "gpt"], "model: 'gpt' is unknown; known are "),
         (["Go", "--model", "openai:m"], "OPENAI_API_KEY"),
-        (["Go", "--model", "local", "--base-url", "http://x"], "base_url"),
-        (["Go", "--max-iterations", "0"], "max_iterations: expected a whole number of at least 1"),
-        (["Go", "--max-seconds", "nan"], "max_seconds"),
+        (["Go", "--model", "local", "--base-url", "http://x"], "error: --base-url: "),
+        (
+            ["Go", "--max-iterations", "0"],
+            "--max-iterations: expected a whole number of at least 1",
+        ),
+        (["Go", "--max-seconds", "nan"], "--max-seconds"),
         (["Go", "--max-tool-calls", "many"], "invalid int value: 'many'"),
-        (["Go", "--max-retries", "-1"], "max_retries"),
+        (["Go", "--max-retries", "-1"], "--max-retries"),
         (["Go", "--max-iteratoins", "1"], "unrecognized arguments"),
         ([], "PROMPT"),
         ([" "], "expected a question"),
@@ -499,11 +502,15 @@ def test_a_terminal_is_shown_control_characters_instead_of_obeying_them(endpoint
     assert shown == "\\x1b]0;owned\\x07one\ttwo\nthree\\x9b2J \\u202efour\n"
 
 
-def test_a_pipe_gets_the_answer_as_it_is(endpoint, spawned):
-    """Whoever reads it may want every byte."""
-    endpoint.script = ["\x1b[1mbold\x1b[0m"]
+def test_a_pipe_gets_the_text_of_the_answer_and_nothing_that_a_terminal_obeys(endpoint, spawned):
+    """What is piped may end in a terminal, as with `| cat`; joiners and marks belong to the text."""
+    endpoint.script = [
+        "\x1b[1mbold\x1b[0m\x9b2J\rx \U0001f469\u200d\U0001f467 \u202eב\u200b\ttab\nend"
+    ]
 
-    assert spawned("Go").stdout == "\x1b[1mbold\x1b[0m\n"
+    assert spawned("Go").stdout == (
+        "\\x1b[1mbold\\x1b[0m\\x9b2J\\rx \U0001f469\u200d\U0001f467 \u202eב\u200b\ttab\nend\n"
+    )
 
 
 def test_an_answer_that_cannot_be_encoded_is_shown_in_part(endpoint, spawned):

@@ -69,7 +69,9 @@ def start(root, temporal_server):
         process.communicate()
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
+)
 def test_it_runs_workflows_until_it_is_stopped(number, code, start, temporal_server, root):
     process, queue = start(
         "loops:one", "loops:both", "loops:named", "--store", "store.db", "--max-activities", "2"

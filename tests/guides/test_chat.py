@@ -17,7 +17,7 @@ DRIVER = """
 import asyncio, sys, time
 
 import chat
-from treadle import Loop, default_stages
+from treadle import Loop
 from treadle.sessions import SQLiteSessions, compact_history
 from treadle.testing import call, calls
 
@@ -46,7 +46,7 @@ def model(messages):
     seen = [message["content"] for message in messages if message["role"] == "user"]
     return f"You said {', '.join(seen)}."
 
-stages = [compact_history(lambda _: "(notes)", max_tokens=1_000), *default_stages()]
+stages = [compact_history(lambda _: "(notes)", max_tokens=1_000), ...]
 loop = Loop(llm_send_fn=model, tools=[chat.send_mail], stages=stages)
 chat.chat(loop, SQLiteSessions("chat.db").session("main"))
 """

@@ -170,7 +170,7 @@ def test_each_option_of_a_framework_exists_here_or_leads_to_the_right_place(fram
         ("memory", "pass session=SQLiteSessions(path).session(id)"),
         ("checkpointer", "pass session=SQLiteSessions(path).session(id)"),
         ("session_id", "pass session=SQLiteSessions(path).session(id)"),
-        ("compaction", "stages=[compact_history(model), *default_stages()]"),
+        ("compaction", "stages=[compact_history(model), ...]"),
         ("state_schema", "deps="),
         ("handoffs", "other.as_tool(name, description)"),
         ("guardrails", "write a stage before ask_model"),

@@ -48,6 +48,8 @@ class Broken:
         ([print], "list", "tools belong in tools="),
         ({"temperature": 0}, "dict", "options of the request in llm_opts="),
         (42, "int", "the model is a callable that takes messages"),
+        (43, "int", "pass a name, such as 'openai:gpt-5-mini'; otherwise"),
+        (OpenAI(api_key="k"), "OpenAI", "pass a name, such as 'openai:gpt-5-mini', or a method"),
         (Broken(), "Broken", "the model is a callable that takes messages"),
     ],
     ids=lambda given: given[:30] if isinstance(given, str) else type(given).__name__,

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import http.server
 import os
 import subprocess
 import sys
@@ -210,3 +211,47 @@ def test_a_key_that_is_sent_without_encryption_is_warned_about_where_the_model_i
         backend("openai:m", base_url="http://192.0.2.1/v1", api_key="k")
     (warning,) = caught
     assert warning.filename == __file__
+
+
+REACHED = [
+    ("http://127.0.0.1:1/v1", "http://127.0.0.1:1/v1"),
+    ("http://ann:hunter2@127.0.0.1:1/v1", "127.0.0.1:1/v1"),
+    ("http://127.0.0.1:1/v1?key=hunter2", "http://127.0.0.1:1/v1"),
+    ("http://no-such-host.invalid/v1", "http://no-such-host.invalid/v1"),
+]
+
+
+@pytest.mark.filterwarnings("ignore:the API key")
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("provider", ["openai", "openai-responses", "anthropic", "gemini", "xai"])
+@pytest.mark.parametrize(("url", "named"), REACHED)
+def test_an_error_of_the_connection_names_the_server(provider, stream, url, named):
+    model = backend(f"{provider}:m", base_url=url, api_key="k", stream=stream)
+    reason = Loop.run_sync("Hi", model, max_retries=1, retry_delay=0).reason
+    assert named in str(reason)
+    assert str(reason).count("server: ") == 1
+    assert "hunter2" not in str(reason)
+    assert reason.attempts == 2  # it is tried again, as before
+
+
+def test_an_embedder_names_the_server_too():
+    model = embedder("openai:m", base_url="http://127.0.0.1:1/v1")
+    with pytest.raises(Exception, match=r"http://127\.0\.0\.1:1/v1"):
+        asyncio.run(model(["abc"]))
+
+
+def test_an_error_of_the_server_is_not_one_of_the_connection():
+    class Refusing(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.send_error(400)
+
+        def log_message(self, *args):
+            """Nothing is logged."""
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Refusing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        model = backend("openai:m", base_url=f"http://127.0.0.1:{server.server_port}/v1")
+        reason = Loop.run_sync("Hi", model, max_retries=0).reason
+        server.shutdown()
+    assert "400" in str(reason)
+    assert "server: " not in str(reason)

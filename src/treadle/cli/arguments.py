@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn, get_args
 
 from treadle.cli.exits import Exit
+from treadle.cli.streams import escaped
 from treadle.limits import Unmeasured
 from treadle.version import __version__
 
@@ -29,8 +30,24 @@ LIMIT_FLAGS: Mapping[str, tuple[type[int | float], str]] = {
 RETRIES_FLAG = {"max_retries": (int, "maximum number of retries of a model call")}
 MAX_CONTEXT_TOKENS = 40_000
 """The default of `compact_history`; with documents, it is larger."""
+FILES = frozenset(
+    [
+        "diff",
+        "export",
+        "journal",
+        "memories",
+        "output",
+        "record",
+        "recording",
+        "report",
+        "sessions",
+        "store",
+    ]
+)
+"""The arguments that name files as text."""
 STATUSES = ("running", "interrupted", "paused", "ok", "error")
 """The statuses of stored runs."""
+_COMMON_EXITS = "2 bad usage, 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP"
 RANGES = ("15m", "1h", "6h", "24h", "7d", "all")
 
 
@@ -38,7 +55,7 @@ class _Parser(argparse.ArgumentParser):
     """Reports bad usage in one line."""
 
     def error(self, message: str) -> NoReturn:
-        text = " ".join(message.split())
+        text = escaped(" ".join(message.split()))
         self.exit(Exit.USAGE, f"{self.prog}: error: {text} (see {self.prog} --help)\n")
 
 
@@ -51,7 +68,7 @@ def make_parser() -> argparse.ArgumentParser:
         "run",
         help="ask a model, run the tools it calls, print its answer",
         description="Ask a model, run the tools it calls, and print its answer on stdout.",
-        epilog="Exit codes: 0 success, 1 no answer (stderr says why), 2 bad usage, 130 Ctrl-C.",
+        epilog=f"Exit codes: 0 success, 1 no answer (stderr says why), {_COMMON_EXITS}.",
     )
     chat = commands.add_parser(
         "chat",
@@ -59,7 +76,7 @@ def make_parser() -> argparse.ArgumentParser:
         description="Talk to a model, which may call tools. Conversations are stored as sessions. "
         "If stdin is not a terminal, each line of it is a question.",
         epilog="Exit codes: 0 success, 1 no answer to a question from stdin (stderr says why), "
-        "2 bad usage, 130 Ctrl-C.",
+        f"{_COMMON_EXITS}.",
     )
     report = commands.add_parser(
         "report",
@@ -72,14 +89,14 @@ def make_parser() -> argparse.ArgumentParser:
         help="show a dashboard of many runs",
         description="Serve a dashboard of many runs on this machine, "
         "from recordings or from a Prometheus.",
-        epilog="Exit codes: 0 success, 1 the Prometheus is not available, 2 bad usage, 130 Ctrl-C.",
+        epilog=f"Exit codes: 0 success, 1 the Prometheus is not available, {_COMMON_EXITS}.",
     )
     memory_worker = commands.add_parser(
         "memory-worker",
         help="extract facts from stored conversations, as they are stored",
         description="Read what is new in stored conversations, have a model extract facts, and store them. "
-        "Several workers may run at the same time. SIGTERM and Ctrl-C end the worker after the request that it "
-        "is waiting for.",
+        "Several workers may run at the same time. Ctrl-C, SIGTERM and SIGHUP end the worker after the "
+        "request that it is waiting for.",
         epilog="Exit codes: 0 success, 1 with --once if a session could not be read (stderr says why), "
         "2 bad usage, 130 Ctrl-C.",
     )
@@ -87,8 +104,8 @@ def make_parser() -> argparse.ArgumentParser:
         "worker",
         help="run the workflows and activities of loops on Temporal",
         description="Run the workflows and the activities of loops on Temporal, until it is stopped. Several "
-        "workers may run, on one machine or many. SIGTERM and Ctrl-C end the worker after the calls that run have "
-        "ended, or after 30 seconds. Other workers continue its runs.",
+        "workers may run, on one machine or many. Ctrl-C, SIGTERM and SIGHUP end the worker after the calls that "
+        "run have ended, or after 30 seconds. Other workers continue its runs.",
         epilog="Exit codes: 0 stopped, 1 the server is not available, 2 bad usage, 130 Ctrl-C.",
     )
     models = commands.add_parser(
@@ -113,7 +130,10 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _add_run(run: argparse.ArgumentParser) -> None:
     add = run.add_argument
-    add("prompt", metavar="PROMPT", help="the question; - reads it from stdin")
+    question = (
+        "the question; a pipe or a file at stdin is appended to it; - reads all of it from stdin"
+    )
+    add("prompt", metavar="PROMPT", help=question)
     _add_parts(run)
     _add_output(run)
     _add_limits(run, "limits")
@@ -213,7 +233,7 @@ def _add_resume(commands: Any) -> None:
         description="Continue a run of a journal in this process, in the folder and with the options "
         "with which it was started; those that are given replace them. A terminal asks about calls that wait.",
         epilog="Exit codes: 0 success, 1 no answer, or another process drives the run (stderr says why), "
-        "2 bad usage, such as an unknown run, 130 Ctrl-C.",
+        "2 bad usage, such as an unknown run, 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP.",
     )
     _add_id(resume)
     _add_decisions(resume)

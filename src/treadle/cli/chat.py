@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import shlex
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
@@ -24,7 +25,6 @@ from treadle.pauses import check_state
 from treadle.pauses.claims import HOW
 from treadle.results import Paused, PendingCall, Result
 from treadle.sessions import Session, compact_history
-from treadle.stages import default_stages
 from treadle.tools import Approval, deny
 
 _LEAST_COMPACTED = 6
@@ -107,7 +107,7 @@ class Chat:
         if self.session.pause() is not None:
             raise PausedStateError("a call waits for approval; /retry asks about it")
         events: list[Event] = []
-        stages = [self._compaction(max_messages=_LEAST_COMPACTED), _end, *default_stages()]
+        stages = [self._compaction(max_messages=_LEAST_COMPACTED), _end, ...]
         loop = self._loop.with_options(stages=stages, session=_Edit(self._session))
         with contextlib.redirect_stdout(sys.stderr), interrupts_end(handle := RunHandle()):
             loop.run_sync([], self._model, handle=handle, on_event=[self.view, events.append])
@@ -156,7 +156,7 @@ class Chat:
         """The loop of the turns with the current model, which also writes the summaries."""
         if self._args.no_compaction:
             return self._loop
-        return self._loop.with_options(stages=[self._compaction(), *default_stages()])
+        return self._loop.with_options(stages=[self._compaction(), ...])
 
     def _compaction(self, **options: Any) -> Any:
         most = self._args.max_context_tokens
@@ -198,9 +198,11 @@ class Chat:
         calls = [PendingCall(**call) for call in pending]
         if not self.editor.is_terminal:
             names = ", ".join(call.name for call in calls)
+            command = ["treadle", "chat", "--session", self.session.id]
+            if self._args.sessions is not None:
+                command += ["--sessions", self._args.sessions]
             self.view.note(
-                f"[waits for approval of {names}: decide in a terminal, "
-                f"treadle chat --session {self.session.id}]"
+                f"[waits for approval of {names}: decide in a terminal, {shlex.join(command)}]"
             )
             return None
         decisions = ask(calls, self.editor)

@@ -13,7 +13,7 @@ from treadle.cli.chat_commands import CommandError, completions, execute, greet
 from treadle.cli.chat_sessions import claims_of, fresh_name, open_sessions
 from treadle.cli.chat_view import ChatView
 from treadle.cli.exits import Exit, OutputError, UsageError
-from treadle.cli.interrupts import InterruptedTwiceError
+from treadle.cli.interrupts import InterruptedTwiceError, closed_in_order, received
 from treadle.cli.line_editor import LineEditor
 from treadle.cli.output import warn
 from treadle.cli.parts import tools_of, usage_errors
@@ -34,7 +34,7 @@ def chat(args: argparse.Namespace) -> Exit:
     """
     if sys.stdout is None:
         raise OutputError("cannot write the answers: stdout is closed")
-    with contextlib.ExitStack() as stack:
+    with closed_in_order() as stack:
         talk = _prepared(args, stack)
         stack.callback(talk.close)
         code = _terminal(talk) if talk.editor.is_terminal else _pipe(talk)
@@ -75,7 +75,7 @@ def _session(args: argparse.Namespace) -> Session:
 def _terminal(talk: Chat) -> Exit:
     greet(talk)
     goes_on = _handled(talk, "/retry") if talk.session.pause() is not None else True
-    while goes_on:
+    while goes_on and not received:
         try:
             text = talk.editor.read()
         except KeyboardInterrupt:
@@ -87,7 +87,7 @@ def _terminal(talk: Chat) -> Exit:
         if text.strip():
             talk.editor.add(text)
             goes_on = _handled(talk, text)
-    return Exit.OK
+    return Exit.INTERRUPTED if received else Exit.OK
 
 
 def _handled(talk: Chat, text: str) -> bool:

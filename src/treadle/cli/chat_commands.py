@@ -11,12 +11,12 @@ from treadle.cli.chat import Chat
 from treadle.cli.chat_sessions import fresh_name
 from treadle.cli.chat_view import used
 from treadle.cli.output import transcript
-from treadle.cli.streams import note
+from treadle.cli.streams import escaped, note
 from treadle.cli.targets import writing
 from treadle.errors import did_you_mean
 from treadle.files import replace_file
 from treadle.messages import Usage
-from treadle.reports.text import escape_controls, format_count, one_line
+from treadle.reports.text import format_count, one_line
 from treadle.sessions import Session
 
 _SHOWN = 20
@@ -87,15 +87,15 @@ def completions(chat: Chat, line: str) -> Sequence[str]:
     if name != "/switch":
         return ()
     found = chat.session.store.sessions(prefix=start)
-    return [f"{name} {one.id}" for one in found if escape_controls(one.id) == one.id]
+    return [f"{name} {one.id}" for one in found if escaped(one.id) == one.id]
 
 
 def _help(_chat: Chat, _argument: str) -> None:
     usages = {f"/{name} {one.argument}".strip(): one.help for name, one in COMMANDS.items()}
     width = max(map(len, usages))
     for usage, text in usages.items():
-        _write(f"{usage.ljust(width)}  {text}")
-    _write(
+        note(f"{usage.ljust(width)}  {text}")
+    note(
         "A line that ends with a backslash continues on the next one. Ctrl-C interrupts an answer."
     )
 
@@ -110,15 +110,15 @@ def _new(chat: Chat, argument: str) -> None:
 def _sessions(chat: Chat, _argument: str) -> None:
     found = chat.session.store.sessions(limit=_SHOWN + 1)
     if not found:
-        _write("no session is stored yet")
+        note("no session is stored yet")
     width = max((len(one.id) for one in found), default=0)
     for one in found[:_SHOWN]:
         mark = "*" if one.id == chat.session.id else " "
         at = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.updated_at))
         messages = format_count(one.messages, "message")
-        _write(f"{mark} {one.id.ljust(width)}  {at}  {messages}")
+        note(f"{mark} {one.id.ljust(width)}  {at}  {messages}")
     if len(found) > _SHOWN:
-        _write("  ... and older ones")
+        note("  ... and older ones")
 
 
 def _switch(chat: Chat, argument: str) -> None:
@@ -137,7 +137,7 @@ def _history(chat: Chat, argument: str) -> None:
             raise CommandError(f"/history: expected a number of messages, got {argument!r}")
         count = int(argument)
     for line in transcript(chat.session.messages(-count)):
-        _write(line)
+        note(line)
 
 
 def _undo(chat: Chat, _argument: str) -> None:
@@ -189,14 +189,14 @@ def _export(chat: Chat, argument: str) -> None:
 def _model(chat: Chat, argument: str) -> None:
     if argument:
         chat.change_model(argument)
-    _write(chat.model)
+    note(chat.model)
 
 
 def _tools(chat: Chat, _argument: str) -> None:
     if not chat.loop.tools:
-        _write("there are no tools")
+        note("there are no tools")
     for tool in chat.loop.tools.values():
-        _write(one_line(f"{tool.name}: {tool.description}", 110))
+        note(one_line(f"{tool.name}: {tool.description}", 110))
 
 
 def _usage(chat: Chat, _argument: str) -> None:
@@ -212,22 +212,17 @@ def _usage(chat: Chat, _argument: str) -> None:
         format_count(sum(turn.tool_calls_count for turn in turns), "tool call"),
         *used(usage),
     ]
-    _write(", ".join(parts))
+    note(", ".join(parts))
 
 
 def _delete(chat: Chat, _argument: str) -> None:
     session = chat.session
     if not session.exists:
         raise CommandError("this session is not stored yet")
-    if not chat.editor.confirm(escape_controls(f"Delete session {session.id!r}?")):
+    if not chat.editor.confirm(f"Delete session {session.id!r}?"):
         raise CommandError("not deleted")
     session.delete()
     _go_to(chat, Session(session.store, fresh_name()))
-
-
-def _write(text: str) -> None:
-    """Print a line on stderr: stdout is for the answers."""
-    note(escape_controls(text))
 
 
 def _go_to(chat: Chat, session: Session) -> None:

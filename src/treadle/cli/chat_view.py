@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from collections.abc import Iterator
 from typing import TextIO
@@ -11,7 +9,7 @@ from typing import TextIO
 from treadle.cli.exits import OutputError
 from treadle.cli.output import answer, why
 from treadle.cli.progress import ProgressLines
-from treadle.cli.streams import note
+from treadle.cli.streams import escaped, note
 from treadle.events import (
     CompactionFailed,
     Event,
@@ -25,7 +23,6 @@ from treadle.events import (
 )
 from treadle.messages import Usage
 from treadle.reports.text import (
-    escape_controls,
     format_bound,
     format_count,
     format_dollars,
@@ -39,7 +36,7 @@ class ChatView:
     """An observer of the runs of a chat. Answers are written to a stream, everything else to stderr.
 
     Args:
-        out: the stream. If it is a terminal, control characters in the text of a model are escaped.
+        out: the stream.
     """
 
     discards_on_retry = True
@@ -47,7 +44,6 @@ class ChatView:
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
-        self._is_escaped = out.isatty()
         self._lines = ProgressLines()
         self._started = 0.0
         self._has_text = False
@@ -102,7 +98,7 @@ class ChatView:
     def note(self, text: str) -> None:
         """Print a text on stderr, after the end of the line of an answer."""
         self._end_line()
-        note(dimmed(escape_controls(text)))
+        note(text, is_dim=True)
 
     def _responded(self, event: ModelResponded) -> None:
         if not event.response.is_streamed:
@@ -125,7 +121,7 @@ class ChatView:
             return
         text = self._held + text
         self._held = ""
-        if text.endswith("\r") and self._is_escaped:  # a line end, if a line feed follows
+        if text.endswith("\r"):  # a line end, if a line feed follows
             text, self._held = text[:-1], "\r"
         self._put(text)
         self._has_text = True
@@ -135,7 +131,7 @@ class ChatView:
         if not text or self._failure is not None:
             return
         try:
-            self._out.write(escape_controls(text) if self._is_escaped else text)
+            self._out.write(escaped(text, self._out))
             self._out.flush()
         except OSError as error:
             self._failure = error
@@ -145,12 +141,6 @@ class ChatView:
         self._held = ""
         if self._is_in_line:
             self._put("\n")
-
-
-def dimmed(text: str) -> str:
-    """A text for stderr: dim on a terminal that has colours, unless the variable NO_COLOR is set."""
-    is_plain = os.environ.get("TERM", "dumb") == "dumb" or os.environ.get("NO_COLOR")
-    return text if is_plain or not sys.stderr.isatty() else f"\x1b[2m{text}\x1b[0m"
 
 
 def _compacted(event: HistoryCompacted) -> str:

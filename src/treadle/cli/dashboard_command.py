@@ -18,7 +18,6 @@ from treadle.reports.dashboard_page.server import HOST, PageServer
 from treadle.reports.sources.prometheus import PrometheusSource
 from treadle.reports.sources.recordings import RecordingSource
 from treadle.reports.sources.source import Source, SourceError
-from treadle.reports.text import escape_controls
 
 EXPORTED_FILES = ("grafana.json", "prometheus-rules.yml")
 MOST_PORT = 65535
@@ -70,7 +69,7 @@ def _source(args: argparse.Namespace) -> Source:
     except OSError as error:
         raise UsageError(f"cannot read {error.filename}: {error.strerror}") from error
     except RecordingError as error:
-        raise UsageError(escape_controls(str(error))) from error
+        raise UsageError(str(error)) from error
 
 
 def _write(source: Source, first: str, agent: str | None, target: Path) -> Exit:

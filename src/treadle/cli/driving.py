@@ -9,11 +9,11 @@ import tempfile
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from treadle.cli.approvals import ask, question_of
+from treadle.cli.approvals import ask, question_lines
 from treadle.cli.arguments import given_options
 from treadle.cli.exits import Exit, UsageError
 from treadle.cli.interrupts import interrupts_end
-from treadle.cli.journals import CommandJournal, quoted
+from treadle.cli.journals import CommandJournal, quoted_resume
 from treadle.cli.line_editor import LineEditor
 from treadle.cli.output import answer, as_json, summary, transcript, warn, why
 from treadle.cli.parts import close_model, open_model, tools_of, usage_errors
@@ -25,7 +25,7 @@ from treadle.errors import JournalError
 from treadle.files import check_replaceable, replace_file
 from treadle.loop import Loop, RunHandle
 from treadle.reports import Recorder, RecordingError, render_report
-from treadle.reports.text import escape_controls
+from treadle.reports.text import one_line
 from treadle.results import Ok, Paused, Result
 
 
@@ -88,7 +88,7 @@ class StoredRun:
             with recording(args.record, args.report) as recorder:
                 result = self._result(loop, model, messages, recorder)
         except KeyboardInterrupt:
-            warn(f"interrupted; to continue the run: {self._command('resume')}")
+            warn(f"interrupted; to continue the run: {self._resume()}")
             return Exit.INTERRUPTED
         except JournalError as error:
             warn(str(error))
@@ -126,13 +126,16 @@ class StoredRun:
     def _report_paused(self, result: Paused) -> Exit:
         if self._args.json:
             show(as_json(result))
-        warn(f"{why(result)}; to decide: {self._command('resume')} with")
+        warn(f"{why(result)}; to decide: {self._resume()} with")
         for call in result.pending:
-            note(f"  --approve {escape_controls(call.id)}   {question_of(call)}")
+            for line in question_lines(
+                call, sys.stderr, f"  --approve {one_line(call.id, 500)}   "
+            ):
+                note(line)
         return Exit.FAILED
 
-    def _command(self, name: str) -> str:
-        return quoted(name, self._id, self._args)
+    def _resume(self) -> str:
+        return quoted_resume(self._id, self._args, None)
 
 
 @contextlib.contextmanager
@@ -183,9 +186,7 @@ def report(result: Result, args: argparse.Namespace) -> Exit:
         show(as_json(result))
     if isinstance(result, Ok):
         if not args.json:
-            text = answer(result)
-            is_terminal = sys.stdout is not None and sys.stdout.isatty()
-            show(escape_controls(text) if is_terminal else text)
+            show(answer(result))
         return Exit.OK
     was_cancelled = result.stop_reason == "cancelled"
     if was_cancelled and not args.json:

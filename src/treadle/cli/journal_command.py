@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import argparse
 import functools
-import sys
 from collections.abc import Callable
 
 from treadle.cli.approvals import decisions_of
 from treadle.cli.exits import Exit, UsageError
-from treadle.cli.journals import open_journal, quoted
+from treadle.cli.journals import open_journal, quoted_resume
 from treadle.cli.output import warn
 from treadle.cli.parts import usage_errors
+from treadle.cli.stdin import read_stdin
 from treadle.cli.streams import note
 from treadle.durable import SQLiteJournal
 from treadle.errors import RunBusyError
-from treadle.reports.text import escape_controls
 
 
 class _TooLateError(Exception):
@@ -52,13 +51,14 @@ def decide(args: argparse.Namespace, journal: SQLiteJournal) -> None:
         ids = ", ".join(call.id for call in waiting) or "none"
         raise UsageError(f"expected --approve, --deny or --edit; the calls that wait: {ids}")
     journal.decide(args.id, decisions)
-    _say(f"stored; to continue the run: {quoted('resume', args.id, args)}")
+    start = journal.part(args.id, 1).start
+    note(f"stored; to continue the run: {quoted_resume(args.id, args, start)}")
 
 
 @_changing
 def steer(args: argparse.Namespace, journal: SQLiteJournal) -> None:
     """Execute `treadle steer`."""
-    text = sys.stdin.read() if args.text == "-" else args.text
+    text = read_stdin("TEXT") if args.text == "-" else args.text
     if not journal.steer(args.id, text):
         raise _TooLateError(f"run {args.id!r} has ended")
     _say_when(args, journal, "the run takes the message before its next request")
@@ -81,11 +81,7 @@ def delete(args: argparse.Namespace, journal: SQLiteJournal) -> None:
 def _say_when(args: argparse.Namespace, journal: SQLiteJournal, what: str) -> None:
     """Say what happens next: soon, if a process drives the run."""
     if journal.run(args.id).driver is not None:
-        _say(what)
+        note(what)
     else:
-        resume = quoted("resume", args.id, args)
-        _say(f"no process drives the run; {what} when it is resumed: {resume}")
-
-
-def _say(text: str) -> None:
-    note(escape_controls(text))
+        resume = quoted_resume(args.id, args, journal.part(args.id, 1).start)
+        note(f"no process drives the run; {what} when it is resumed: {resume}")

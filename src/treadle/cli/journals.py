@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -143,14 +143,20 @@ def with_stored(args: argparse.Namespace, stored: JSONDict) -> argparse.Namespac
     return merged
 
 
-def quoted(command: str, run_id: str, args: argparse.Namespace, *more: str) -> str:
-    """A command about a run, as a person may enter it in a shell.
+def quoted_resume(run_id: str, args: argparse.Namespace, start: JSONDict | None, *more: str) -> str:
+    """The command that resumes a run, as a person may enter it in a shell.
 
     Args:
-        command: its name.
         run_id: the run.
         args: the arguments of this command; the other one uses the same journal.
+        start: what the run started from; None if ``args`` have started or resumed it.
         *more: further arguments.
     """
-    journal: Sequence[str] = () if args.journal is None else ("--journal", args.journal)
-    return shlex.join(["treadle", command, run_id, *more, *journal])
+    loop = getattr(args, "loop", None)
+    if (
+        start is not None and _COMMAND not in start
+    ):  # of another program, whose loop only the user knows
+        loop = "MODULE:NAME"
+    named: dict[str, str | None] = {"--loop": loop, "--journal": args.journal}
+    options = [word for name, value in named.items() if value is not None for word in (name, value)]
+    return shlex.join(["treadle", "resume", run_id, *more, *options])

@@ -8,8 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from treadle.cli.streams import note
-from treadle.reports.text import escape_controls
+from treadle.cli.streams import escaped, note
 
 PROMPT = "> "
 MORE = ". "
@@ -62,7 +61,7 @@ class LineEditor:
         _drop_typed_ahead()
         while True:
             try:
-                answer = self._line(f"{question} [y/n] ").strip().lower()
+                answer = self._line(f"{escaped(question)} [y/n] ").strip().lower()
             except (EOFError, KeyboardInterrupt):
                 note("")
                 return None
@@ -79,7 +78,7 @@ class LineEditor:
     def add(self, text: str) -> None:
         """Add an earlier input."""
         if self._readline is not None:
-            self._readline.add_history(escape_controls(text))
+            self._readline.add_history(escaped(text))
 
     def _line(self, prompt: str) -> str:
         if sys.stdin is None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
-import signal
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
 from treadle.cli.chat_sessions import REDIS, open_sessions
 from treadle.cli.exits import Exit, UsageError
+from treadle.cli.interrupts import ENDING, handled, stopped_by
 from treadle.cli.output import warn
 from treadle.cli.parts import close_model, open_model, usage_errors
 from treadle.cli.streams import note, show
@@ -25,7 +25,7 @@ from treadle.sessions.memory import (
 )
 
 
-def memory_worker(args: argparse.Namespace) -> Exit:
+def memory_worker(args: argparse.Namespace) -> int:
     """Execute `treadle memory-worker`.
 
     Raises:
@@ -40,7 +40,7 @@ def memory_worker(args: argparse.Namespace) -> Exit:
         with _stopped_by_signals(worker) as received:
             code = _once(worker) if args.once else _forever(worker, args.poll)
         close_model(model, None)
-    return Exit.INTERRUPTED if signal.SIGINT in received else code
+    return stopped_by(received[0]) if received else code
 
 
 def _once(worker: MemoryWorker) -> Exit:
@@ -106,7 +106,7 @@ def _formatted(report: MemoryReport) -> str:
 
 @contextlib.contextmanager
 def _stopped_by_signals(worker: MemoryWorker) -> Generator[list[int]]:
-    """Stop the worker on the first SIGTERM or Ctrl-C, and raise KeyboardInterrupt on the second.
+    """Stop the worker on the first Ctrl-C, SIGTERM or SIGHUP, and raise KeyboardInterrupt on the second.
 
     It yields the list of the signals that were received.
     """
@@ -118,17 +118,8 @@ def _stopped_by_signals(worker: MemoryWorker) -> Generator[list[int]]:
             raise KeyboardInterrupt
         worker.stop()
 
-    # A process that was started in the background ignores interrupts. Keep it so.
-    numbers = [one for one in _ENDING if signal.getsignal(one) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, stop) for number in numbers}
-    try:
+    with handled(stop, *ENDING):
         yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-_ENDING = (signal.SIGTERM, signal.SIGINT)
 
 
 class _Warnings(logging.Handler):

@@ -10,7 +10,6 @@ from treadle.cli.exits import Exit
 from treadle.cli.output import aligned
 from treadle.cli.streams import show
 from treadle.providers import Provider, aliases, providers
-from treadle.reports.text import escape_controls
 
 
 def models(args: argparse.Namespace) -> Exit:
@@ -21,7 +20,7 @@ def models(args: argparse.Namespace) -> Exit:
         return Exit.OK
     rows = [("PROVIDER", "MODELS", "STATUS"), *map(_row, known)]
     for line in aligned(rows):
-        show(escape_controls(line))
+        show(line)
     return Exit.OK
 
 

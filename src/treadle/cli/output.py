@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from treadle.cli.streams import note
-from treadle.reports.text import escape_controls, format_bound, format_count, one_line
+from treadle.reports.text import format_bound, format_count, one_line
 from treadle.results import Err, Ok, Result
 
 
 def warn(text: str) -> None:
     """Print a line on stderr that starts with the name of the command."""
-    note(f"treadle: {escape_controls(text)}")
+    note(f"treadle: {text}")
 
 
 def aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import warnings
 from collections.abc import Generator
 from typing import Any
 
+from treadle.cli.arguments import LIMIT_FLAGS, RETRIES_FLAG
 from treadle.cli.builtin_tools import read_only_tools
 from treadle.cli.exits import UsageError
 from treadle.cli.load_tools import load_tools
@@ -33,7 +35,16 @@ def usage_errors(*others: type[Exception]) -> Generator[None]:
     except others:
         raise
     except (TreadleError, OSError, ValueError) as error:
-        raise UsageError(str(error)) from error
+        raise UsageError(_OPTION.sub(_spelled, str(error))) from error
+
+
+_OPTION = re.compile(rf"\b({'|'.join([*LIMIT_FLAGS, *RETRIES_FLAG])}|base_url|api_key)\b(=(?!\S))?")
+"""A name of an option in an error of the library; ``base_url=`` stands alone there."""
+
+
+def _spelled(name: re.Match[str]) -> str:
+    """An option as it is spelled on the command line."""
+    return f"--{name[1].replace('_', '-')}{'-env' if name[1] == 'api_key' else ''}"
 
 
 def tools_of(args: argparse.Namespace, servers: contextlib.ExitStack) -> list[Any]:

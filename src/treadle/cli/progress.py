@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import TextIO
 
+from treadle.cli.streams import escaped
 from treadle.context import Context
 from treadle.errors import MissingExtraError
 from treadle.events import (
@@ -160,6 +161,6 @@ class _Progress:
             view(event)
         for line in self._described.lines(event):
             if view is None:
-                print(line.text, file=self._stream, flush=True)
+                print(escaped(line.text), file=self._stream, flush=True)
             elif not line.is_start:  # the view, which is below the lines, shows what has started
                 view.print(line.text, line.style)

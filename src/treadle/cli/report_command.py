@@ -13,7 +13,6 @@ from treadle.files import replace_file
 from treadle.recording import Recording
 from treadle.recording.divergence import diff
 from treadle.reports import RecordingError, read_recording, render_report
-from treadle.reports.text import escape_controls
 
 
 def report(args: argparse.Namespace) -> Exit:
@@ -34,7 +33,7 @@ def report(args: argparse.Namespace) -> Exit:
     if other is not None:
         found = diff(recording, other)
         text = "there is no difference" if found is None else f"the first difference is in {found}"
-        note(escape_controls(text))
+        note(text)
     page = render_report(recording, diff=other, names=(args.recording, args.diff or ""))
     if target == "-":
         show(page, end="")
@@ -51,4 +50,4 @@ def _read(path: str) -> Recording:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except RecordingError as error:
-        raise UsageError(escape_controls(str(error))) from error
+        raise UsageError(str(error)) from error

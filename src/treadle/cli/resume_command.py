@@ -10,6 +10,7 @@ from typing import Any
 from treadle.cli.approvals import decisions_of
 from treadle.cli.driving import StoredRun, prepared, report
 from treadle.cli.exits import Exit, UsageError
+from treadle.cli.interrupts import closed_in_order
 from treadle.cli.journals import open_journal, options_of_run, with_stored
 from treadle.cli.load_tools import load_loop
 from treadle.cli.output import warn
@@ -39,7 +40,7 @@ def resume(args: argparse.Namespace) -> Exit:
     if found.status in {"ok", "error"} and result is not None:
         return report(result, args)
     decisions = decisions_of(args, found.waiting)
-    with contextlib.ExitStack() as servers:
+    with closed_in_order() as servers:
         loop, model = _made(args, journal, servers)
         try:
             with usage_errors(RunBusyError):

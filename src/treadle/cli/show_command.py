@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from treadle.cli.approvals import question_of
+from treadle.cli.approvals import question_lines
 from treadle.cli.exits import Exit, UsageError
-from treadle.cli.journals import open_journal, quoted
+from treadle.cli.journals import open_journal, quoted_resume
 from treadle.cli.output import answer, as_document, jsonable, summary, transcript, why
 from treadle.cli.parts import usage_errors
 from treadle.cli.progress import call_line, response_line
@@ -21,7 +22,7 @@ from treadle.durable import SQLiteJournal, StoredPart, StoredRun
 from treadle.errors import OutcomeUnknownError
 from treadle.messages import JSONDict, Response, ToolResult
 from treadle.recording.data import from_data
-from treadle.reports.text import escape_controls, format_seconds, one_line
+from treadle.reports.text import format_seconds, one_line
 from treadle.results import Ok, PendingCall, Result
 
 _WIDTH = 200
@@ -111,24 +112,24 @@ def _lines(
         yield from _of_part(part)
     for message in sent:
         yield f"not taken yet: {one_line(str(message.get('content')), _WIDTH)}"
-    decisions = parts[-1].decisions
+    decisions, start = parts[-1].decisions, parts[0].start
     for call in run.waiting:
-        yield from _of_waiting(args, call, decisions.get(call.id))
+        yield from _of_waiting(args, start, call, decisions.get(call.id))
     result = parts[-1].result
     if result is not None and run.status != "paused":
         yield from _of_result(result)
     elif run.driver is None and (run.status != "paused" or len(decisions) == len(run.waiting)):
-        yield f"to continue it: {quoted('resume', run.id, args)}"
+        yield f"to continue it: {quoted_resume(run.id, args, start)}"
 
 
 def _head(run: StoredRun) -> Iterator[str]:
-    yield escape_controls(f"run {run.id}: {status_of(run)}")
+    yield one_line(f"run {run.id}: {status_of(run)}", 300)
     facts = [f"started {time_of(run.created_at)}", f"last stored {time_of(run.updated_at)}"]
     if run.agent_name:
         facts.insert(0, f"agent {run.agent_name}")
-    yield escape_controls(", ".join(facts))
+    yield one_line(", ".join(facts), 1_000)
     if run.driver is not None:
-        yield escape_controls(f"driven by {run.driver}")
+        yield f"driven by {run.driver}"
     if run.is_cancelled and run.status != "error":
         yield "someone has asked to cancel it"
 
@@ -189,14 +190,14 @@ def _failure(step: Step) -> str:
 
 
 def _of_waiting(
-    args: argparse.Namespace, call: PendingCall, decision: Mapping[str, Any] | None
+    args: argparse.Namespace, start: JSONDict, call: PendingCall, decision: Mapping[str, Any] | None
 ) -> Iterator[str]:
-    yield f"waits: {question_of(call)}"
+    yield from question_lines(call, sys.stdout, "waits: ")
     if decision is not None:
         yield f"  {_decided(decision)}"
         return
     for option, value in (("--approve", call.id), ("--deny", f"{call.id}=REASON")):
-        yield f"  {escape_controls(quoted('resume', args.id, args, option, value))}"
+        yield f"  {one_line(quoted_resume(args.id, args, start, option, value), 1_000)}"
 
 
 def _decided(decision: Mapping[str, Any]) -> str:
@@ -209,6 +210,6 @@ def _decided(decision: Mapping[str, Any]) -> str:
 def _of_result(result: Result) -> Iterator[str]:
     if isinstance(result, Ok):
         yield f"{result.stop_reason} ({summary(result)}):"
-        yield escape_controls(answer(result))
+        yield answer(result)
     else:
-        yield escape_controls(f"{result.stop_reason}: {why(result)} ({summary(result)})")
+        yield f"{result.stop_reason}: {why(result)} ({summary(result)})".replace("\n", "\n  ")

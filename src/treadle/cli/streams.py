@@ -1,16 +1,27 @@
-"""Writes to stdout and stderr, each of which may be a full disk, a closed pipe, or closed."""
+"""Writes to stdout and stderr, each of which may be a full disk, a closed pipe, or closed.
+
+Everything that the command prints passes through here, and is escaped here: it may have text of anyone.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import sys
+from typing import TextIO
 
 from treadle.cli.exits import OutputError
 
 
+def escaped(text: str, stream: TextIO | None = None) -> str:
+    """A text as it is written to a stream; without one, to a terminal. See `escape_controls`."""
+    from treadle.reports.text import escape_controls  # noqa: PLC0415 - slow, and --help has no such text
+
+    return escape_controls(text, is_terminal=stream is None or stream.isatty())
+
+
 def show(text: str, end: str = "\n") -> None:
-    """Write a text to stdout now.
+    """Write a text to stdout now, escaped.
 
     Raises:
         OutputError: stdout cannot be written, or is closed.
@@ -19,7 +30,7 @@ def show(text: str, end: str = "\n") -> None:
     if sys.stdout is None:
         raise OutputError("cannot write the output: stdout is closed")
     try:
-        sys.stdout.write(f"{text}{end}")
+        sys.stdout.write(f"{escaped(text, sys.stdout) if text else text}{end}")
         sys.stdout.flush()
     except BrokenPipeError:
         raise
@@ -27,8 +38,21 @@ def show(text: str, end: str = "\n") -> None:
         raise OutputError(f"cannot write the output: {error.strerror}") from error
 
 
-def note(text: str) -> None:
-    """Print a line on stderr. The command goes on if that is not possible: its result is on stdout."""
+def note(text: str, *, is_dim: bool = False) -> None:
+    """Print a text on stderr, escaped; further lines of it are indented, so that none looks like a prompt.
+
+    The command goes on if that is not possible: its result is on stdout.
+
+    Args:
+        text: the text.
+        is_dim: dim it on a terminal that has colours, unless the variable NO_COLOR is set.
+    """
+    if sys.stderr is None:  # for which `print` would take stdout
+        return
+    text = escaped(text).replace("\n", "\n  ")
+    is_plain = os.environ.get("TERM", "dumb") == "dumb" or os.environ.get("NO_COLOR")
+    if is_dim and not is_plain and sys.stderr.isatty():
+        text = f"\x1b[2m{text}\x1b[0m"
     with contextlib.suppress(OSError):
         print(text, file=sys.stderr, flush=True)
 

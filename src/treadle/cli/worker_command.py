@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from treadle.cli.chat_sessions import REDIS
 from treadle.cli.exits import Exit, UsageError
+from treadle.cli.interrupts import ENDING, not_ignored, stopped_by
 from treadle.cli.load_tools import load_loops
 from treadle.cli.output import warn
 from treadle.cli.parts import usage_errors
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from treadle.loop import Loop
 
 
-def worker(args: argparse.Namespace) -> Exit:
+def worker(args: argparse.Namespace) -> int:
     """Execute `treadle worker`.
 
     Raises:
@@ -45,7 +45,7 @@ def _store_of(place: str | None) -> Store | None:
     return RedisStore(place) if place.startswith(REDIS) else SQLiteStore(Path(place).expanduser())
 
 
-async def _work(args: argparse.Namespace, loops: dict[str, Loop[Any]], store: Store | None) -> Exit:
+async def _work(args: argparse.Namespace, loops: dict[str, Loop[Any]], store: Store | None) -> int:
     from treadle.durable.temporal import make_worker  # noqa: PLC0415 - an extra
     from treadle.durable.temporal.client import connect  # noqa: PLC0415 - an extra
 
@@ -58,17 +58,16 @@ async def _work(args: argparse.Namespace, loops: dict[str, Loop[Any]], store: St
         warn(str(error))
         return Exit.FAILED
     made = make_worker(client, loops, task_queue=args.task_queue, store=store, **options)
-    stopped, received = asyncio.Event(), set[int]()
+    stopped = asyncio.get_running_loop().create_future()
 
     def stop(number: int) -> None:
-        received.add(number)
-        stopped.set()
+        if not stopped.done():
+            stopped.set_result(number)
 
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop, number)
+    for number in not_ignored(*ENDING):
+        asyncio.get_running_loop().add_signal_handler(number, stop, number)
     async with made:
         note(f"Running {', '.join(loops)} from queue {args.task_queue}. Press Ctrl-C to stop.")
-        await stopped.wait()
+        number = await stopped
         note("Stopping: waiting for the calls that run.")
-    return Exit.INTERRUPTED if signal.SIGINT in received else Exit.OK
+    return stopped_by(number)

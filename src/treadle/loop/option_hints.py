@@ -80,7 +80,8 @@ _MESSAGES = "pass the text or the messages as the first argument of the run"
 _REQUEST = "llm_opts={'temperature': ...}"
 
 _INSTEAD: Mapping[str, str] = {
-    f"the model is the second argument of a run, or llm_send_fn=: a callable that takes messages, as {_MODEL}": (
+    f"the model is the second argument of a run, or llm_send_fn=: a name, such as 'openai:gpt-5-mini', "
+    f"or a callable that takes messages, as {_MODEL}": (
         "agent backend chat_client chat_model client completion_fn defer_model_check function_calling_llm "
         "language_model llm llm_config lm model model_client model_id model_name model_provider provider "
         "reasoning_agent reasoning_model starting_agent"
@@ -142,12 +143,12 @@ _INSTEAD: Mapping[str, str] = {
         "agents allow_delegation can_handoff_to handoff_description handoffs managed_agents members sub_agents "
         "subagents team transfer_to"
     ),
-    "write a stage before ask_model, which may call ctx.stop(text): stages=[check, *default_stages()]; for "
+    "write a stage before ask_model, which may call ctx.stop(text): stages=[check, ...]; for "
     "outputs use output_validators=": "guardrails input_guardrails pre_hooks safety_checks",
-    "put a stage before ask_model: stages=[compact_history(model), *default_stages()], from treadle.sessions": (
+    "put a stage before ask_model: stages=[compact_history(model), ...], from treadle.sessions": (
         "compaction compaction_strategy compression_manager context_management context_window_strategy"
     ),
-    "write a stage before ask_model that calls ctx.with_request(messages=...): stages=[trim, *default_stages()]": (
+    "write a stage before ask_model that calls ctx.with_request(messages=...): stages=[trim, ...]": (
         "call_model_input_filter max_tool_calls_from_history message_filter messages_modifier pre_model_hook "
         "reduction_strategy respect_context_window send_media_to_model transforms"
     ),

@@ -46,6 +46,7 @@ class Connection:
         self._task: asyncio.Task[None] | None = None
         self._refused: dict[str, str] = {}
         self.reason = ""
+        self._is_open = False
         self.client: Client = target.client(
             self._stderr,
             self._end,
@@ -88,6 +89,7 @@ class Connection:
                 [opened, self._task], timeout=self._seconds, return_when="FIRST_COMPLETED"
             )
             if opened.done() and opened.exception() is None:
+                self._is_open = True
                 return
         except BaseException:
             await self._abandon()
@@ -102,7 +104,10 @@ class Connection:
 
     async def _abandon(self) -> None:
         if self._task is not None:
-            self._task.cancel()
+            if (
+                not self._task.cancelling()
+            ):  # a second time, it would interrupt the end of the process
+                self._task.cancel()
             await asyncio.wait([self._task])
 
     async def _hold(self, opened: asyncio.Future[None]) -> None:
@@ -206,7 +211,9 @@ class Connection:
     async def close(self) -> None:
         """Close the connection; a process is ended."""
         self._closing.set()
-        if self._task is not None:
+        if not self._is_open:
+            await self._abandon()
+        elif self._task is not None:
             await asyncio.wait([self._task])
 
 

@@ -40,6 +40,8 @@ class Link:
         self._target = target
         self._seconds = seconds
         self._connection: Connection | None = None
+        self._opening: Connection | None = None
+        """The latest connection, also if it is not open yet: it has a process, too."""
         self._home: Home | None = None
         self._mutex = asyncio.Lock()
         self._is_stale = False
@@ -51,7 +53,7 @@ class Link:
 
     def _renew(self) -> None:
         """Forget the connection in a forked child: it is that of the parent. The next call connects again."""
-        self._home = self._connection = None
+        self._home = self._connection = self._opening = None
         self._mutex = asyncio.Lock()
 
     @property
@@ -65,7 +67,7 @@ class Link:
         """Connect, and list the tools."""
         if self._connection is not None:
             await self._connection.close()
-        made = Connection(self._target, self._note_change, self._seconds)
+        made = self._opening = Connection(self._target, self._note_change, self._seconds)
         await made.open()
         self._connection = made
         self.server_name = made.server_name
@@ -139,8 +141,9 @@ class Link:
         connection, self._connection = self._connection, None
         if self._refetching is not None:
             self._refetching.cancel()
-        if connection is not None:
-            await connection.close()
+        for one in (connection, self._opening):
+            if one is not None:
+                await one.close()
 
     def end(self) -> None:
         """End the home; later calls are refused."""

@@ -135,11 +135,12 @@ def _is_temporary(error: BaseException) -> bool:
         is_temporary = bool(codes & _TEMPORARY_CODES) or any(
             n in RETRYABLE_STATUS for n in numbers
         )
-        return is_temporary or (status is None and _has_broken_connection(error))
+        return is_temporary or (status is None and has_broken_connection(error))
     return status in RETRYABLE_STATUS
 
 
-def _has_broken_connection(error: BaseException) -> bool:
+def has_broken_connection(error: BaseException) -> bool:
+    """Whether an error is that of a connection that failed or broke, and may not do so again."""
     # urllib's URLError has the error of the connection as its reason.
     causes = (error, attribute_of(error, "reason"))
     return any(map(_is_connection_error, causes)) and not _is_permanent(error)

@@ -31,7 +31,8 @@ def _has(*paths: str) -> Callable[[Any], bool]:
     return lambda value: any(callable(_attribute(value, path)) for path in paths)
 
 
-_OTHERWISE = f"the model is a callable that takes messages, such as {PARTIAL}"
+_NAME = "pass a name, such as 'openai:gpt-5-mini'"
+_OTHERWISE = f"{_NAME}; otherwise the model is a callable that takes messages, such as {PARTIAL}"
 _ADVICE: tuple[tuple[Callable[[Any], bool], str], ...] = (
     (
         lambda value: isinstance(value, bytes),
@@ -43,10 +44,10 @@ _ADVICE: tuple[tuple[Callable[[Any], bool], str], ...] = (
         ),
         "pass the function itself, without calling it; the loop calls it for each request",
     ),
-    (_has("chat.completions.create"), f"pass a method of the client: {PARTIAL}"),
+    (_has("chat.completions.create"), f"{_NAME}, or a method of the client: {PARTIAL}"),
     (
         _has("messages.create", "models.generate_content", "converse"),
-        "pass a function that takes messages, calls this client and returns the text or an assistant message",
+        f"{_NAME}, or a function that takes messages, calls this client and returns the text",
     ),
     (
         _has("as_tool"),

@@ -16,6 +16,7 @@ from anyio.lowlevel import current_token
 from treadle.effects import Call, Mode, Steps, drive_sync
 from treadle.errors import MissingExtraError, OptionError, TreadleError
 from treadle.http_bodies import cause_of
+from treadle.model.retry import has_broken_connection
 from treadle.providers.endpoint import PLACEHOLDER, Endpoint, server_of
 from treadle.redaction import redacted
 
@@ -111,6 +112,9 @@ class SDKConnection:
         except Exception as error:
             explained = self._explained(error)
             if explained is None:
+                if has_broken_connection(error) and error.args[:1] == (str(error),):
+                    # The SDK does not name the server. The exception stays what it is: the loop tries again.
+                    error.args = (f"{error} (server: {_place_of(self._base_url)})", *error.args[1:])
                 raise
             raise explained from error
 
@@ -138,8 +142,8 @@ class SDKConnection:
         return f"{type(self).__name__}({self.name!r})"
 
 
-def _place_of(url: str, location: str) -> str:
-    """Where a redirect leads, without what may be secret."""
+def _place_of(url: str, location: str = "") -> str:
+    """A URL, or where a redirect from there leads, without what may be secret."""
     try:
         place = urllib.parse.urlsplit(urllib.parse.urljoin(url, location))
     except ValueError:

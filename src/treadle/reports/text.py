@@ -1,26 +1,30 @@
-"""Text for terminals: control characters are escaped, and numbers are formatted."""
+"""Text for terminals: characters that act or hide are escaped, and numbers are formatted."""
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 from treadle.messages import Usage
 
-_BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-"""Marks of writing direction, which can make a text look like another."""
+_ACTING = frozenset({"Cc", "Cs"})
+"""Control characters, on which a terminal acts, and lone surrogates, which no encoding has."""
 
-_ODD = frozenset({"Cc", "Cs", "Zl", "Zp"})
-"""Control characters, lone surrogates, separators of lines and paragraphs."""
+_HIDDEN = _ACTING | {"Cf", "Zl", "Zp"}
+"""These, and formats: zero-width, of the writing direction, tags; separators of lines and paragraphs."""
+
+_IGNORABLE = re.compile(
+    # Not U+FE0E and U+FE0F, which choose between text and emoji: answers have them often.
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u3164\ufe00-\ufe0d\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff]"
+)
+"""The other characters that show nothing: Unicode's property ``Default_Ignorable_Code_Point``."""
 
 _UNSTEADY = frozenset({"Cf", "Cn", "Co", "Me"})
 """Categories whose width differs between terminals: joiners, enclosing marks, private and unassigned."""
 
 _RANGES = (
-    (0x115F, 0x1200),  # jamo that join the one before them, and fillers
-    (0x3164, 0x3165),
-    (0xFFA0, 0xFFA1),
-    (0xFE00, 0xFE10),  # variation selectors
-    (0xE0100, 0xE01F0),
+    (0x1160, 0x1200),  # jamo that join the one before them
+    (0xFE0E, 0xFE10),  # variation selectors
     (0x1F1E6, 0x1F200),  # regional indicators, two of which make a flag
     (0x1F3FB, 0x1F400),  # skin tone modifiers
 )
@@ -32,15 +36,22 @@ _IN_SECONDS = 2 * _MINUTE
 """Shorter durations are formatted in seconds only."""
 
 
-def escape_controls(text: str) -> str:
-    r"""The text with control characters as `\x1b`. Line ends and tabs stay."""
-    return "".join(map(_shown, text.replace("\r\n", "\n")))
+def escape_controls(text: str, *, is_terminal: bool = True) -> str:
+    r"""The text with control characters, and those that show nothing, as `\x1b`. Line ends and tabs stay.
 
-
-def _shown(char: str) -> str:
-    if char in "\n\t" or (unicodedata.category(char) not in _ODD and char not in _BIDI):
-        return char
-    return char.encode("unicode_escape").decode()
+    Args:
+        text: the text, such as that of a model.
+        is_terminal: whether a person reads it. A file or a pipe gets the characters that show nothing as they
+            are, since they belong to the text: emoji and some scripts need them.
+    """
+    odd = _HIDDEN if is_terminal else _ACTING
+    return "".join(
+        char.encode("unicode_escape").decode()
+        if (unicodedata.category(char) in odd or (is_terminal and _IGNORABLE.match(char)))
+        and char not in "\n\t"
+        else char
+        for char in text.replace("\r\n", "\n")
+    )
 
 
 def one_line(text: str, limit: int = 100) -> str:
@@ -54,9 +65,9 @@ def fixed_width(text: str, limit: int = 100) -> str:
 
     Text that is redrawn in place must not be wider than was calculated.
     """
-    line = one_line(unicodedata.normalize("NFC", text[: 4 * limit]), limit)
-    category = unicodedata.category
-    return "".join(one for one in line if one not in _JOINING and category(one) not in _UNSTEADY)
+    category, start = unicodedata.category, unicodedata.normalize("NFC", text[: 4 * limit])
+    steady = (one for one in start if one not in _JOINING and category(one) not in _UNSTEADY)
+    return one_line(_IGNORABLE.sub("", "".join(steady)), limit)
 
 
 def format_count(number: int, what: str) -> str:
