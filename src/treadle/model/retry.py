@@ -132,9 +132,7 @@ def _is_temporary(error: BaseException) -> bool:
     status = status_of(error)
     if status is None or status in range(200, 300):
         numbers = (int(code) for code in codes if code.isdecimal())
-        is_temporary = bool(codes & _TEMPORARY_CODES) or any(
-            n in RETRYABLE_STATUS for n in numbers
-        )
+        is_temporary = bool(codes & _TEMPORARY_CODES) or any(n in RETRYABLE_STATUS for n in numbers)
         return is_temporary or (status is None and has_broken_connection(error))
     return status in RETRYABLE_STATUS
 

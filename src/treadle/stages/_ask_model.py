@@ -105,17 +105,14 @@ def ask_model(
             `treadle.model.ModelMiddleware`.
     """
     retries = max_retries, retry_delay, on_retry
-    asking = _asked(ctx, retries, restart_streams, model_middleware)
+    asking = _asked(ctx, retries, (restart_streams, model_middleware, max_retry_delay))
     return (yield from (reserving(ctx, asking) if ctx.run.budget.reserves else asking))
 
 
 def _asked(
-    ctx: Context,
-    retries: _Retries,
-    restart_streams: bool,
-    model_middleware: Sequence[ModelMiddleware],
+    ctx: Context, retries: _Retries, options: tuple[bool, Sequence[ModelMiddleware], float]
 ) -> Steps[Context]:
-    """The steps of `ask_model`."""
+    """The steps of `ask_model`; its other options are ``restart_streams``, ``model_middleware``, ``max_retry_delay``."""
     run = ctx.run
     reason = run.budget.exhausted()
     if reason is not None:
@@ -131,7 +128,7 @@ def _asked(
     if run.has_listeners:
         requested = yield NOW
         yield _requested(ctx, request, requested)
-    sending = _model_of(ctx), restart_streams, model_middleware, max_retry_delay
+    sending = (_model_of(ctx), *options)
     try:
         answer = yield from _send(ctx, request, sending, 1)
     except Exception as error:  # noqa: BLE001 - a model may raise anything
