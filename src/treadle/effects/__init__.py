@@ -48,7 +48,8 @@ from treadle.effects.middleware import intercept, map_effects, map_nested, with_
 if TYPE_CHECKING:
     from treadle.effects.async_driver import drive
     from treadle.effects.background import run_on_background_loop, run_on_loop
-    from treadle.effects.carriers import background_task, task_group
+    from treadle.effects.carriers import task_group
+    from treadle.effects.detached_task import Detached, DetachedTask
     from treadle.effects.notifier import Notifier, last_async_value, last_value
     from treadle.effects.sync_driver import (
         SWEEP_AT,
@@ -62,8 +63,8 @@ else:
     _LAZY = {
         "drive": "async_driver",
         **dict.fromkeys(("run_on_background_loop", "run_on_loop"), "background"),
-        "background_task": "carriers",
         "task_group": "carriers",
+        **dict.fromkeys(("Detached", "DetachedTask"), "detached_task"),
         **dict.fromkeys(("Notifier", "last_async_value", "last_value"), "notifier"),
         **dict.fromkeys(
             ("SWEEP_AT", "Scheduler", "SyncDriver", "Task", "Timers", "drive_sync"), "sync_driver"
@@ -87,6 +88,8 @@ __all__ = [
     "CallCancelled",
     "CallExited",
     "Cancelled",
+    "Detached",
+    "DetachedTask",
     "Effect",
     "Emit",
     "InContext",
@@ -107,7 +110,6 @@ __all__ = [
     "Timed",
     "Timers",
     "Wait",
-    "background_task",
     "call_mode",
     "close_steps",
     "drive",

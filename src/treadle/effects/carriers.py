@@ -569,15 +569,3 @@ async def task_group() -> AsyncGenerator[TaskGroup]:
             raise failure
     finally:
         del failure  # its traceback refers to this frame
-
-
-@contextlib.asynccontextmanager
-async def background_task(task: Callable[[], Coroutine[Any, Any, Any]]) -> AsyncGenerator[None]:
-    """Run a task next to the body of an ``async with``, and cancel it when the body ends.
-
-    An exception of either ends the other, and is raised without a group.
-    """
-    async with task_group() as group:
-        group.start_soon(task)
-        yield
-        group.cancel_scope.cancel()

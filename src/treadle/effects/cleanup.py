@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any, TypeVar
 
-from treadle.effects.effects import Effect, Steps
+from treadle.effects.effects import Steps
 
 E = TypeVar("E", bound=BaseException)
 
@@ -77,9 +77,15 @@ def log_suppressed(error: BaseException) -> None:
     log.error("exception ignored: %s", type(error).__name__, exc_info=error)
 
 
-def log_abandoned(effect: Effect | None) -> None:
-    """Log that a callable or a listener has ignored its cancellation for the grace period."""
-    log.warning("%r still runs %g s after it was cancelled: it is abandoned", effect, GRACE_SECONDS)
+def log_abandoned(work: object, seconds: float | None = None) -> None:
+    """Log that a call, a listener or a task has ignored its cancellation.
+
+    Args:
+        work: the effect, or the function of the task.
+        seconds: since the cancellation; None means the grace period.
+    """
+    seconds = GRACE_SECONDS if seconds is None else seconds
+    log.warning("%r still runs %g s after it was cancelled: it is abandoned", work, seconds)
 
 
 def settle(outcome: tuple[Any, BaseException | None]) -> Any:

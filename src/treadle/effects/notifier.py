@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, closing, suppress
-from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.lowlevel
 
+from treadle.effects.detached_task import start_task
 from treadle.effects.effects import Cancelled, Reporter
-from treadle.effects.signal_bridge import running_trio
+from treadle.effects.signal_bridge import Soon, running_trio, soon_on_loop
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -41,14 +40,11 @@ class Notifier:
         self._trio: Any = None
         self._reporter = reporter
         self._home: int | None = None
-        self._soon: Callable[[Callable[[], object]], object] | None = None
+        self._soon: Soon | None = None
         if on_loop:
             self._home = threading.get_ident()
-            trio = self._trio = running_trio()
-            if trio is None:
-                self._soon = asyncio.get_running_loop().call_soon_threadsafe
-            else:
-                self._soon = trio.lowlevel.current_trio_token().run_sync_soon
+            self._trio = running_trio()
+            self._soon = soon_on_loop()
         self._posted: deque[Any] = deque()
         self._queue: deque[Awaitable[None]] = deque()
         self._delivered: anyio.Event | None = None
@@ -87,12 +83,7 @@ class Notifier:
         # A callback of an event loop has no task, by which `running_trio` would recognize the loop.
         trio = self._trio if self._soon is not None else running_trio()
         self._delivered = anyio.Event()
-        if trio is None:
-            task = asyncio.get_running_loop().create_task(self._deliver())
-            _tasks.add(task)
-            task.add_done_callback(_tasks.discard)
-        else:
-            trio.lowlevel.spawn_system_task(self._deliver, context=copy_context())
+        start_task(self._deliver, trio)
 
     async def _deliver(self) -> None:
         """Await the listeners, one event after another; an interrupt is kept for the task of the call."""
@@ -124,10 +115,6 @@ class Notifier:
             self._scope.cancel()
         while self._queue:
             _close(self._queue.popleft())
-
-
-_tasks: set[asyncio.Task[None]] = set()
-"""The tasks that deliver events: an event loop has only weak references to its tasks."""
 
 
 def _close(awaitable: Any) -> None:

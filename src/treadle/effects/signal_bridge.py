@@ -36,17 +36,28 @@ def subscribe_on_loop(signal: Signal, callback: Callable[[], object]) -> object:
         The ticket of the subscription.
     """
     trio = running_trio()
-    if trio is None:
-        soon: Soon = asyncio.get_running_loop().call_soon_threadsafe
-        current_task: Callable[[], object] = asyncio.current_task
-    else:
-        soon = trio.lowlevel.current_trio_token().run_sync_soon
-        current_task = trio.lowlevel.current_task
+    current_task: Callable[[], object] = (
+        asyncio.current_task if trio is None else trio.lowlevel.current_task
+    )
+    soon = soon_on_loop()
     home = threading.get_ident()
     return signal.subscribe(lambda: call_on_loop(callback, home, soon, current_task))
 
 
 Soon: TypeAlias = Callable[[Callable[[], object]], object]
+
+
+def soon_on_loop() -> Soon:
+    """The function that schedules a call on this event loop, from any thread; equal for the same loop only.
+
+    Raises:
+        RuntimeError: no event loop runs here.
+    """
+    trio = running_trio()
+    if trio is None:
+        return asyncio.get_running_loop().call_soon_threadsafe
+    soon: Soon = trio.lowlevel.current_trio_token().run_sync_soon
+    return soon
 
 
 def call_on_loop(

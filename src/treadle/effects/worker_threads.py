@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
@@ -66,6 +67,8 @@ class _ThreadReporter:
                     await self._until_abandoned(emitted)
             except (KeyboardInterrupt, SystemExit) as interrupt:
                 return interrupt
+            except asyncio.CancelledError:  # the event loop ends, and would log it
+                self.is_abandoned = True
         return None
 
     async def _until_abandoned(self, emitted: Awaitable[None]) -> None:

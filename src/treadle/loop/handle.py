@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections import deque
-from collections.abc import Awaitable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Self
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from treadle.effects import Signal
 from treadle.errors import OptionError
-from treadle.events import Event
 from treadle.messages import JSONDict, ToolCall, copy_json, problems_of
 from treadle.results import Result
 from treadle.run_state import RunState
-from treadle.type_vars import OutputT_co
 
 if TYPE_CHECKING:
-    import anyio
-
     from treadle.loop.run import Run
 
 
@@ -159,76 +154,3 @@ class RunHandle:
             The calls that were cancelled.
         """
         return self._run.run.in_flight.cancel_all() if self._run is not None else ()
-
-
-EVENTS_AHEAD = 64
-"""The number of unread events at which a run waits for its reader."""
-
-
-class EventStream(RunHandle, Generic[OutputT_co]):
-    """The handle that ``Loop.stream`` returns; also an async iterator of the events of the run."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._events: deque[Event] = deque()
-        self._arrived: anyio.Event | None = None
-        self._taken: anyio.Event | None = None
-        self._is_over = False
-
-    @property
-    def result(self) -> Result[OutputT_co]:
-        """The result of the run.
-
-        Raises:
-            RuntimeError: the run has not ended.
-        """
-        result = super().result
-        if result is None:
-            raise RuntimeError(
-                "the run has not ended; read the result after the last event, or after the block"
-            )
-        return result
-
-    def put(self, event: Event) -> Awaitable[None] | None:
-        """Add an event, for the run; the result has to be awaited if the reader is too far behind."""
-        if self._is_over:  # the reader has left
-            return None
-        self._events.append(event)
-        if self._arrived is not None:
-            arrived, self._arrived = self._arrived, None
-            arrived.set()
-        return None if len(self._events) < EVENTS_AHEAD else self._wait_for_reader()
-
-    async def _wait_for_reader(self) -> None:
-        while len(self._events) >= EVENTS_AHEAD and not self._is_over:
-            if self._taken is None:
-                self._taken = _event()
-            await self._taken.wait()
-
-    def end(self) -> None:
-        """End the events: the run is over, or its reader has left."""
-        self._is_over = True
-        for waiting in (self._arrived, self._taken):
-            if waiting is not None:
-                waiting.set()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Event:
-        while not self._events:
-            if self._is_over:
-                raise StopAsyncIteration
-            if self._arrived is None:
-                self._arrived = _event()
-            await self._arrived.wait()
-        if self._taken is not None:
-            taken, self._taken = self._taken, None
-            taken.set()
-        return self._events.popleft()
-
-
-def _event() -> anyio.Event:
-    import anyio  # noqa: PLC0415 - slow to import, and only streams need it
-
-    return anyio.Event()

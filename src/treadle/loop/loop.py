@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
 
@@ -13,7 +13,7 @@ from treadle.context import Context
 from treadle.effects import Steps
 from treadle.errors import InitSignature, OptionError, check_names
 from treadle.loop.build import catalog_of, pipeline_of, tools_of
-from treadle.loop.handle import EventStream
+from treadle.loop.event_stream import EventStream, streamed_run
 from treadle.loop.options import OF_STAGES, OF_TOOLS, OPTION_NAMES, LoopOptions, Settings, hint_of
 from treadle.loop.pause import PROCESS_CLAIMS, PausedForm, Resumption
 from treadle.loop.start import MISSING, start_run
@@ -271,7 +271,8 @@ class Loop(Generic[OutputT_co]):
             A context manager. It returns an `EventStream`, an async iterator of the events and the handle of
             the run: ``events.result`` is the result after the last event. Leaving early cancels the run.
         """
-        return _streamed(self._with(options), messages, llm_send_fn)
+        loop = self._with(options)
+        return streamed_run(lambda stream: start_run(loop, messages, llm_send_fn, stream))
 
     @_class_or_instance(StepsOf)
     def steps(
@@ -343,7 +344,7 @@ class Loop(Generic[OutputT_co]):
         """As `resume`, with the events as they happen; see `stream`."""
         loop = self._with(options)
         given = loop.resumption(paused, decisions, take_over=take_over)
-        return _streamed(loop, given, llm_send_fn)
+        return streamed_run(lambda stream: start_run(loop, given, llm_send_fn, stream))
 
     def model_for(self, llm_send_fn: Model | None) -> LLMSendFn:
         """The model of a run: the given one, else that of the loop; raises `OptionError` if there is none."""
@@ -428,23 +429,3 @@ def _default(owner: type[Loop[Any]]) -> Loop[Any]:
 
 
 _defaults: dict[type[Loop[Any]], Loop[Any]] = {}
-
-
-@asynccontextmanager
-async def _streamed(
-    loop: Loop[Any], messages: Any, llm_send_fn: Model | None
-) -> AsyncGenerator[EventStream[Any]]:
-    stream: EventStream[Any] = EventStream()
-    steps, emit = start_run(loop, messages, llm_send_fn, stream)
-
-    async def run() -> None:
-        try:
-            await effects.drive(steps, emit)
-        finally:
-            stream.end()
-
-    async with effects.background_task(run):
-        try:
-            yield stream
-        finally:
-            stream.end()

@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeVar, Unpack, overload
 
 from treadle.effects import Steps
-from treadle.loop.handle import EventStream
+from treadle.loop.event_stream import EventStream
 from treadle.loop.loop import Loop
 from treadle.loop.options import LoopOptions
 from treadle.loop.pause import PausedForm

@@ -10,7 +10,8 @@ from treadle.context import RunContext
 from treadle.effects import Steps
 from treadle.errors import OptionError
 from treadle.limits import Budget
-from treadle.loop.handle import EventStream, RunHandle
+from treadle.loop.event_stream import EventStream
+from treadle.loop.handle import RunHandle
 from treadle.loop.logs import RunLog, is_logged
 from treadle.loop.observers import (
     Deliver,

@@ -15,7 +15,7 @@ from collections.abc import (
     Iterator,
     Sequence,
 )
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeAlias, TypeVar, cast
 
 import anyio
@@ -24,6 +24,8 @@ from treadle.effects import (
     CLEANUP_SECONDS,
     Call,
     Cancelled,
+    Detached,
+    DetachedTask,
     Mode,
     Scheduler,
     Signal,
@@ -31,7 +33,6 @@ from treadle.effects import (
     SyncDriver,
     Task,
     Wait,
-    background_task,
     drive,
     task_group,
 )
@@ -160,42 +161,35 @@ class Stream:
             for sequencer in self._sequencers.values():
                 sequencer.finish(number)
 
-    @asynccontextmanager
-    async def read(
+    def read(
         self, items: Iterable[T] | AsyncIterable[T], concurrency: int, ordered: bool
-    ) -> AsyncGenerator[AsyncIterator[T]]:
+    ) -> AbstractAsyncContextManager[AsyncIterator[T]]:
         """Run the stream on the event loop until the ``async with`` ends; see `Pipeline.stream`."""
-        order = OutcomeOrder(ordered)
-        # One more than the items in progress, for an exception of the source.
-        finished, outcomes = anyio.create_memory_object_stream[tuple[int, Outcome]](concurrency + 1)
-        # Acquired before an item is drawn, released after its outcome was read.
-        slots = anyio.Semaphore(concurrency)
 
-        async def feed() -> None:
-            async with finished, task_group() as workers, _iterated(items) as source:
+        def begin() -> tuple[AsyncIterator[T], DetachedTask]:
+            results: _Results[T] = _Results(concurrency, ordered)
+            return results, DetachedTask(lambda: self._feed(items, results), results.close)
+
+        return Detached(begin)
+
+    async def _feed(self, items: Iterable[T] | AsyncIterable[T], results: _Results[T]) -> None:
+        async def work(number: int, item: T) -> None:
+            results.add(number, await drive(self.steps(number, item)))
+
+        try:
+            async with task_group() as workers, _iterated(items) as source:
                 for number in itertools.count():
-                    await slots.acquire()
+                    await results.slots.acquire()
                     try:
                         item = await drive(_next(source))
                     except StopAsyncIteration:
-                        return
+                        break
                     except Exception as error:  # noqa: BLE001 - raised after the items before it
-                        finished.send_nowait((number, error))
-                        return
+                        results.add(number, error)
+                        break
                     workers.start_soon(work, number, item)
-
-        async def work(number: int, item: T) -> None:
-            finished.send_nowait((number, await drive(self.steps(number, item))))
-
-        async def results() -> AsyncGenerator[T]:
-            async for number, outcome in outcomes:
-                for settled in order.add(number, outcome):
-                    for item in _results(settled):
-                        yield item
-                    slots.release()
-
-        async with finished, outcomes, background_task(feed), aclosing(results()) as reader:
-            yield reader
+        finally:
+            results.end()
 
     def read_sync(self, items: Iterable[T], concurrency: int, ordered: bool) -> Iterator[T]:
         """Run the stream without an event loop, while it is read; see `Pipeline.stream_sync`."""
@@ -283,6 +277,57 @@ class OutcomeOrder:
         while self._next in self._waiting:
             yield self._waiting.pop(self._next)
             self._next += 1
+
+
+class _Results(AsyncIterator[T]):
+    """The results of a stream, for its reader.
+
+    Args:
+        concurrency: the maximum number of items in progress or unread.
+        ordered: whether they come in the order of the items.
+    """
+
+    def __init__(self, concurrency: int, ordered: bool) -> None:
+        # Acquired before an item is drawn, released after its outcome was read.
+        self.slots = anyio.Semaphore(concurrency)
+        self._order = OutcomeOrder(ordered)
+        self._outcomes: deque[Outcome] = deque()
+        self._reading: deque[T] | None = None  # the rest of one outcome
+        self._arrived = anyio.Event()
+        self._is_over = False
+
+    def add(self, number: int, outcome: Outcome) -> None:
+        """Add the outcome of an item."""
+        self._outcomes.extend(self._order.add(number, outcome))
+        self._arrived.set()
+
+    def end(self) -> None:
+        """Note that there are no more outcomes."""
+        self._is_over = True
+        self._arrived.set()
+
+    def close(self) -> None:
+        """Drop the outcomes: the reader has left."""
+        self._outcomes.clear()
+        self._reading = None
+        self.end()
+
+    async def __anext__(self) -> T:
+        while not self._reading:
+            if self._reading is not None:
+                self._reading = None
+                self.slots.release()
+            while not self._outcomes:
+                if self._is_over:
+                    raise StopAsyncIteration
+                self._arrived = anyio.Event()
+                await self._arrived.wait()
+            try:
+                self._reading = deque(_results(self._outcomes.popleft()))
+            except Exception:
+                self.close()
+                raise
+        return self._reading.popleft()
 
 
 def _results(outcome: Outcome) -> list[Any]:

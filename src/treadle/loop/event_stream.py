@@ -1,0 +1,168 @@
+"""Streams: the events of a run, read while it is in progress."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, Generic, Self
+
+from treadle import effects
+from treadle.effects import Steps
+from treadle.events import Event, ModelRequested, ModelResponded, TextDelta
+from treadle.loop.handle import RunHandle
+from treadle.loop.observers import Deliver
+from treadle.results import Result
+from treadle.type_vars import OutputT_co
+
+if TYPE_CHECKING:
+    import anyio
+
+    from treadle.effects import DetachedTask
+
+EVENTS_AHEAD = 64
+"""The number of unread events at which a run waits for its reader."""
+
+
+class EventStream(RunHandle, Generic[OutputT_co]):
+    """The handle that ``Loop.stream`` returns; also an async iterator of the events of the run.
+
+    The run has a task of its own. If it raises an exception, so does the iterator after the last event.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._events: deque[Event] = deque()
+        self._arrived: anyio.Event | None = None
+        self._taken: anyio.Event | None = None
+        self._is_over = False
+        self._was_interrupted = False  # the run, while it waited for the reader
+        self.task: DetachedTask | None = None
+
+    @property
+    def result(self) -> Result[OutputT_co]:
+        """The result of the run.
+
+        Raises:
+            RuntimeError: the run has not ended.
+        """
+        result = super().result
+        if result is None:
+            raise RuntimeError(
+                "the run has not ended; read the result after the last event, or after the block"
+            )
+        return result
+
+    def put(self, event: Event) -> Awaitable[None] | None:
+        """Add an event, for the run; the result has to be awaited if the reader is too far behind."""
+        if self._is_over:  # the reader has left
+            return None
+        self._events.append(event)
+        if self._arrived is not None:
+            arrived, self._arrived = self._arrived, None
+            arrived.set()
+        return None if len(self._events) < EVENTS_AHEAD else self._wait_for_reader()
+
+    async def _wait_for_reader(self) -> None:
+        # A run that is cancelled here does not wait during its cleanup: its reader may be cancelled, too.
+        while len(self._events) >= EVENTS_AHEAD and not self._is_over | self._was_interrupted:
+            if self._taken is None:
+                self._taken = _event()
+            try:
+                await self._taken.wait()
+            except BaseException:
+                self._was_interrupted = True
+                raise
+
+    def end(self) -> None:
+        """End the events: the run is over, or its reader has left."""
+        self._is_over = True
+        for waiting in (self._arrived, self._taken):
+            if waiting is not None:
+                waiting.set()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        while not self._events:
+            if self._is_over:
+                error = None if self.task is None else self.task.take_error()
+                try:
+                    raise StopAsyncIteration if error is None else error
+                finally:
+                    del error  # its traceback refers to this frame
+            if self._arrived is None:
+                self._arrived = _event()
+            await self._arrived.wait()
+        self._was_interrupted = False
+        if self._taken is not None:
+            taken, self._taken = self._taken, None
+            taken.set()
+        return self._events.popleft()
+
+    def text(self) -> AsyncIterator[str]:
+        """Read the text of the run alone, as the model writes it; subagents are left out.
+
+        A response that is not streamed arrives whole. An empty line separates the texts of several responses, such
+        as one before a call and the answer. The text ends with the run, whatever its result is.
+        """
+        return _Text(self)
+
+
+class _Text(AsyncIterator[str]):
+    """The text in a stream. It is no generator, since one that is left early would have to be closed."""
+
+    def __init__(self, events: EventStream[Any]) -> None:
+        self._events = events
+        self._separator = ""
+        self._is_new = True  # nothing of this response was returned
+
+    async def __anext__(self) -> str:
+        async for event in self._events:
+            match event:
+                case ModelRequested():
+                    self._is_new = True
+                case TextDelta(text=text) if text:
+                    return self._piece(text)
+                case ModelResponded(response=response) if self._is_new and response.content:
+                    return self._piece(response.content)
+                case _:
+                    pass
+        raise StopAsyncIteration
+
+    def _piece(self, text: str) -> str:
+        separator = self._separator if self._is_new else ""
+        self._is_new, self._separator = False, "\n\n"
+        return separator + text
+
+
+def streamed_run(
+    start: Callable[[EventStream[Any]], tuple[Steps[Result], Deliver | None]],
+) -> AbstractAsyncContextManager[EventStream[Any]]:
+    """Run next to the body of an ``async with``.
+
+    Args:
+        start: makes the steps of the run, and what receives its events; takes the stream.
+    """
+
+    def begin() -> tuple[EventStream[Any], DetachedTask]:
+        stream: EventStream[Any] = EventStream()
+        steps, emit = start(stream)
+
+        async def run() -> None:
+            try:
+                await effects.drive(steps, emit)
+            finally:
+                stream.end()
+
+        stream.task = effects.DetachedTask(run, stream.end)
+        return stream, stream.task
+
+    return effects.Detached(begin)
+
+
+def _event() -> anyio.Event:
+    import anyio  # noqa: PLC0415 - slow to import, and only streams need it
+
+    return anyio.Event()
