@@ -94,6 +94,24 @@ def test_a_client_sees_the_text_as_it_arrives_the_calls_and_the_result(serve):
     assert numbers(seen) == sorted(set(numbers(seen))) == [data["seq"] for _, data in seen]
 
 
+def test_an_answer_is_its_text_alone(serve):
+    model = ScriptedLLM(calls(call("look_up", name="Ada")), ["Ada ", "is ", "42."])
+    with serve(model, tools=[look_up]) as service:
+        answer = service.http.get("/answer", params={"question": "How old is Ada?"})
+    assert (answer.status_code, answer.text) == (200, "Ada is 42.")
+
+
+def test_an_answer_whose_client_leaves_is_cancelled(serve):
+    model, ends = Said(["Ada "]), []
+    model.say("is ")  # and the model says no more
+    with serve(model, on_complete=ends.append) as service:
+        answer = service.http.stream("GET", "/answer", params={"question": "How old is Ada?"})
+        with answer as stream:
+            assert next(stream.iter_text()).startswith("Ada ")
+        wait_until(lambda: ends)
+    assert [end.stop_reason for end in ends] == ["cancelled"]
+
+
 def test_a_client_that_reconnects_by_number_receives_exactly_what_it_missed(serve):
     model = Said()
     with serve(model) as service:

@@ -94,8 +94,11 @@ class DetachedTask:
 
     def cancel(self) -> None:
         """Cancel the task soon; from any thread."""
-        with contextlib.suppress(RuntimeError):  # the event loop has ended, and its tasks with it
-            self._soon(self._cancel)
+        if not self._ended.is_set():
+            with contextlib.suppress(
+                RuntimeError
+            ):  # the event loop has ended, and the task with it
+                self._soon(self._cancel)
 
     def _cancel(self) -> None:
         if not self._ended.is_set():
@@ -136,12 +139,11 @@ class DetachedTask:
         cancelled: BaseException | None = None
         deadline = anyio.current_time() + LEAVE_SECONDS
         while not self._ended.is_set():
+            scope = anyio.CancelScope(deadline=deadline, shield=True)
             try:
-                with anyio.CancelScope(deadline=deadline, shield=True) as scope:
+                with scope:
                     await self._ended.wait()
-            except (
-                asyncio.CancelledError
-            ) as error:  # a shield holds off those of anyio and trio only
+            except asyncio.CancelledError as error:  # which a shield does not hold off
                 cancelled = error
             if scope.cancelled_caught:
                 log_abandoned(self._work, LEAVE_SECONDS)

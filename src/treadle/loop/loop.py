@@ -260,7 +260,7 @@ class Loop(Generic[OutputT_co]):
     def stream(
         self, messages: Messages = MISSING, llm_send_fn: Model | None = None, **options: Any
     ) -> AbstractAsyncContextManager[EventStream[Any]]:
-        """As `run`, with its events as they happen: ``async with Loop.stream(...) as events``.
+        """As `run`, with its text or events as they happen: ``async with Loop.stream(...) as events``.
 
         Args:
             messages: a text, or a list of OpenAI chat dicts.
@@ -269,7 +269,8 @@ class Loop(Generic[OutputT_co]):
 
         Returns:
             A context manager. It returns an `EventStream`, an async iterator of the events and the handle of
-            the run: ``events.result`` is the result after the last event. Leaving early cancels the run.
+            the run: ``events.text()`` is the text alone, ``events.result`` the result after the last event.
+            Leaving early cancels the run, which has a separate task: the block may ``yield``.
         """
         loop = self._with(options)
         return streamed_run(lambda stream: start_run(loop, messages, llm_send_fn, stream))
