@@ -75,7 +75,9 @@ def main() -> None:
                 over = max(0.0, cost - limit)
                 print(f"| {count} | ${limit:g} | {known} | ${cost:g} | ${over:g} |")
     print()
-    print("| subagents | no limit, s | far from it, price known, s | ratio | price not known, s | ratio |")
+    print(
+        "| subagents | no limit, s | far from it, price known, s | ratio | price not known, s | ratio |"
+    )
     print("|---:|---:|---:|---:|---:|---:|")
     for count in COUNTS:
         cases: tuple[tuple[float | None, str | None], ...] = (
