@@ -1,6 +1,7 @@
 """What a limit of cost does to 1, 8 and 64 parallel subagents: by how much they exceed it, and the time they take.
 
-Run it with ``make bench-limits``. Each response takes 50 ms and costs a dollar. Each subagent makes five iterations.
+Run it with ``make bench-limits``. Each response takes 50 ms and costs a dollar; each subagent makes five
+iterations.
 The tables are in docs/guide-control.md.
 """
 

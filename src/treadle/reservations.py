@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from treadle import labels
 from treadle.effects import Call, Signal, Steps, Wait
@@ -102,7 +102,8 @@ class Reservations:
         seen = _Largest(request.prompt, usage.input_tokens, output, cost, price)
         for loop in (request.loop, None):
             known = self._largest.get((request.model, loop), seen)
-            self._largest[request.model, loop] = _Largest(*map(max, known, seen))
+            largest: Any = map(max, known, seen)
+            self._largest[request.model, loop] = _Largest(*largest)
 
     def amounts_of(self, request: Reservation) -> Amounts | None:
         """What a request may use: as much as the largest response of its model in its loop, else in any.

@@ -112,7 +112,7 @@ def ask_model(
 def _asked(
     ctx: Context, retries: _Retries, options: tuple[bool, Sequence[ModelMiddleware], float]
 ) -> Steps[Context]:
-    """The steps of `ask_model`; the options are ``restart_streams``, ``model_middleware`` and ``max_retry_delay``."""
+    """The steps of `ask_model`; the options are `restart_streams`, `model_middleware` and `max_retry_delay`."""
     run = ctx.run
     reason = run.budget.exhausted()
     if reason is not None:
