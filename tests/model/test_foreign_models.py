@@ -1,4 +1,4 @@
-"""Methods and responses of SDKs whose form is not understood are refused, with the name to use; options likewise."""
+"""Methods and responses of SDKs whose form is not understood are refused, with the name to use."""
 
 import functools
 

@@ -100,16 +100,19 @@ class ModelClient:
 
     def __init__(self, fn: LLMSendFn, llm_opts: Mapping[str, Any]) -> None:
         check_model(fn)
+        is_of_sdk = type(fn) is not FunctionType and is_sdk_method(fn)
+        if is_of_sdk:
+            from treadle.model.wrong_model import check_method  # noqa: PLC0415 - few runs need it
+
+            check_method(fn)
         form = _form_of(fn)
         self.mode = form.mode
         self.options: Mapping[str, Any] = read_only(dict(llm_opts))
         self._has_nested = any(value.__class__ not in ATOMS for value in self.options.values())
         self.send, self._takes = _adapted(fn, form, self.options)
-        if type(fn) is not FunctionType and is_sdk_method(fn):
-            from treadle.model.sdk_answer import checked_answers  # noqa: PLC0415 - few runs need it
-            from treadle.model.wrong_model import check_method  # noqa: PLC0415 - as above
+        if is_of_sdk:
+            from treadle.model.sdk_answer import checked_answers  # noqa: PLC0415 - as above
 
-            check_method(fn)
             self.send = checked_answers(self.send)
         self._fn = fn
         plain = fn

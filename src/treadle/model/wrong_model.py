@@ -39,8 +39,8 @@ def check_method(fn: Any) -> None:
     if package == "openai":
         provider = "openai-responses"
     raise OptionError(
-        f"llm_send_fn: the responses of this method of {kind} are not understood; use the name of the model, such as "
-        f"{provider + ':NAME'!r}, or a function that calls the method and returns a Response"
+        f"llm_send_fn: the responses of this method of {kind} are not understood; use the name of the model, such "
+        f"as {provider + ':NAME'!r}, or a function that calls the method and returns a Response"
     )
 
 
