@@ -131,7 +131,8 @@ class HandleRef:
 async def _read(observed: ObservedRun, opened: Callable[[], Any], handle_ref: HandleRef) -> None:
     async with opened() as events:
         handle_ref.handle = events
-        observed.events.extend([event async for event in events])
+        async for event in events:  # a run that raises has had events
+            observed.events.append(event)  # noqa: PERF401
     observed.result = events.result
 
 
