@@ -88,7 +88,7 @@ class Way:
             options: of the loop; and ``handle_ref``.
             state: the record of the run; None if it makes its own.
         """
-        options = {**options, "state": state}
+        options = {"name": "agent", **options, "state": state}
         handle_ref = options.pop("handle_ref", None) or HandleRef()
         if self.is_streamed:
             opened = functools.partial(stream, *given, **options)
@@ -132,7 +132,7 @@ async def _read(observed: ObservedRun, opened: Callable[[], Any], handle_ref: Ha
     async with opened() as events:
         handle_ref.handle = events
         async for event in events:  # a run that raises has had events
-            observed.events.append(event)  # noqa: PERF401
+            observed.events.append(event)
     observed.result = events.result
 
 
