@@ -35,6 +35,7 @@ from treadle.messages.json_text import (
 from treadle.messages.measurement import ModelCallStatus, Timing
 from treadle.messages.message import (
     ATOMS,
+    ORIGIN,
     ROLES,
     SYSTEM_ROLES,
     JSONDict,
@@ -49,6 +50,7 @@ from treadle.messages.message import (
     to_message,
 )
 from treadle.messages.model_call import Measured, ModelCall
+from treadle.messages.origin import for_sdk, has_bound_values
 from treadle.messages.parts import (
     as_text_results,
     content_parts,
@@ -91,6 +93,7 @@ __all__ = [
     "MAX_VIOLATIONS",
     "NOTHING",
     "NO_RESULT",
+    "ORIGIN",
     "ROLES",
     "SYSTEM_ROLES",
     "CallChunk",
@@ -123,7 +126,9 @@ __all__ = [
     "ending_of",
     "estimate_tokens",
     "estimate_usage",
+    "for_sdk",
     "format_path",
+    "has_bound_values",
     "has_parts",
     "is_blank",
     "is_content_part",

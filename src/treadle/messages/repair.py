@@ -18,6 +18,7 @@ from treadle.errors import TreadleError
 from treadle.messages.history import History
 from treadle.messages.json_text import MalformedJSONError, parse_object, safe_str, short_name
 from treadle.messages.message import (
+    ORIGIN,
     JSONDict,
     describe,
     is_list,
@@ -281,9 +282,11 @@ def can_join(before: Mapping[str, Any], message: Mapping[str, Any]) -> bool:
     """Whether an assistant message can be joined to the one before it without a loss.
 
     Signed reasoning, and the tools that ran at the provider in a response that paused, have places in the content
-    of their message.
+    of their message; and a message has one origin.
     """
     if before["role"] != "assistant" or message["role"] != "assistant" or before.get("tool_calls"):
+        return False
+    if ORIGIN in before and ORIGIN in message and before[ORIGIN] != message[ORIGIN]:
         return False
     return _PLACED.isdisjoint(before) and _PLACED.isdisjoint(message)
 

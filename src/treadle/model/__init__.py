@@ -13,7 +13,7 @@ from treadle.model.client import (
     check_model,
 )
 from treadle.model.cost import with_cost
-from treadle.model.info import ModelInfo, model_info
+from treadle.model.info import ModelInfo, host_of, model_info
 from treadle.model.middleware.composition import (
     Answer,
     ModelMiddleware,
@@ -109,6 +109,7 @@ __all__ = [
     "doubled",
     "embedder",
     "find_provider",
+    "host_of",
     "install_of",
     "is_fallback_error",
     "is_retryable",

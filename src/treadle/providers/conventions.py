@@ -11,12 +11,6 @@ from treadle.messages import JSONDict, is_list, is_mapping, placeholder
 
 log = logging.getLogger("treadle.providers")
 
-KEPT_FORMATS = frozenset(
-    {"anthropic-messages", "gemini-content", "ollama-chat", "openai-responses"}
-)
-"""The ``format`` of items of ``reasoning_details`` that the adapters keep, each for its own API. OpenRouter's
-have other names."""
-
 BEGINNING = "(The conversation begins.)"
 """The message of the user before a history that starts otherwise, for providers that want the user first."""
 

@@ -1,7 +1,7 @@
 """The messages of a history as OpenAI's and xAI's own endpoints take them: a key that they do not know is refused.
 
 Other servers that implement chat completions have their own keys, such as OpenRouter's ``reasoning_details`` and
-``cache_control``. They receive messages as they are, without what an adapter has kept for another API.
+``cache_control``. They receive messages as they are.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import Any
 
 from treadle.messages import JSONDict, is_list, is_mapping, placeholder, text_part
 from treadle.providers.call_ids import fitting_id
-from treadle.providers.conventions import KEPT_FORMATS
 
 MAX_ID = 40
 """The length of a call's id that the API accepts."""
@@ -47,35 +46,6 @@ PART_HINT = "prompt_cache_breakpoint"
 def known_messages(messages: Iterable[JSONDict]) -> list[JSONDict]:
     """The messages with the keys that OpenAI knows; they are not changed."""
     return list(map(_message, messages))
-
-
-def portable_messages(messages: Iterable[JSONDict]) -> list[JSONDict]:
-    """The messages without what an adapter has kept in them for another API; they are not changed."""
-    return list(map(_portable, messages))
-
-
-def _portable(message: JSONDict) -> JSONDict:
-    calls: Any = message.get("tool_calls")
-    has_kept = is_list(calls) and any("extra_content" in call for call in calls)
-    if not has_kept and _KEPT.isdisjoint(message):
-        return message
-    sent = {key: message[key] for key in message if key != "extra_content"}
-    details: Any = sent.get("reasoning_details")
-    if is_list(details):
-        sent["reasoning_details"] = [
-            one for one in details if one.get("format") not in KEPT_FORMATS
-        ]
-        if not sent["reasoning_details"]:
-            del sent["reasoning_details"]
-    if has_kept:
-        sent["tool_calls"] = [
-            {key: call[key] for key in call if key != "extra_content"} for call in calls
-        ]
-    return sent
-
-
-_KEPT = frozenset({"extra_content", "reasoning_details"})
-"""The keys under which adapters keep what their APIs returned."""
 
 
 def _message(message: JSONDict) -> JSONDict:

@@ -10,6 +10,7 @@ from treadle.context import Context, Decision
 from treadle.effects import Emit, Steps
 from treadle.events import RepeatWarned
 from treadle.messages import (
+    ORIGIN,
     Ending,
     History,
     JSONDict,
@@ -17,6 +18,7 @@ from treadle.messages import (
     ToolCall,
     ToolResult,
     can_join,
+    has_bound_values,
     is_list,
     join_messages,
     sendable,
@@ -212,6 +214,8 @@ def assistant_message(ctx: Context) -> JSONDict:
         message["refusal"] = sendable(response.refusal)
     if ctx.tool_calls:
         message["tool_calls"] = list(map(_call_message, ctx.tool_calls))
+    if response.origin is not None and has_bound_values(message):
+        message[ORIGIN] = {"origin": response.origin}
     return message
 
 
@@ -228,8 +232,9 @@ def _call_message(call: ToolCall) -> JSONDict:
     return message
 
 
-_OURS = frozenset({"role", "tool_calls", "logprobs"})
-"""Keys of a response that are not added to its message: log probabilities are no part of a conversation."""
+_OURS = frozenset({"role", "tool_calls", "logprobs", ORIGIN})
+"""Keys of a response that are not added to its message: log probabilities are no part of a conversation, and no
+server says that its values belong to another one."""
 _OURS_OF_A_CALL = frozenset({"id", "type", "function"})
 
 
