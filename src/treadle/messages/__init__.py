@@ -52,13 +52,18 @@ from treadle.messages.message import (
 from treadle.messages.model_call import Measured, ModelCall
 from treadle.messages.origin import for_sdk, has_bound_values
 from treadle.messages.parts import (
+    DataURL,
     as_text_results,
+    audio_format,
     content_parts,
+    data_url,
     has_parts,
     is_content_part,
     placeholder,
+    sendable_parts,
     text_of_parts,
     text_part,
+    valid_base64,
 )
 from treadle.messages.repair import (
     NO_RESULT,
@@ -67,10 +72,6 @@ from treadle.messages.repair import (
     is_blank,
     join_messages,
     repair_history,
-    sendable,
-    sendable_json,
-    valid_arguments,
-    valid_name,
     validate_messages,
 )
 from treadle.messages.response import (
@@ -81,6 +82,13 @@ from treadle.messages.response import (
     ToolResult,
     Usage,
     settled,
+)
+from treadle.messages.sendable import (
+    is_plain,
+    sendable,
+    sendable_json,
+    valid_arguments,
+    valid_name,
 )
 from treadle.messages.stream import StreamAccumulator
 
@@ -98,6 +106,7 @@ __all__ = [
     "SYSTEM_ROLES",
     "CallChunk",
     "Chunk",
+    "DataURL",
     "Ending",
     "History",
     "InvalidMessagesError",
@@ -117,11 +126,13 @@ __all__ = [
     "ToolResult",
     "Usage",
     "as_text_results",
+    "audio_format",
     "can_join",
     "canonical_json",
     "check_no_error",
     "content_parts",
     "copy_json",
+    "data_url",
     "describe",
     "ending_of",
     "estimate_tokens",
@@ -137,6 +148,7 @@ __all__ = [
     "is_list",
     "is_mapping",
     "is_of_context",
+    "is_plain",
     "join_messages",
     "json_type",
     "parse_json",
@@ -149,6 +161,7 @@ __all__ = [
     "safe_str",
     "sendable",
     "sendable_json",
+    "sendable_parts",
     "settled",
     "sha256",
     "short_json",
@@ -160,6 +173,7 @@ __all__ = [
     "to_response",
     "to_usage",
     "valid_arguments",
+    "valid_base64",
     "valid_name",
     "validate_messages",
 ]

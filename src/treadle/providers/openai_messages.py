@@ -11,9 +11,13 @@ from typing import Any
 
 from treadle.messages import JSONDict, is_list, is_mapping, placeholder, text_part
 from treadle.providers.call_ids import fitting_id
+from treadle.providers.conventions import image_of
 
 MAX_ID = 40
 """The length of a call's id that the API accepts."""
+
+MAX_NAME = 64
+"""The length of a function's name that the API accepts; a model may write a longer one."""
 
 MESSAGE_KEYS: Mapping[str, frozenset[str]] = {
     "assistant": frozenset(
@@ -65,15 +69,22 @@ def _message(message: JSONDict) -> JSONDict:
 def _call(call: Mapping[str, Any]) -> JSONDict:
     kind = "custom" if "custom" in call else "function"
     made = {"id": fitting_id(str(call.get("id")), MAX_ID), "type": kind}
-    return {**made, kind: _only(call.get(kind), CALL_KEYS[kind])}
+    called = _only(call.get(kind), CALL_KEYS[kind])
+    return {**made, kind: {**called, "name": fitting_id(str(called.get("name")), MAX_NAME)}}
 
 
 def _part(part: Mapping[str, Any], role: str) -> JSONDict:
     kind = str(part.get("type"))
-    if kind not in _PART_TYPES.get(role, _TEXTS):
+    if kind not in _PART_TYPES.get(role, _TEXTS) or not _is_taken(kind, part.get(kind)):
         return text_part(placeholder(part))
     sent = {"type": kind, kind: _only(part.get(kind), PART_KEYS[kind])}
     return {**sent, PART_HINT: part[PART_HINT]} if PART_HINT in part else sent
+
+
+def _is_taken(kind: str, value: Any) -> bool:
+    if kind == "input_audio":
+        return is_mapping(value) and value.get("format") in {"wav", "mp3"}
+    return kind != "image_url" or image_of(value) is not None
 
 
 _TEXTS = frozenset({"text"})

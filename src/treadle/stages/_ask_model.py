@@ -32,11 +32,12 @@ from treadle.messages import (
     Response,
     Timing,
     as_text_results,
-    copy_json,
     estimate_usage,
     has_parts,
     is_list,
     safe_str,
+    sendable,
+    sendable_json,
     text_part,
     validate_messages,
 )
@@ -343,13 +344,13 @@ def _model_request(ctx: Context, model: ModelClient, request: Request) -> ModelR
     if request.messages is ctx.messages:
         messages = ctx.messages.for_model(model.takes_parts)
     else:
-        messages = [copy_json(message) for message in request.messages]
+        messages = list(map(sendable_json, request.messages))
         if not model.takes_parts and any(map(has_parts, messages)):
             messages = as_text_results(messages)
     if request.instructions:
-        messages.insert(0, {"role": "system", "content": request.instructions})
+        messages.insert(0, {"role": "system", "content": sendable(request.instructions)})
     if run.show_budget or ctx.guidance is not None:
-        _add_guidance(messages, _guidance(ctx) or "")
+        _add_guidance(messages, sendable(_guidance(ctx) or ""))
     offered: list[JSONDict] = []
     for name in request.tools:
         tool, made = ctx.tools[name], run.payloads.get(name)
