@@ -123,6 +123,8 @@ def _asked(
         ctx = again
     if run.repairs:
         yield from report_edits(ctx)
+    if ctx.guidance is not None and ctx.messages.ends_with_assistant:
+        ctx = _with_stored_guidance(ctx, ctx.guidance)
     request = ctx.request
     run.budget.count_request()
     requested = run.clock
@@ -154,6 +156,15 @@ def _asked(
     if again is not None:
         run.asked_again = again, response
     return ctx.evolve(response=response, parsed=None, is_asked=True, guidance=None)
+
+
+def _with_stored_guidance(ctx: Context, guidance: str) -> Context:
+    """Put guidance after a text of the model into the history, so that the next text is another message."""
+    message: JSONDict = {"role": "user", "content": sendable(guidance)}
+    changes = ctx.request_changes
+    if "messages" in changes:
+        changes = {**changes, "messages": [*changes["messages"], message]}
+    return ctx.evolve(messages=ctx.messages.append(message), request_changes=changes, guidance=None)
 
 
 def _requested(ctx: Context, request: Request, at: float) -> Emit:
