@@ -113,6 +113,21 @@ details = st.lists(
     ),
     max_size=3,
 )  # fmt: skip
+ODD_DETAILS = [
+    None,
+    *(
+        {
+            "format": form,
+            "type": kind,
+            "index": 0,
+            "id": 5,
+            **dict.fromkeys(("text", "summary", "data", "signature"), odd),
+        }
+        for form in FORMATS
+        for kind in ("reasoning.text", "reasoning.encrypted", "reasoning.summary")
+        for odd in (5, None, "", {"a": 1}, "\ud800")
+    ),
+]
 extras = st.fixed_dictionaries(
     {},
     optional={
@@ -221,6 +236,7 @@ def check_next(server, api, history):
 @settings(max_examples=50)
 @given(responses, results)
 @example(Response("a", extra={"reasoning_details": [None]}), "r")
+@example(Response("a", extra={"reasoning_details": ODD_DETAILS}), "r")
 @example(Response(None, (ToolCall("c", "act", '{"x": "\\ud800"}'),)), "\ud800")
 @example(
     Response(None, (ToolCall("c", "act", "{}"),)),

@@ -52,9 +52,7 @@ from treadle.messages.message import (
 from treadle.messages.model_call import Measured, ModelCall
 from treadle.messages.origin import for_sdk, has_bound_values
 from treadle.messages.parts import (
-    DataURL,
     as_text_results,
-    audio_format,
     content_parts,
     data_url,
     has_parts,
@@ -63,7 +61,6 @@ from treadle.messages.parts import (
     sendable_parts,
     text_of_parts,
     text_part,
-    valid_base64,
 )
 from treadle.messages.repair import (
     NO_RESULT,
@@ -84,7 +81,6 @@ from treadle.messages.response import (
     settled,
 )
 from treadle.messages.sendable import (
-    is_plain,
     sendable,
     sendable_json,
     valid_arguments,
@@ -106,7 +102,6 @@ __all__ = [
     "SYSTEM_ROLES",
     "CallChunk",
     "Chunk",
-    "DataURL",
     "Ending",
     "History",
     "InvalidMessagesError",
@@ -126,7 +121,6 @@ __all__ = [
     "ToolResult",
     "Usage",
     "as_text_results",
-    "audio_format",
     "can_join",
     "canonical_json",
     "check_no_error",
@@ -148,7 +142,6 @@ __all__ = [
     "is_list",
     "is_mapping",
     "is_of_context",
-    "is_plain",
     "join_messages",
     "json_type",
     "parse_json",
@@ -173,7 +166,6 @@ __all__ = [
     "to_response",
     "to_usage",
     "valid_arguments",
-    "valid_base64",
     "valid_name",
     "validate_messages",
 ]

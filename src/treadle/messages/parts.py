@@ -165,7 +165,7 @@ def data_url(url: str) -> DataURL | None:
         return None
     head, _, text = url.partition(":")[2].partition(",")
     media, *parameters = (one.strip().lower() for one in head.split(";"))
-    return DataURL(usual_media(media) or "text/plain", text, "base64" in parameters)
+    return DataURL(_USUAL.get(media, media) or "text/plain", text, "base64" in parameters)
 
 
 MAX_SCHEME = 16
@@ -201,24 +201,20 @@ def _unquoted(text: str) -> bytes:
     return unquote_to_bytes(text.encode("utf-8", "replace"))
 
 
-def usual_media(media: str) -> str:
-    """A media type by its usual name."""
-    return _MEDIA.get(media, media)
-
-
-_MEDIA = {
+_USUAL = {
     **dict.fromkeys(("image/jpg", "image/pjpeg", "image/x-jpeg", "image/x-jpg"), "image/jpeg"),
     "image/x-png": "image/png",
     **dict.fromkeys(("audio/mp3", "audio/x-mp3", "audio/x-mpeg", "audio/mpeg3"), "audio/mpeg"),
     **dict.fromkeys(("audio/x-wav", "audio/wave", "audio/vnd.wave"), "audio/wav"),
     "application/x-pdf": "application/pdf",
 }
+"""The usual names of media types that have others."""
 
 
 def audio_format(media: str) -> str:
     """OpenAI's name of an audio format, by its media type or a name."""
-    usual = usual_media(f"audio/{media.lower().removeprefix('audio/')}").removeprefix("audio/")
-    return "mp3" if usual == "mpeg" else usual
+    kind = f"audio/{media.lower().removeprefix('audio/')}"
+    return _USUAL.get(kind, kind).removeprefix("audio/").replace("mpeg", "mp3")
 
 
 # Parts that can be sent

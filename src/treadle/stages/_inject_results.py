@@ -20,7 +20,6 @@ from treadle.messages import (
     can_join,
     has_bound_values,
     is_list,
-    is_plain,
     join_messages,
     sendable,
     sendable_json,
@@ -29,6 +28,7 @@ from treadle.messages import (
     valid_arguments,
     valid_name,
 )
+from treadle.messages.sendable import is_plain
 from treadle.pipeline import stage
 from treadle.stages._decisions import edit_note
 from treadle.stages._parse_tool_calls import parse_tool_calls

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeGuard
 
-from treadle.messages import JSONDict, audio_format, is_dict, is_list, is_mapping, text_part
+from treadle.messages import JSONDict, is_dict, is_list, is_mapping, text_part
 from treadle.messages.message import dumped_of
+from treadle.messages.parts import audio_format
 from treadle.tools.rendering import render
 
 

@@ -8,15 +8,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from treadle.messages import (
-    DataURL,
     JSONDict,
-    data_url,
     is_list,
     is_mapping,
     parse_object,
     sha256,
     valid_arguments,
 )
+from treadle.messages.parts import DataURL, data_url
 from treadle.providers.anthropic.kept import REASONING, own_of, placed_blocks
 from treadle.providers.call_ids import fitting_id
 from treadle.providers.conventions import (

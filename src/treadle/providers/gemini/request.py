@@ -11,14 +11,13 @@ from typing import Any, NamedTuple
 from treadle.messages import (
     JSONDict,
     as_text_results,
-    data_url,
     is_list,
     is_mapping,
     parse_object,
     text_of_parts,
     valid_arguments,
-    valid_base64,
 )
+from treadle.messages.parts import data_url, valid_base64
 from treadle.providers.conventions import (
     BEGINNING,
     in_places,
