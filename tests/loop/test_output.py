@@ -207,7 +207,7 @@ class TestRetries:
         asked = model.sent[1].messages[-1]["content"]
         assert "- it was plain text" in asked
         assert "Call 'Invoice' with your final answer." in asked
-        assert asked not in [message["content"] for message in result.messages]
+        assert [one["content"] for one in result.messages[1:3]] == ["It is 9 euros.", asked]
 
     def test_an_invalid_call_is_answered_with_its_violations(self, way):
         wrong, right = calls(call("Invoice", "a", total="x")), calls(call("Invoice", total=9))
@@ -386,3 +386,41 @@ class TestPartialOutput:
             counts.append(len(seen))
         assert counts[1] - counts[0] < 60
         assert module.GROWTH > 1
+
+
+REJECTED = [
+    pytest.param({"output": Invoice, "output_mode": "json"}, ['{"x": 1}', "no", '{"total": 9}'], id="json"),
+    pytest.param({"output": Invoice}, ["Nine.", "So.", calls(call("Invoice", total=9))], id="tool"),
+    pytest.param({"output": Invoice, "output_mode": "json", "show_budget": True},
+                 ['{"x": 1}', "no", '{"total": 9}'], id="with the budget"),
+    pytest.param({"output": Invoice, "output_mode": "json", "max_iterations": 1, "on_limit": "finish"},
+                 ['{"x": 1}', '{"x": 2}', '{"total": 9}'], id="at a limit"),
+    pytest.param({"output": Invoice, "output_mode": "json", "model_middleware": ()},
+                 ['{"x": 1}', '{"total": "x"}', '{"x": 3}'], id="never accepted"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "script"), REJECTED)
+def test_a_rejected_answer_stays_a_message_and_the_reason_follows_it(options, script):
+    """So that roles alternate, and no answer is joined to another one."""
+    result, model = run(SYNC, *script, **options)
+    texts = [one for one in script if isinstance(one, str)]
+    said = [one["content"] for one in result.messages if one["role"] == "assistant"]
+    assert said[: len(texts)] == texts
+    roles = [one["role"] for one in result.messages if one["role"] != "tool"]
+    assert all(one != other for one, other in itertools.pairwise(roles))
+    for sent in model.sent[1:]:
+        assert sent.messages[-1]["role"] == "user"
+        assert sent.messages[-2]["content"] in texts
+    for before, sent in itertools.pairwise(model.sent):  # nothing that the model has seen changes
+        assert sent.messages[: len(before.messages) - 1] == before.messages[:-1]
+
+
+def test_a_request_that_a_stage_has_changed_has_the_reason_too():
+    def last(ctx):
+        return ctx.with_request(messages=ctx.messages[-1:])
+
+    stages = [last, *default_stages()]
+    script = ['{"x": 1}', '{"total": 9}']
+    _, model = run(SYNC, *script, stages=stages, output=Invoice, output_mode="json")
+    assert [one["role"] for one in model.sent[1].messages] == ["assistant", "user"]

@@ -129,7 +129,7 @@ def test_a_problem_names_the_place_the_expectation_and_the_value(message, proble
     assert list(problems_of([message])) == [problem]
 
 
-@pytest.mark.parametrize("text", ["Hi", " \u00e9\n", "\0", "\ud800"])
+@pytest.mark.parametrize("text", ["Hi", " \u00e9\n", "\0"])
 def test_a_text_is_a_message_of_the_user(text):
     messages = [{"role": "user", "content": text}]
     assert validate_messages(text) == validate_messages(messages) == (messages, ())

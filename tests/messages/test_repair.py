@@ -245,7 +245,7 @@ def text(content):
     return {"type": "text", "text": content}
 
 
-IMAGE = {"type": "image_url", "image_url": {"url": "data:"}}
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
 
 
 @pytest.mark.parametrize(

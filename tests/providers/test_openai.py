@@ -1,8 +1,6 @@
 """OpenAI's chat completions: what is sent to its own endpoint, to xAI's, and to other servers."""
 
 import copy
-import importlib
-import pkgutil
 import typing
 
 import pytest
@@ -21,7 +19,6 @@ from tests.providers.histories import histories
 from treadle import Loop, OptionError
 from treadle.messages import Chunk, StreamAccumulator, placeholder, to_chunk, to_response
 from treadle.providers import backend
-from treadle.providers.conventions import KEPT_FORMATS
 from treadle.providers.openai_messages import (
     CALL_KEYS,
     MESSAGE_KEYS,
@@ -106,53 +103,11 @@ def _known_part(part, role):
     return {key: part[key] for key in part if key != "cache_control"}
 
 
-SERVERS_OWN = st.just(
-    {key: value for key, value in REASONING_KEYS.items() if key != "extra_content"}
-)
-
-
-@given(histories(reasoning=SERVERS_OWN))
+@given(histories(reasoning=REASONING))
 def test_any_other_server_receives_messages_as_they_are(history):
     """It may need its own keys, such as OpenRouter's or DeepSeek's."""
     body = backend("openai:gpt-5", base_url=HERE)._body(history, {})
     assert messages_of(body) == history
-
-
-@pytest.mark.parametrize("kept", sorted(KEPT_FORMATS))
-def test_another_server_does_not_receive_what_an_adapter_keeps_for_its_own_api(kept):
-    own = {"type": "reasoning.text", "text": "hm", "format": kept}
-    other = {"type": "reasoning.text", "text": "ah", "format": "unknown"}
-    marked = {"extra_content": {"google": {"thought_signature": "eA=="}}}
-    said = {"role": "assistant", "tool_calls": [{**CALL, **marked}], **marked}
-    history = [
-        {"role": "user", "content": "Hi"},
-        {**said, "reasoning_details": [own, other]},
-        {"role": "tool", "tool_call_id": CALL["id"], "content": "r"},
-        {"role": "assistant", "content": "Yes.", "reasoning_details": [own]},
-    ]
-    sent = backend("openai:gpt-5", base_url=HERE)._body(history, {})["messages"]
-    assert sent[1] == {"role": "assistant", "tool_calls": [CALL], "reasoning_details": [other]}
-    assert sent[3] == {"role": "assistant", "content": "Yes."}
-    assert history[1]["reasoning_details"] == [own, other]
-
-
-def test_geminis_compatible_endpoint_receives_its_signatures():
-    marked = {**CALL, "extra_content": {"google": {"thought_signature": "eA=="}}}
-    said = {"role": "assistant", "tool_calls": [marked]}
-    place = "https://generativelanguage.googleapis.com/v1beta/openai/"
-    model = backend("openai:gemini-2.5-flash", base_url=place, api_key="k")
-    assert model._body([said], {})["messages"] == [said]
-
-
-@pytest.mark.parametrize("package", ["anthropic", "gemini", "ollama", "openai_responses"])
-def test_the_formats_that_adapters_keep_are_known(package):
-    modules = pkgutil.walk_packages(
-        importlib.import_module(f"treadle.providers.{package}").__path__,
-        f"treadle.providers.{package}.",
-    )
-    found = [getattr(importlib.import_module(one.name), "FORMAT", None) for one in modules]
-    assert {one for one in found if one is not None} <= KEPT_FORMATS
-    assert any(found)
 
 
 class TestOwnEndpoint:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from treadle.messages import JSONDict, ToolResult
+from treadle.messages import JSONDict, ToolResult, data_url, placeholder
 
 
 def blocks_of(result: ToolResult) -> list[JSONDict]:
@@ -25,11 +25,12 @@ def _unknown(part: Mapping[str, Any]) -> JSONDict:
 
 def _image(part: Mapping[str, Any]) -> JSONDict:
     url: str = part["image_url"]["url"]
-    found = _data_of(url)
+    found = data_url(url)
     if found is None:
         return {"type": "resource_link", "uri": url, "name": "image"}
-    media_type, data = found
-    return {"type": "image", "data": data, "mimeType": media_type}
+    if found.data is None:
+        return _text(placeholder(part))
+    return {"type": "image", "data": found.data, "mimeType": found.media}
 
 
 def _audio(part: Mapping[str, Any]) -> JSONDict:
@@ -41,20 +42,11 @@ def _audio(part: Mapping[str, Any]) -> JSONDict:
 def _file(part: Mapping[str, Any]) -> JSONDict:
     file = part["file"]
     name = file.get("filename") or "file"
-    found = _data_of(file.get("file_data") or "")
-    if found is None:
+    found = data_url(file.get("file_data") or "")
+    if found is None or found.data is None:
         return _text(f"[file {file.get('file_id') or name}]")
-    media_type, data = found
-    resource = {"uri": f"file:///{name}", "mimeType": media_type, "blob": data}
+    resource = {"uri": f"file:///{name}", "mimeType": found.media, "blob": found.data}
     return {"type": "resource", "resource": resource}
-
-
-def _data_of(url: str) -> tuple[str, str] | None:
-    """The media type and the base64 data of a ``data:`` URL; None for another one."""
-    head, comma, data = url.partition(",")
-    if not head.startswith("data:") or not head.endswith(";base64") or not comma:
-        return None
-    return head.removeprefix("data:").removesuffix(";base64"), data
 
 
 _MAKERS: Mapping[Any, Callable[[Mapping[str, Any]], JSONDict]] = {

@@ -35,6 +35,7 @@ from treadle.messages.json_text import (
 from treadle.messages.measurement import ModelCallStatus, Timing
 from treadle.messages.message import (
     ATOMS,
+    ORIGIN,
     ROLES,
     SYSTEM_ROLES,
     JSONDict,
@@ -49,12 +50,15 @@ from treadle.messages.message import (
     to_message,
 )
 from treadle.messages.model_call import Measured, ModelCall
+from treadle.messages.origin import for_sdk, has_bound_values
 from treadle.messages.parts import (
     as_text_results,
     content_parts,
+    data_url,
     has_parts,
     is_content_part,
     placeholder,
+    sendable_parts,
     text_of_parts,
     text_part,
 )
@@ -65,10 +69,6 @@ from treadle.messages.repair import (
     is_blank,
     join_messages,
     repair_history,
-    sendable,
-    sendable_json,
-    valid_arguments,
-    valid_name,
     validate_messages,
 )
 from treadle.messages.response import (
@@ -79,6 +79,12 @@ from treadle.messages.response import (
     ToolResult,
     Usage,
     settled,
+)
+from treadle.messages.sendable import (
+    sendable,
+    sendable_json,
+    valid_arguments,
+    valid_name,
 )
 from treadle.messages.stream import StreamAccumulator
 
@@ -91,6 +97,7 @@ __all__ = [
     "MAX_VIOLATIONS",
     "NOTHING",
     "NO_RESULT",
+    "ORIGIN",
     "ROLES",
     "SYSTEM_ROLES",
     "CallChunk",
@@ -119,11 +126,14 @@ __all__ = [
     "check_no_error",
     "content_parts",
     "copy_json",
+    "data_url",
     "describe",
     "ending_of",
     "estimate_tokens",
     "estimate_usage",
+    "for_sdk",
     "format_path",
+    "has_bound_values",
     "has_parts",
     "is_blank",
     "is_content_part",
@@ -144,6 +154,7 @@ __all__ = [
     "safe_str",
     "sendable",
     "sendable_json",
+    "sendable_parts",
     "settled",
     "sha256",
     "short_json",

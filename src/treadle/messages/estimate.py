@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from treadle.messages.json_text import safe_str
-from treadle.messages.message import JSONDict, is_list, is_mapping
+from treadle.messages.message import ORIGIN, JSONDict, is_list, is_mapping
 from treadle.messages.response import Response, Usage
 
 CHARACTERS_PER_TOKEN = 4
@@ -77,7 +77,7 @@ def _of_message(message: Mapping[str, Any]) -> int:
     for key, value in message.items():
         if key == "content" and is_list(value):
             count += sum(map(_of_part, value))
-        else:
+        elif key != ORIGIN:
             count += _of_value(value)
     return count
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, overload
 
 from treadle.messages.immutable import ReadOnlyDict, read_only
-from treadle.messages.message import JSONDict, copy_json
+from treadle.messages.message import ORIGIN, JSONDict, copy_json
 from treadle.messages.parts import as_text_results, has_parts
 
 
@@ -14,15 +14,16 @@ class _Log:
     """The data that all histories of a run share: each message twice, and the ids of all calls.
 
     ``record`` is private. ``handed_out`` holds copies for the model's backend, so that a backend that changes
-    them cannot change the record. ``has_parts`` is whether a tool message may have content parts.
+    them cannot change the record. ``has_parts`` is whether a tool message may have content parts, ``has_origins``
+    whether a message may have an origin (see `for_sdk`).
     """
 
-    __slots__ = ("call_ids", "handed_out", "has_parts", "numbers", "record", "views")
+    __slots__ = ("call_ids", "handed_out", "has_origins", "has_parts", "numbers", "record", "views")
 
     def __init__(self) -> None:
         self.record: list[JSONDict] = []
         self.handed_out: list[JSONDict] = []
-        self.has_parts = False
+        self.has_parts = self.has_origins = False
         self.call_ids: set[str] = set()
         self.numbers: dict[str, int] = {}
         self.views: dict[int, ReadOnlyDict] = {}
@@ -40,6 +41,7 @@ class _Log:
         if copies is None:
             copies = map(copy_json, messages)
             self.has_parts = self.has_parts or any(map(has_parts, messages))
+            self.has_origins = self.has_origins or any(ORIGIN in message for message in messages)
         self.handed_out.extend(copies)
         self.record.extend(messages)
         for message in messages:
@@ -100,6 +102,11 @@ class History(Sequence[JSONDict]):
     def ends_with_assistant(self) -> bool:
         """Whether the last message is an assistant message."""
         return self._length > 0 and self._log.record[self._length - 1]["role"] == "assistant"
+
+    @property
+    def has_origins(self) -> bool:
+        """Whether a message may have an origin; see `for_sdk`."""
+        return self._log.has_origins
 
     def for_model(self, takes_parts: bool = True) -> list[JSONDict]:
         """A new list of copies, for a backend. Every call returns the same copies.

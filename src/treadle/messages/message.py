@@ -66,6 +66,8 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 """OpenAI's chat roles, except the deprecated ``function``."""
 SYSTEM_ROLES = frozenset({"system", "developer"})
 """The roles of instructions: some models of OpenAI call them ``developer``."""
+ORIGIN = "treadle"
+"""The key of an assistant message that treadle itself writes; see `for_sdk`."""
 
 
 def copy_json(value: Any) -> Any:

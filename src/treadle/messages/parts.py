@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import re
+import binascii
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 from treadle.messages.json_text import safe_str, sha256
-from treadle.messages.message import JSONDict, copy_json, is_dict, is_list
+from treadle.messages.message import JSONDict, copy_json, is_dict, is_list, is_mapping
+from treadle.messages.sendable import sendable_json
 
 
 def is_content_part(value: object) -> TypeGuard[JSONDict]:
@@ -98,18 +99,20 @@ def placeholder(part: Mapping[str, Any]) -> str:
     value = part.get(kind)
     facts: JSONDict = value if is_dict(value) else {}
     if kind == "input_audio":
-        name, media, data = "", f"audio/{facts.get('format')}", str(facts.get("data", ""))
+        name, media, data = "", f"audio/{facts.get('format')}", safe_str(facts.get("data", ""))
     elif kind == "file":
-        name = str(facts.get("filename") or "")
+        name = safe_str(facts.get("filename") or "")
         if not facts.get("file_data"):
             return f"[file {facts.get('file_id')}]"
-        media, data = _data_of(str(facts["file_data"]), "file")
+        given = safe_str(facts["file_data"])
+        media, data, _ = data_url(given) or DataURL("file", given, is_base64=True)
     else:
-        url = str(facts.get("url", value))
-        name, (media, data) = "", _data_of(url, "")
-        if not media:
+        url = safe_str(facts.get("url", value))
+        found = data_url(url)
+        if found is None:
             digest = sha256(url.encode("utf-8", "replace"))[:DIGEST_LENGTH]
             return f"[{kind.removesuffix('_url')} at {url[:MAX_URL]}, {digest}]"
+        name, (media, data, _) = "", found
     size = len(data) * 3 // 4 - data[-2:].count("=")  # of base64
     digest = sha256(data.encode("utf-8", "replace"))[:DIGEST_LENGTH]
     return f"[{name}{', ' if name else ''}{media}, {size:,} bytes, {digest}]"
@@ -121,17 +124,167 @@ MAX_URL = 80
 """The maximum length of a link in a placeholder."""
 
 
-def _data_of(url: str, otherwise: str) -> tuple[str, str]:
-    """The media type and the base64 data of a data URL; other text is taken as data."""
-    found = _DATA_URL.match(url[:MAX_HEAD])
+# Data URLs
+
+
+class DataURL(NamedTuple):
+    """A URL with the data in it.
+
+    Args:
+        media: the media type, in lower case and by its usual name.
+        text: what comes after the comma.
+        is_base64: whether the URL says that the text is base64.
+    """
+
+    media: str
+    text: str
+    is_base64: bool
+
+    @property
+    def data(self) -> str | None:
+        """The data in base64; None if they are empty, or are no base64 although the URL says so."""
+        if self.is_base64:
+            return valid_base64(self.text)
+        return binascii.b2a_base64(_unquoted(self.text), newline=False).decode() or None
+
+    @property
+    def url(self) -> str | None:
+        """The URL in its usual form; None without data."""
+        data = self.data
+        return data and f"data:{self.media};base64,{data}"
+
+
+def data_url(url: str) -> DataURL | None:
+    """Read a ``data:`` URL, as RFC 2397 defines them; None for another URL.
+
+    Parameters such as a name are left out. Base64 may have white space, percent-encoded characters and the
+    alphabet of URLs, and may lack its padding.
+    """
+    scheme, colon, _ = url[:MAX_SCHEME].partition(":")
+    if not colon or scheme.strip().lower() != "data":
+        return None
+    head, _, text = url.partition(":")[2].partition(",")
+    media, *parameters = (one.strip().lower() for one in head.split(";"))
+    return DataURL(_USUAL.get(media, media) or "text/plain", text, "base64" in parameters)
+
+
+MAX_SCHEME = 16
+"""The number of characters at the start of a URL that may have its scheme."""
+
+
+def valid_base64(text: Any) -> str | None:
+    """Base64 in its usual form; None for an empty text, and for another one."""
+    if not isinstance(text, str):
+        return None
+    if _is_base64(text):
+        return text or None
+    text = _unquoted(text).decode("latin-1")
+    bare = "".join(text.split()).translate(_OF_URLS).rstrip("=")
+    padded = bare + "=" * (-len(bare) % 4)
+    return padded if padded and _is_base64(padded) else None
+
+
+def _is_base64(text: str) -> bool:
+    try:
+        binascii.a2b_base64(text, strict_mode=True)
+    except ValueError:
+        return False
+    return True
+
+
+_OF_URLS = str.maketrans("-_", "+/")
+
+
+def _unquoted(text: str) -> bytes:
+    from urllib.parse import unquote_to_bytes  # noqa: PLC0415 - few runs need it
+
+    return unquote_to_bytes(text.encode("utf-8", "replace"))
+
+
+_USUAL = {
+    **dict.fromkeys(("image/jpg", "image/pjpeg", "image/x-jpeg", "image/x-jpg"), "image/jpeg"),
+    "image/x-png": "image/png",
+    **dict.fromkeys(("audio/mp3", "audio/x-mp3", "audio/x-mpeg", "audio/mpeg3"), "audio/mpeg"),
+    **dict.fromkeys(("audio/x-wav", "audio/wave", "audio/vnd.wave"), "audio/wav"),
+    "application/x-pdf": "application/pdf",
+}
+"""The usual names of media types that have others."""
+
+
+def audio_format(media: str) -> str:
+    """OpenAI's name of an audio format, by its media type or a name."""
+    kind = f"audio/{media.lower().removeprefix('audio/')}"
+    return _USUAL.get(kind, kind).removeprefix("audio/").replace("mpeg", "mp3")
+
+
+# Parts that can be sent
+
+
+def sendable_parts(parts: Iterable[Any]) -> list[JSONDict]:
+    """Copy content parts so that they can be sent.
+
+    Empty texts and values that are no parts are left out. A part without its data, or whose data are no base64,
+    becomes a text with its placeholder. Media types get their usual names. Parts of unknown types are kept.
+    """
+    sent: list[JSONDict] = []
+    for part in parts:
+        kind = part.get("type") if is_mapping(part) else None
+        if not isinstance(kind, str):
+            continue
+        made: JSONDict = sendable_json(part)
+        make = _SENDABLE.get(kind)
+        if make is not None:
+            value = make(made.get(kind))
+            made = text_part(placeholder(made)) if value is None else {**made, kind: value}
+        if kind not in _TEXTS or made[kind]:
+            sent.append(made)
+    return sent
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else "" if value is None else safe_str(value)
+
+
+def _image(value: Any) -> JSONDict | None:
+    image: JSONDict = value if is_dict(value) else {"url": value}
+    url = image.get("url")
+    if not isinstance(url, str) or not url.strip():
+        return None
+    found = data_url(url)
     if found is None:
-        return otherwise, url
-    return found["type"] or "text/plain", url[found.end() :]
+        return image
+    sent = found.url if found.media.startswith("image/") else None
+    return {**image, "url": sent} if sent else None
 
 
-MAX_HEAD = 200
-"""The maximum length of what comes before the data in a data URL."""
-_DATA_URL = re.compile(r"data:(?P<type>[^;,]*)(?:;[^,]*)?,")
+def _audio(value: Any) -> JSONDict | None:
+    data = valid_base64(value.get("data")) if is_dict(value) else None
+    kind = value.get("format") if data else None
+    return {**value, "data": data, "format": audio_format(kind)} if isinstance(kind, str) else None
+
+
+def _file(value: Any) -> JSONDict | None:
+    if not _is_file(value):
+        return None
+    given = value.get("file_data")
+    if not isinstance(given, str):
+        return value if value["file_id"] else None
+    found = data_url(given)
+    if found is None and "://" in given[:MAX_SCHEME]:
+        return value
+    made = valid_base64(given) if found is None else found.url
+    return {**value, "file_data": made} if made else None
+
+
+_TEXTS = frozenset({"text", "refusal"})
+_SENDABLE: Mapping[str, Callable[[Any], Any]] = {
+    "text": _text,
+    "refusal": _text,
+    "image_url": _image,
+    "input_audio": _audio,
+    "file": _file,
+}
+"""The value of a part that can be sent, by its type; None if there is none."""
 
 
 # The form for backends that take only text in tool messages

@@ -6,25 +6,24 @@ The rules of a valid history are those that `treadle.testing.check_history` chec
 from __future__ import annotations
 
 import itertools
-import json
-import math
 import operator
-import re
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from treadle.errors import TreadleError
 from treadle.messages.history import History
-from treadle.messages.json_text import MalformedJSONError, parse_object, safe_str, short_name
+from treadle.messages.json_text import is_object, short_name
 from treadle.messages.message import (
+    ORIGIN,
     JSONDict,
     describe,
     is_list,
-    is_mapping,
     problems_of,
     to_message,
 )
+from treadle.messages.parts import sendable_parts
+from treadle.messages.sendable import sendable, sendable_json, valid_arguments, valid_name
 
 
 class InvalidMessagesError(TreadleError, ValueError):
@@ -57,7 +56,7 @@ def validate_messages(
     """
     if isinstance(given, str):
         if given.strip():  # the common prompt, in which there is nothing to check
-            return [{"role": "user", "content": given}], ()
+            return [{"role": "user", "content": sendable(given)}], ()
         given = []
     if not isinstance(given, Sequence) or isinstance(given, (bytes, bytearray)):
         raise InvalidMessagesError(
@@ -96,57 +95,6 @@ def repair_history(
     return _Repair(taken).run(messages)
 
 
-def valid_arguments(text: str) -> str:
-    """Make arguments that every provider accepts: a text that is not a JSON object is wrapped into one.
-
-    Servers that render a chat template, or whose API has objects where OpenAI's has text, parse the
-    arguments of past calls and refuse the request if they cannot.
-    """
-    try:
-        parse_object(text)
-    except MalformedJSONError:
-        return json.dumps({"invalid_arguments": text})
-    return text if text.strip() else "{}"
-
-
-def valid_name(name: str) -> str:
-    """Make a name that every provider accepts, whatever name the model wrote.
-
-    Providers refuse a request if a name in its history is empty or has other characters; see `Tool`.
-    """
-    if name.isascii() and name.isidentifier() and len(name) <= MAX_NAME:
-        return name
-    return _NOT_OF_A_NAME.sub("_", name)[:MAX_NAME] or "unnamed"
-
-
-MAX_NAME = 128
-"""MCP's maximum length of a name, the longest one. OpenAI, Anthropic and MCP allow the same characters."""
-_NOT_OF_A_NAME = re.compile(r"[^a-zA-Z0-9_.-]+")
-
-
-def sendable(text: str) -> str:
-    """Replace lone surrogates, which cannot be encoded in UTF-8."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
-
-
-def sendable_json(value: Any) -> Any:
-    """Copy unknown keys of a message so that they can be sent back to the provider.
-
-    Lone surrogates are replaced. Numbers that JSON cannot represent, and values that are not JSON, become text.
-    """
-    if isinstance(value, str):
-        return sendable(value)
-    if value is None or isinstance(value, (bool, int)):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if is_mapping(value):
-        return {sendable(safe_str(key)): sendable_json(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [sendable_json(part) for part in value]  # pyright: ignore[reportUnknownVariableType]
-    return sendable(safe_str(value))
-
-
 class _Repair:
     def __init__(self, taken: Iterable[str]) -> None:
         self._out: list[JSONDict] = []
@@ -159,8 +107,7 @@ class _Repair:
 
     def run(self, messages: Sequence[JSONDict]) -> tuple[list[JSONDict], tuple[str, ...]]:
         for index, message in enumerate(messages):
-            if not isinstance(message.get("content"), str):
-                self._drop_empty_parts(message, index)
+            self._repair_values(message, index)
             if message["role"] == "tool":
                 self._results[message["tool_call_id"]].append((index, message))
                 continue
@@ -179,14 +126,26 @@ class _Repair:
     def _report(self, index: int, what: str) -> None:
         self._repairs.append(f"messages[{index}]: {what}")
 
-    def _drop_empty_parts(self, message: JSONDict, index: int) -> None:
-        parts = message.get("content")
-        if not is_list(parts):
+    def _repair_values(self, message: JSONDict, index: int) -> None:
+        """Replace what cannot be sent, but for calls and their ids."""
+        values = {key: message[key] for key in message if key not in _FIELDS_OF_CALLS}
+        if all(value.__class__ is str and value.isascii() for value in values.values()):
             return
-        kept = [part for part in parts if part["type"] != "text" or part.get("text")]
-        if len(kept) < len(parts):
-            self._report(index, "its empty text parts were removed")
-            message["content"] = kept or (None if message["role"] == "assistant" else "")
+        sent = sendable_json(values)
+        parts = values.get("content")
+        if is_list(parts):
+            kept = [part for part in parts if part["type"] != "text" or part.get("text")]
+            if len(kept) < len(parts):
+                self._report(index, "its empty text parts were removed")
+            values["content"] = kept
+            sent["content"] = sendable_parts(kept)
+        if sent != values:
+            self._report(index, "it had values that cannot be sent; replaced")
+        if is_list(parts):
+            sent["content"] = sent["content"] or (None if message["role"] == "assistant" else "")
+        others = {key: message[key] for key in message if key in _FIELDS_OF_CALLS}
+        message.clear()
+        message.update(sent, **others)
 
     def _add_exchange(self) -> None:
         """Append the open message with exactly one result for each call, in order; other results follow."""
@@ -221,20 +180,22 @@ class _Repair:
 
     def _repair_call(self, call: JSONDict, index: int) -> None:
         """Give a call a unique id, a valid name, arguments that can be parsed, and text that can be encoded."""
-        is_plain = call.keys() <= _FIELDS_OF_CALL and call["id"].isascii()
+        sent = sendable_json(call)
         if call.get("type", "function") == "function":
-            function = call["function"]
+            function, made = call["function"], sent["function"]
             name, text = function["name"], function.get("arguments", "")
-            function["name"], function["arguments"] = valid_name(name), valid_arguments(text)
+            function["name"] = made["name"] = valid_name(name)
+            made["arguments"] = valid_arguments(text)
             if function["name"] != name:
                 became = function["name"]
                 self._report(
                     index, f"the name {short_name(name)!r} is invalid; it became {became!r}"
                 )
-            if function["arguments"] != text and text.strip():
-                self._report(index, f"arguments of {name!r} were not a JSON object; wrapped")
-            is_plain = is_plain and text.isascii()
-        if not is_plain and (sent := sendable_json(call)) != call:
+            if made["arguments"] != text and not is_object(text):
+                function["arguments"] = made["arguments"]
+                if text.strip():
+                    self._report(index, f"arguments of {name!r} were not a JSON object; wrapped")
+        if sent != call:
             self._report(index, f"call {call['id']!r} had values that cannot be sent; replaced")
             call.clear()
             call.update(sent)
@@ -266,7 +227,7 @@ class _Repair:
             self._out.append(message)
 
 
-_FIELDS_OF_CALL = frozenset({"id", "type", "function"})
+_FIELDS_OF_CALLS = frozenset({"tool_calls", "tool_call_id"})
 
 
 def is_blank(content: Any) -> bool:
@@ -281,9 +242,11 @@ def can_join(before: Mapping[str, Any], message: Mapping[str, Any]) -> bool:
     """Whether an assistant message can be joined to the one before it without a loss.
 
     Signed reasoning, and the tools that ran at the provider in a response that paused, have places in the content
-    of their message.
+    of their message; and a message has one origin.
     """
     if before["role"] != "assistant" or message["role"] != "assistant" or before.get("tool_calls"):
+        return False
+    if ORIGIN in before and ORIGIN in message and before[ORIGIN] != message[ORIGIN]:
         return False
     return _PLACED.isdisjoint(before) and _PLACED.isdisjoint(message)
 

@@ -160,6 +160,8 @@ class Response:
         is_cached: whether it comes from a `treadle.model.ResponseCache`; its usage and its cost are then zero.
         times: as in `Timing`: when the request was sent, when the response was complete and, if it was streamed,
             when its first piece arrived. None if it did not come through a run.
+        origin: the server that sent it, such as ``openai@api.openai.com``, or the name of the callable; None if
+            only what every server reads is in it. See `treadle.messages.for_sdk`.
     """
 
     content: str | None = None
@@ -174,6 +176,7 @@ class Response:
     is_streamed: bool = field(default=False, compare=False)
     is_cached: bool = field(default=False, compare=False)
     times: tuple[float, ...] | None = field(default=None, compare=False, repr=False)
+    origin: str | None = field(default=None, compare=False, repr=False)
 
     @property
     def text(self) -> str:

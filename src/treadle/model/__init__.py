@@ -14,7 +14,7 @@ from treadle.model.client import (
     check_no_tools,
 )
 from treadle.model.cost import with_cost
-from treadle.model.info import ModelInfo, model_info
+from treadle.model.info import ModelInfo, host_of, model_info
 from treadle.model.middleware.composition import (
     Answer,
     ModelMiddleware,
@@ -111,6 +111,7 @@ __all__ = [
     "doubled",
     "embedder",
     "find_provider",
+    "host_of",
     "install_of",
     "is_fallback_error",
     "is_retryable",

@@ -45,6 +45,7 @@ from treadle.messages import (
     Timing,
     as_text_results,
     copy_json,
+    for_sdk,
     has_parts,
     is_mapping,
     read_only,
@@ -53,7 +54,14 @@ from treadle.messages import (
     to_response,
 )
 from treadle.model.cost import CostOf, with_cost
-from treadle.model.info import OPTIONS, ModelInfo, attribute_of, is_sdk_method, model_info
+from treadle.model.info import (
+    OPTIONS,
+    ModelInfo,
+    attribute_of,
+    is_sdk_method,
+    model_info,
+    origin_of,
+)
 from treadle.model.retry import MAX_ASKED_DELAY
 from treadle.shown import callable_name
 
@@ -139,6 +147,11 @@ class ModelClient:
             plain = plain.func
         found = attribute_of(type(plain), "length_option")
         return found if isinstance(found, str) else None
+
+    @property
+    def origin(self) -> str:
+        """The server of the model, or the name of the callable; see `treadle.messages.for_sdk`."""
+        return origin_of(self._fn)
 
     def takes(self, option: str) -> bool:
         """Whether it takes an option of this name."""
@@ -249,7 +262,7 @@ class ModelRequest:
 
     Attributes:
         model: the model that is asked.
-        messages: the messages that it receives.
+        messages: the messages to send; the model receives those that `for_sdk` makes of them for its origin.
         opts: the options that it receives, with the tools.
         events: returns the function that makes the events of a streamed response; it is called at the first
             piece. None if there are no listeners.
@@ -258,6 +271,7 @@ class ModelRequest:
         attempt: the number of the attempt, from 1; see ``max_retries`` of `treadle.stages.ask_model`.
         max_retry_delay: the longest wait that a server may ask for; see `treadle.stages.ask_model`.
         report_switch: reports that another model is asked; None if `treadle.stages.ask_model` did not make it.
+        has_origins: whether a message may have an origin.
         elsewhere: what `so_far` returns, if a copy of the request was sent in another process; else None.
     """
 
@@ -272,6 +286,7 @@ class ModelRequest:
         "attempt",
         "elsewhere",
         "events",
+        "has_origins",
         "is_priced",
         "iteration",
         "max_retry_delay",
@@ -300,7 +315,7 @@ class ModelRequest:
         self._unawaited: Any = None
         self._is_abandoned = False
         self._accumulator: StreamAccumulator | None = None
-        self.is_priced = True
+        self.is_priced = self.has_origins = True
         self.elsewhere: tuple[str, Timing | None] | None = None
         self._started: float | None = None
         self._first_chunk: float | None = None
@@ -337,6 +352,8 @@ class ModelRequest:
             ConnectionError: a stream ended before the response did.
         """
         self._started = started = reporter.now()
+        if self.has_origins:
+            self.messages = for_sdk(self.messages, self.model.origin)
         raw = self.model.send(self.messages, self.opts)
         is_whole = raw.__class__ in _WHOLE
         if is_awaitable(raw) or (not is_whole and isinstance(raw, AsyncIterable)):
@@ -363,6 +380,8 @@ class ModelRequest:
         response = settled(response)
         if response is raw:
             response = _copied(response)
+        if response.extra or any(call.extra for call in response.tool_calls):
+            _set_origin(response, self.model.origin)
         first = self._first_chunk
         _set_times(response, (started, ended) if first is None else (started, ended, first))
         if self.model.completes:
@@ -461,6 +480,7 @@ class ModelRequest:
 
 _FIELDS = operator.attrgetter(*(spec.name for spec in dataclasses.fields(Response)))
 _set_times: Callable[[Response, tuple[float, ...]], None] = vars(Response)["times"].__set__
+_set_origin: Callable[[Response, str], None] = vars(Response)["origin"].__set__
 _set_provider: Callable[[Response, str], None] = vars(Response)["provider"].__set__
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from treadle.messages import is_dict
+from treadle.shown import callable_name
 
 _PROVIDERS: Mapping[str, str] = {
     "anthropic": "anthropic",
@@ -75,6 +76,31 @@ def model_info(fn: Any, opts: Mapping[str, Any]) -> ModelInfo:
         provider,
         {name: given[name] for name in sorted(OPTIONS & given.keys())},
     )
+
+
+def origin_of(fn: Any) -> str:
+    """The server that a callable asks, such as ``openai@api.openai.com``, or the name of the callable.
+
+    Args:
+        fn: as for `model_info`. It may declare its server: by the attribute ``origin``, or by ``provider`` and
+            ``endpoint_url``, the base URL of the server.
+    """
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    declared, dialect = _name(attribute_of(fn, "origin")), _name(attribute_of(fn, "provider"))
+    url = attribute_of(fn, "endpoint_url")
+    if is_sdk_method(fn):
+        dialect = _package_of(fn)
+        url = str(attribute_of(attribute_of(fn.__self__, "_client"), "base_url") or "")
+    if declared is None and dialect is not None and isinstance(url, str) and "://" in url:
+        return f"{dialect}@{host_of(url)}"
+    return declared or f"{attribute_of(fn, '__module__')}.{callable_name(fn)}"
+
+
+def host_of(url: str) -> str:
+    """The host of a URL, with its port if that is not the one of its scheme."""
+    host = url.partition("://")[2].partition("/")[0].partition("?")[0].rpartition("@")[2].lower()
+    return host.removesuffix(":443" if url.startswith("https:") else ":80")
 
 
 def is_sdk_method(fn: Any) -> bool:

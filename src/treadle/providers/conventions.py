@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
-from treadle.messages import JSONDict, is_list, is_mapping, placeholder
+from treadle.messages import JSONDict, data_url, is_list, is_mapping, placeholder
 
 log = logging.getLogger("treadle.providers")
-
-KEPT_FORMATS = frozenset(
-    {"anthropic-messages", "gemini-content", "ollama-chat", "openai-responses"}
-)
-"""The ``format`` of items of ``reasoning_details`` that the adapters keep, each for its own API. OpenRouter's
-have other names."""
 
 BEGINNING = "(The conversation begins.)"
 """The message of the user before a history that starts otherwise, for providers that want the user first."""
@@ -50,12 +44,27 @@ def marked_system(text: str) -> str:
     return f"<system>\n{text}\n</system>"
 
 
-def data_of(url: str) -> tuple[str, str | None]:
-    """The media type and the base64 data of a data URL; an empty type and None for another URL."""
-    head, comma, data = url.partition(",")
-    if not (comma and head.startswith("data:") and head.endswith(";base64")):
-        return "", None
-    return head.removeprefix("data:").removesuffix(";base64"), data
+IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
+"""The media types of images that OpenAI and Anthropic take."""
+
+
+def image_of(value: Any, takes: Container[str] = IMAGES) -> tuple[str, str | None] | None:
+    """The image of a part, if a provider takes it.
+
+    Args:
+        value: the value of the part.
+        takes: the media types of the provider.
+
+    Returns:
+        The media type and the base64 data; or a link, which is one of the web, and None. None for another value.
+    """
+    url = value.get("url") if is_mapping(value) else value
+    if not isinstance(url, str):
+        return None
+    found = data_url(url)
+    if found is None:
+        return (url, None) if url.lower().startswith(("https://", "http://")) else None
+    return (found.media, found.data) if found.data and found.media in takes else None
 
 
 def text_for(part: Mapping[str, Any], title: str) -> str:

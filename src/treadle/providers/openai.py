@@ -9,14 +9,11 @@ from treadle.errors import OptionError, did_you_mean
 from treadle.messages import JSONDict, provider_error
 from treadle.model.sdk_answer import check_async_answer
 from treadle.providers.openai_client import OPENAI, XAI, OpenAIEmbedder, new_client, parameters_of
-from treadle.providers.openai_messages import known_messages, portable_messages
+from treadle.providers.openai_messages import known_messages
 from treadle.providers.sdk_model import SDKModel, provider_of
 
 _STREAM_OPTIONS: JSONDict = {"stream": True, "stream_options": {"include_usage": True}}
 """Without ``include_usage``, a streamed response has no token counts."""
-
-_GOOGLE = "https://generativelanguage.googleapis.com/"
-"""Gemini's endpoint that implements chat completions has ``extra_content`` itself, for its signatures."""
 
 
 class OpenAIModel(SDKModel):
@@ -24,10 +21,11 @@ class OpenAIModel(SDKModel):
 
     Options are the parameters of the SDK's method; what another server takes besides belongs in ``extra_body``.
     OpenAI's own endpoint receives messages with the keys that it knows (see `known_messages`), any other with all
-    keys but those that treadle's adapters keep for other APIs (see `portable_messages`).
+    keys.
     """
 
     provider = "openai"
+    dialect = "openai"
     endpoint = OPENAI
     package = extra = "openai"
     length_option = "max_completion_tokens"
@@ -46,8 +44,6 @@ class OpenAIModel(SDKModel):
         self._check_options(opts)
         if self.endpoint.is_own(self._base_url):
             messages = known_messages(messages)
-        elif not self._base_url.startswith(_GOOGLE):
-            messages = portable_messages(messages)
         return {"model": self.name, "messages": messages, **opts}
 
     async def _send(self, client: Any, body: JSONDict, is_streamed: bool) -> Any:

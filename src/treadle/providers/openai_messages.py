@@ -1,7 +1,7 @@
 """The messages of a history as OpenAI's and xAI's own endpoints take them: a key that they do not know is refused.
 
 Other servers that implement chat completions have their own keys, such as OpenRouter's ``reasoning_details`` and
-``cache_control``. They receive messages as they are, without what an adapter has kept for another API.
+``cache_control``. They receive messages as they are.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ from typing import Any
 
 from treadle.messages import JSONDict, is_list, is_mapping, placeholder, text_part
 from treadle.providers.call_ids import fitting_id
-from treadle.providers.conventions import KEPT_FORMATS
+from treadle.providers.conventions import image_of
 
 MAX_ID = 40
 """The length of a call's id that the API accepts."""
+
+MAX_NAME = 64
+"""The length of a function's name that the API accepts; a model may write a longer one."""
 
 MESSAGE_KEYS: Mapping[str, frozenset[str]] = {
     "assistant": frozenset(
@@ -49,35 +52,6 @@ def known_messages(messages: Iterable[JSONDict]) -> list[JSONDict]:
     return list(map(_message, messages))
 
 
-def portable_messages(messages: Iterable[JSONDict]) -> list[JSONDict]:
-    """The messages without what an adapter has kept in them for another API; they are not changed."""
-    return list(map(_portable, messages))
-
-
-def _portable(message: JSONDict) -> JSONDict:
-    calls: Any = message.get("tool_calls")
-    has_kept = is_list(calls) and any("extra_content" in call for call in calls)
-    if not has_kept and _KEPT.isdisjoint(message):
-        return message
-    sent = {key: message[key] for key in message if key != "extra_content"}
-    details: Any = sent.get("reasoning_details")
-    if is_list(details):
-        sent["reasoning_details"] = [
-            one for one in details if one.get("format") not in KEPT_FORMATS
-        ]
-        if not sent["reasoning_details"]:
-            del sent["reasoning_details"]
-    if has_kept:
-        sent["tool_calls"] = [
-            {key: call[key] for key in call if key != "extra_content"} for call in calls
-        ]
-    return sent
-
-
-_KEPT = frozenset({"extra_content", "reasoning_details"})
-"""The keys under which adapters keep what their APIs returned."""
-
-
 def _message(message: JSONDict) -> JSONDict:
     role = str(message.get("role"))
     sent = {key: message[key] for key in message if key in MESSAGE_KEYS.get(role, message)}
@@ -95,15 +69,22 @@ def _message(message: JSONDict) -> JSONDict:
 def _call(call: Mapping[str, Any]) -> JSONDict:
     kind = "custom" if "custom" in call else "function"
     made = {"id": fitting_id(str(call.get("id")), MAX_ID), "type": kind}
-    return {**made, kind: _only(call.get(kind), CALL_KEYS[kind])}
+    called = _only(call.get(kind), CALL_KEYS[kind])
+    return {**made, kind: {**called, "name": fitting_id(str(called.get("name")), MAX_NAME)}}
 
 
 def _part(part: Mapping[str, Any], role: str) -> JSONDict:
     kind = str(part.get("type"))
-    if kind not in _PART_TYPES.get(role, _TEXTS):
+    if kind not in _PART_TYPES.get(role, _TEXTS) or not _is_taken(kind, part.get(kind)):
         return text_part(placeholder(part))
     sent = {"type": kind, kind: _only(part.get(kind), PART_KEYS[kind])}
     return {**sent, PART_HINT: part[PART_HINT]} if PART_HINT in part else sent
+
+
+def _is_taken(kind: str, value: Any) -> bool:
+    if kind == "input_audio":
+        return is_mapping(value) and value.get("format") in {"wav", "mp3"}
+    return kind != "image_url" or image_of(value) is not None
 
 
 _TEXTS = frozenset({"text"})

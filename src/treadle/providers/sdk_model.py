@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any, ClassVar
 
 from treadle.errors import OptionError
-from treadle.messages import Chunk, JSONDict, Response
-from treadle.model import Provider
+from treadle.messages import Chunk, JSONDict, Response, for_sdk
+from treadle.model import Provider, host_of
 from treadle.providers.prices import Prices, listed_cost
 from treadle.providers.sdk_connection import SDKConnection
 
@@ -41,6 +41,9 @@ class SDKModel(SDKConnection):
         name, model: the model, as the provider names it.
         opts: the options of every request.
     """
+
+    dialect: ClassVar[str]
+    """The name of the API, in the origin of what it sent."""
 
     accepts_tool_result_parts: ClassVar[bool] = False
     """Whether tool messages may have content parts."""
@@ -85,11 +88,16 @@ class SDKModel(SDKConnection):
         """
         given = {**self.opts, **opts}
         is_streamed = bool(given.pop("stream"))
-        body = self._body(messages, given)
+        body = self._body(for_sdk(messages, self.origin), given)
         client = await self._client()
         with self._explaining():
             raw = await self._send(client, body, is_streamed)
         return _ending(self._chunks(raw)) if is_streamed else self._response(raw)
+
+    @property
+    def origin(self) -> str:
+        """The API and its server; see `treadle.messages.for_sdk`."""
+        return f"{self.dialect}@{host_of(self._base_url)}"
 
     @property
     def endpoint_url(self) -> str:

@@ -32,11 +32,12 @@ from treadle.messages import (
     Response,
     Timing,
     as_text_results,
-    copy_json,
     estimate_usage,
     has_parts,
     is_list,
     safe_str,
+    sendable,
+    sendable_json,
     text_part,
     validate_messages,
 )
@@ -122,6 +123,8 @@ def _asked(
         ctx = again
     if run.repairs:
         yield from report_edits(ctx)
+    if ctx.guidance is not None and ctx.messages.ends_with_assistant:
+        ctx = _with_stored_guidance(ctx, ctx.guidance)
     request = ctx.request
     run.budget.count_request()
     requested = run.clock
@@ -153,6 +156,15 @@ def _asked(
     if again is not None:
         run.asked_again = again, response
     return ctx.evolve(response=response, parsed=None, is_asked=True, guidance=None)
+
+
+def _with_stored_guidance(ctx: Context, guidance: str) -> Context:
+    """Put guidance after a text of the model into the history, so that the next text is another message."""
+    message: JSONDict = {"role": "user", "content": sendable(guidance)}
+    changes = ctx.request_changes
+    if "messages" in changes:
+        changes = {**changes, "messages": [*changes["messages"], message]}
+    return ctx.evolve(messages=ctx.messages.append(message), request_changes=changes, guidance=None)
 
 
 def _requested(ctx: Context, request: Request, at: float) -> Emit:
@@ -343,13 +355,13 @@ def _model_request(ctx: Context, model: ModelClient, request: Request) -> ModelR
     if request.messages is ctx.messages:
         messages = ctx.messages.for_model(model.takes_parts)
     else:
-        messages = [copy_json(message) for message in request.messages]
+        messages = list(map(sendable_json, request.messages))
         if not model.takes_parts and any(map(has_parts, messages)):
             messages = as_text_results(messages)
     if request.instructions:
-        messages.insert(0, {"role": "system", "content": request.instructions})
+        messages.insert(0, {"role": "system", "content": sendable(request.instructions)})
     if run.show_budget or ctx.guidance is not None:
-        _add_guidance(messages, _guidance(ctx) or "")
+        _add_guidance(messages, sendable(_guidance(ctx) or ""))
     offered: list[JSONDict] = []
     for name in request.tools:
         tool, made = ctx.tools[name], run.payloads.get(name)
@@ -362,7 +374,9 @@ def _model_request(ctx: Context, model: ModelClient, request: Request) -> ModelR
     events = None
     if run.has_listeners:  # without the context, to which the run refers: that would be a cycle
         events = functools.partial(events_of_chunks, ctx.iteration, run.output, request.tools)
-    return model.request(messages, offered, request.options, choice, events)
+    sent = model.request(messages, offered, request.options, choice, events)
+    sent.has_origins = request.messages is not ctx.messages or ctx.messages.has_origins
+    return sent
 
 
 _CHOICES = frozenset({"auto", "none", "required"})

@@ -10,6 +10,7 @@ from treadle.context import Context, Decision
 from treadle.effects import Emit, Steps
 from treadle.events import RepeatWarned
 from treadle.messages import (
+    ORIGIN,
     Ending,
     History,
     JSONDict,
@@ -17,14 +18,17 @@ from treadle.messages import (
     ToolCall,
     ToolResult,
     can_join,
+    has_bound_values,
     is_list,
     join_messages,
     sendable,
     sendable_json,
+    sendable_parts,
     text_part,
     valid_arguments,
     valid_name,
 )
+from treadle.messages.sendable import is_plain
 from treadle.pipeline import stage
 from treadle.stages._decisions import edit_note
 from treadle.stages._parse_tool_calls import parse_tool_calls
@@ -125,7 +129,7 @@ def inject(ctx: Context, unanswered: str = "Not run: it was not planned.") -> Co
         elif result.parts is None:
             content = sendable(result.content)
         else:
-            content, is_flat = sendable_json(list(result.parts)), False
+            content, is_flat = sendable_parts(result.parts) or sendable(result.content), False
         messages.append({"role": "tool", "tool_call_id": call.id, "content": content})
     longer = history.extended(messages, _copies(ctx, messages) if is_flat else None)
     ctx.run.injected = ctx.response
@@ -207,32 +211,43 @@ def assistant_message(ctx: Context) -> JSONDict:
     content = response.content
     message: JSONDict = {"role": "assistant", "content": content and sendable(content)}
     if response.extra:
+        message["content"] = (
+            sendable_parts(response.extra.get("content") or ()) or message["content"]
+        )
         message.update(_extra(response.extra, _OURS))
     if response.refusal is not None:
         message["refusal"] = sendable(response.refusal)
     if ctx.tool_calls:
         message["tool_calls"] = list(map(_call_message, ctx.tool_calls))
+    if response.origin is not None and has_bound_values(message):
+        message[ORIGIN] = {"origin": response.origin}
     return message
 
 
 def _call_message(call: ToolCall) -> JSONDict:
-    if call.written is None:
-        valid = call.input is not None and call.arguments and not call.arguments.isspace()
-        name, arguments = call.name, call.arguments if valid else valid_arguments(call.arguments)
-    else:
-        name, arguments = as_written(call)
-    function = {"name": valid_name(name), "arguments": sendable(arguments)}
+    name, arguments = as_written(call)
+    is_valid = call.input is not None and arguments and not arguments.isspace()
+    if not (is_valid and is_plain(arguments)):
+        arguments = valid_arguments(arguments)
+    function = {"name": valid_name(name), "arguments": arguments}
     message: JSONDict = {"id": call.id, "type": "function", "function": function}
     if call.extra:
         message.update(_extra(call.extra, _OURS_OF_A_CALL))
     return message
 
 
-_OURS = frozenset({"role", "tool_calls", "logprobs"})
-"""Keys of a response that are not added to its message: log probabilities are no part of a conversation."""
+_OURS = frozenset({"role", "content", "tool_calls", "logprobs", ORIGIN})
+"""Keys of a response that are not added to its message as they are. Log probabilities are no part of a
+conversation, and no server may say that its values belong to another one."""
 _OURS_OF_A_CALL = frozenset({"id", "type", "function"})
 
 
 def _extra(extra: Mapping[str, Any], ours: frozenset[str]) -> JSONDict:
-    """The keys that the provider added, in a form that can be sent back."""
-    return {key: sendable_json(value) for key, value in extra.items() if key not in ours}
+    """The keys that the provider added, in a form that can be sent back. No list has an entry without a value."""
+    return sendable_json(
+        {
+            key: [one for one in value if one is not None] if is_list(value) else value
+            for key, value in extra.items()
+            if key not in ours
+        }
+    )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from treadle.messages import (
     Response,
     ToolCall,
     ToolResult,
+    data_url,
     is_list,
     is_mapping,
     safe_str,
@@ -154,10 +154,11 @@ def _image(image: Any) -> JSONDict | None:
     url = image.get("url") if is_mapping(image) else image
     if not isinstance(url, str):
         return None
-    data = _DATA_URL.fullmatch(url)
-    if data is None:
+    found = data_url(url)
+    if found is None or not found.is_base64:
         return {"type": "uri", "modality": "image", "uri": url}
-    return {"type": "blob", "modality": "image", "mime_type": data["type"], "content": data["data"]}
+    blob = {"type": "blob", "modality": "image", "mime_type": found.media}
+    return {**blob, "content": found.data or found.text}
 
 
 def _audio(audio: Any) -> JSONDict | None:
@@ -166,9 +167,6 @@ def _audio(audio: Any) -> JSONDict | None:
     blob = {"type": "blob", "modality": "audio", "content": audio["data"]}
     format_ = audio.get("format")
     return {**blob, "mime_type": f"audio/{format_}"} if isinstance(format_, str) else blob
-
-
-_DATA_URL = re.compile(r"data:(?P<type>[^;,]+)(?:;[^;,]+)*;base64,(?P<data>.*)", re.DOTALL)
 
 
 def _call(call_id: str | None, name: str, arguments: str) -> JSONDict:

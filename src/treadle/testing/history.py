@@ -13,7 +13,9 @@ from treadle.messages import (
     is_list,
     problems_of,
     sendable_json,
+    sendable_parts,
     to_message,
+    valid_arguments,
     valid_name,
 )
 
@@ -28,8 +30,8 @@ def check_history(messages: Sequence[Mapping[str, Any]]) -> None:
     * Each message has a known role and the fields of that role.
     * Each call has exactly one tool message, directly after its assistant message, in the order of the calls.
       Each tool message belongs to a call.
-    * Ids of calls are unique. Arguments are JSON objects. Names match ``[a-zA-Z0-9_.-]{1,128}``. A call has no
-      lone surrogates, and no numbers that JSON does not have.
+    * Ids of calls are unique. Arguments are JSON objects. Names match ``[a-zA-Z0-9_.-]{1,128}``.
+    * No message has lone surrogates, numbers that JSON does not have, or a part whose data are no base64.
     * No list of calls is empty, and no text part.
     * An assistant message has text, a refusal, a part that is not text, or calls. White space does not count as
       text, since Anthropic rejects it.
@@ -66,6 +68,11 @@ def history_problems(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             part["type"] == "text" and not part.get("text") for part in parts
         ):
             yield f"{where}: a text part without text"
+        elif is_list(parts) and sendable_parts(parts) != parts:
+            yield f"{where}: a content part that cannot be sent"
+        values = {key: message[key] for key in message if key != "tool_calls"}
+        if sendable_json(values) != values:
+            yield f"{where}: values that cannot be sent"
         if message["role"] == "tool":
             yield from _tool_problems(message, waiting, where)
         else:
@@ -118,7 +125,10 @@ def _call_problems(calls: Sequence[Mapping[str, Any]], ids: set[str], where: str
         function = call.get("function")
         if function is None:
             continue  # a call of a provider's own type
-        if not _is_object(function.get("arguments", "")):
+        arguments = function.get("arguments", "")
+        if _is_object(arguments) and valid_arguments(arguments) != arguments:
+            yield f"{where}: the arguments of {call['id']!r} have values that cannot be sent"
+        elif not _is_object(arguments):
             yield f"{where}: the arguments of {call['id']!r} are not a JSON object"
         if valid_name(function["name"]) != function["name"]:
             yield f"{where}: {function['name'][:40]!r} is not a valid name of a tool"

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeGuard
 
 from treadle.messages import JSONDict, is_dict, is_list, is_mapping, text_part
 from treadle.messages.message import dumped_of
+from treadle.messages.parts import audio_format
 from treadle.tools.rendering import render
 
 
@@ -118,14 +119,10 @@ def _media(media_type: str, data: str, uri: str = "") -> JSONDict:
     if family == "image":
         return {"type": "image_url", "image_url": {"url": url}}
     if family == "audio":
-        format_ = _FORMATS.get(subtype, subtype)
-        return {"type": "input_audio", "input_audio": {"data": data, "format": format_}}
+        sound = {"data": data, "format": audio_format(subtype)}
+        return {"type": "input_audio", "input_audio": sound}
     filename = uri.rstrip("/").rpartition("/")[2] or "file"
     return {"type": "file", "file": {"filename": filename, "file_data": url}}
-
-
-_FORMATS = {"mpeg": "mp3", "x-wav": "wav", "wave": "wav", "vnd.wave": "wav"}
-"""OpenAI's names of audio formats, by the subtypes of media types that differ."""
 
 
 def resource_part(resource: Mapping[str, Any]) -> JSONDict:

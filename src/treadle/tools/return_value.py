@@ -11,7 +11,7 @@ from treadle.messages import (
     ToolResult,
     content_parts,
     read_only,
-    sendable_json,
+    sendable_parts,
     text_of_parts,
     text_part,
 )
@@ -45,7 +45,7 @@ def _of_parts(call_id: str, parts: list[JSONDict], is_error: bool) -> ToolResult
             parts[0] = text_part(f"Error: {first['text']}")
         else:
             parts.insert(0, text_part("Error:"))
-    sent = sendable_json(_truncated(parts))
+    sent = sendable_parts(_truncated(parts))
     text = text_of_parts(sent)
     if all(part["type"] == "text" for part in sent):
         return ToolResult(call_id, truncate(text) or "(no output)", is_error)

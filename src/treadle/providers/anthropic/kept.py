@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from treadle.messages import JSONDict, is_list, is_mapping
+from treadle.messages.decode import text_or_none
 
 FORMAT = "anthropic-messages"
 """The ``format`` of items of ``reasoning_details`` that came from Anthropic."""
@@ -117,12 +118,12 @@ def _reasoning(message: Mapping[str, Any]) -> Iterable[tuple[int, JSONDict]]:
 
 def _block_of(item: Mapping[str, Any]) -> JSONDict | None:
     """The block for an item; None for reasoning without a signature, which the API refuses."""
+    data, text, signature = (text_or_none(item.get(key)) for key in ("data", "text", "signature"))
     if item.get("type") == "reasoning.encrypted":
-        return {"type": "redacted_thinking", "data": item.get("data")}
-    if not item.get("signature"):
-        return None
-    thinking = item.get("text") or ""
-    return {"type": "thinking", "thinking": thinking, "signature": item["signature"]}
+        return {"type": "redacted_thinking", "data": data} if data else None
+    return (
+        {"type": "thinking", "thinking": text or "", "signature": signature} if signature else None
+    )
 
 
 def _free(placed: Mapping[int, JSONDict], index: Any) -> int:

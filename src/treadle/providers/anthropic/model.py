@@ -34,6 +34,7 @@ class AnthropicModel(SDKModel):
     """
 
     provider = "anthropic"
+    dialect = "anthropic"
     endpoint = Endpoint(
         "Anthropic",
         "https://api.anthropic.com",

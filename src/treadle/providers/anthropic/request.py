@@ -15,10 +15,12 @@ from treadle.messages import (
     sha256,
     valid_arguments,
 )
+from treadle.messages.parts import DataURL, data_url
 from treadle.providers.anthropic.kept import REASONING, own_of, placed_blocks
+from treadle.providers.call_ids import fitting_id
 from treadle.providers.conventions import (
     BEGINNING,
-    data_of,
+    image_of,
     in_places,
     is_error_result,
     marked_system,
@@ -134,9 +136,13 @@ _INVALID = re.compile(r"[^a-zA-Z0-9_-]")
 def tool_use_id(call_id: str) -> str:
     """A call's id in the form that the API accepts: letters, digits, ``_`` and ``-``."""
     if _VALID.fullmatch(call_id):
-        return call_id
+        return fitting_id(call_id, MAX_ID)
     digest = sha256(call_id.encode("utf-8", "replace"))[:12]
-    return f"{_INVALID.sub('_', call_id)}_{digest}"
+    return fitting_id(f"{_INVALID.sub('_', call_id)}_{digest}", MAX_ID)
+
+
+MAX_ID = 128
+"""The length of a call's id that the API accepts."""
 
 
 def tool_name(name: str) -> str:
@@ -195,44 +201,41 @@ def _text(text: Any) -> JSONDict:
 
 
 def _image(value: Any) -> JSONDict | None:
-    url = value.get("url") if is_mapping(value) else value
-    if not isinstance(url, str):
+    found = image_of(value)
+    if found is None:
         return None
-    media, data = data_of(url)
+    media, data = found
     if data is None:
-        return {"type": "image", "source": {"type": "url", "url": url}}
-    source = {"type": "base64", "media_type": media, "data": data}
-    return {"type": "image", "source": source} if media in IMAGES else None
-
-
-IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
-"""The media types of images that the API takes."""
+        return {"type": "image", "source": {"type": "url", "url": media}}
+    return {"type": "image", "source": {"type": "base64", "media_type": media, "data": data}}
 
 
 def _file(value: Any) -> JSONDict | None:
     if not is_mapping(value):
         return None
-    title = {"title": value["filename"]} if value.get("filename") else {}
+    title = {"title": str(value["filename"])} if value.get("filename") else {}
     if value.get("file_id"):
         uploaded = {"type": "file", "file_id": value["file_id"]}
         return {"type": "document", "source": uploaded, **title}
-    source = _document(*data_of(str(value.get("file_data") or "")))
+    source = _document(data_url(str(value.get("file_data") or "")))
     return None if source is None else {"type": "document", "source": source, **title}
 
 
-def _document(media: str, data: str | None) -> JSONDict | None:
+def _document(found: DataURL | None) -> JSONDict | None:
     """The source of a document; None if the API does not take the media type, or the data are not what it says."""
-    if data is None:
+    data = None if found is None else found.data
+    if found is None or data is None:
         return None
-    if media == "application/pdf":
-        return {"type": "base64", "media_type": media, "data": data}
-    if not media.startswith("text/"):
+    if found.media == "application/pdf":
+        return {"type": "base64", "media_type": found.media, "data": data}
+    if not found.media.startswith("text/"):
         return None
     try:
-        text = base64.b64decode(data, validate=True).decode()
+        text = base64.b64decode(data).decode()
     except ValueError:
         return None
-    return {"type": "text", "media_type": "text/plain", "data": text}
+    plain = {"type": "text", "media_type": "text/plain", "data": text}
+    return plain if text.strip() else None
 
 
 _TEXTS: _Makers = {

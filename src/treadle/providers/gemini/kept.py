@@ -51,7 +51,7 @@ def signature_bytes(signature: Any) -> bytes | None:
     if not isinstance(signature, str) or not signature:
         return None
     try:
-        return base64.b64decode(signature, altchars=b"-_")  # of either alphabet
+        return base64.b64decode(signature, altchars=b"-_") or None  # of either alphabet
     except ValueError:
         return None
 
@@ -86,7 +86,8 @@ def _thoughts(details: Any) -> Iterable[tuple[Any, JSONDict]]:
             part: JSONDict = {"text": str(item.get("text") or ""), "thought": True}
             signature = signature_bytes(item.get("signature"))
             signed = {} if signature is None else {"thought_signature": signature}
-            yield item.get("index"), {**part, **signed}
+            if part["text"] or signed:
+                yield item.get("index"), {**part, **signed}
 
 
 def _part_of_sdk(given: JSONDict) -> Any:

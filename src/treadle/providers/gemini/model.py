@@ -20,6 +20,7 @@ class GeminiModel(GeminiConnection, SDKModel):
     their names, such as ``google_search=True``.
     """
 
+    dialect = "gemini"
     accepts_tool_result_parts = True
     length_option = "max_output_tokens"
 

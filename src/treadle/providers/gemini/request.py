@@ -17,9 +17,9 @@ from treadle.messages import (
     text_of_parts,
     valid_arguments,
 )
+from treadle.messages.parts import data_url, valid_base64
 from treadle.providers.conventions import (
     BEGINNING,
-    data_of,
     in_places,
     is_error_result,
     marked_system,
@@ -196,27 +196,33 @@ def _file(value: Any) -> JSONDict | None:
     if value.get("file_id"):
         return {"file_data": {"file_uri": str(value["file_id"]), "mime_type": media}}
     data = value.get("file_data")
-    if isinstance(data, str) and not data.startswith(("data:", "http://", "https://", "gs://")):
+    if isinstance(data, str) and "://" not in data and data_url(data) is None:
         return _inline(media, data)
     return _at(data, media) if isinstance(data, str) else None
 
 
 def _at(url: str, otherwise: str) -> JSONDict | None:
     """The part for a data URL, or for a link, whose media type is guessed from its path."""
-    media, data = data_of(url)
-    if data is not None:
-        return _inline(media.partition(";")[0] or otherwise, data)
-    if url.startswith("data:"):
+    found = data_url(url)
+    if found is not None:
+        return _inline(found.media, found.data)
+    if not url.lower().startswith(("https://", "http://", "gs://")):
         return None
     guessed = mimetypes.guess_type(url.partition("?")[0])[0] or otherwise
     return {"file_data": {"file_uri": url, "mime_type": guessed}}
 
 
 def _inline(media: str, data: Any) -> JSONDict | None:
-    try:
-        return {"inline_data": {"mime_type": media, "data": base64.b64decode(data, validate=True)}}
-    except (TypeError, ValueError):
+    sent = valid_base64(data) if _TAKEN.match(media) else None
+    if sent is None:
         return None
+    return {"inline_data": {"mime_type": media, "data": base64.b64decode(sent)}}
+
+
+_TAKEN = re.compile(
+    r"image/(png|jpeg|webp|heic|heif)$|(audio|video|text)/[\w.+-]+$|application/pdf$"
+)
+"""The media types that the API takes, as its documentation of files says."""
 
 
 _PARTS: Mapping[Any, Callable[[Any], JSONDict | None]] = {

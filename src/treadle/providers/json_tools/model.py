@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 from treadle.effects import Mode, is_awaitable
 from treadle.errors import OptionError, one_of
-from treadle.messages import JSONDict, Response
+from treadle.messages import JSONDict, Response, for_sdk
 from treadle.model import LLMSendFn, Model, ModelClient, ModelRequest, backend
 from treadle.providers.json_tools.conversation import plain_messages
 from treadle.providers.json_tools.offer import Offer, offer_of
@@ -82,7 +82,8 @@ class JSONToolModel:
             changes.pop("response_format", None)
             if self._response_format is not None:
                 changes["response_format"] = constraint(self._response_format, offer)
-        request = self._client.request(plain_messages(messages, offer), [], changes)
+        messages = plain_messages(for_sdk(messages, self.origin), offer)
+        request = self._client.request(messages, [], changes)
         if self._client.mode is Mode.ASYNC:
             return self._answer(request, offer)
         raw = self._client.send(request.messages, request.opts)
@@ -91,6 +92,11 @@ class JSONToolModel:
     async def _answer(self, request: ModelRequest, offer: Offer | None) -> Any:
         raw = self._client.send(request.messages, request.opts)
         return _read(await raw if is_awaitable(raw) else raw, offer)
+
+    @property
+    def origin(self) -> str:
+        """The server of the model that is called; see `treadle.messages.for_sdk`."""
+        return self._client.origin
 
     @property
     def endpoint_url(self) -> str | None:

@@ -35,6 +35,7 @@ class OllamaModel(SDKModel):
     """
 
     provider = "ollama"
+    dialect = "ollama"
     endpoint = OLLAMA
     package = extra = "ollama"
     length_option = "num_predict"

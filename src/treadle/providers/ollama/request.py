@@ -13,7 +13,7 @@ from treadle.messages import (
     parse_object,
     valid_arguments,
 )
-from treadle.providers.conventions import data_of, text_for
+from treadle.providers.conventions import image_of, text_for
 from treadle.providers.json_tools.offer import schema_of
 
 FORMAT = "ollama-chat"
@@ -70,8 +70,12 @@ def _content(message: Mapping[str, Any]) -> JSONDict:
 
 def _image(part: Mapping[str, Any]) -> str | None:
     """The base64 data of an image; None for another part. Ollama takes no links."""
-    image = part.get("image_url") if part.get("type") == "image_url" else None
-    return data_of(str(image.get("url")))[1] if is_mapping(image) else None
+    found = image_of(part.get("image_url"), _IMAGES) if part.get("type") == "image_url" else None
+    return None if found is None else found[1]
+
+
+_IMAGES = frozenset({"image/jpeg", "image/png", "image/webp"})
+"""The media types of images that the server decodes."""
 
 
 def _text(part: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from treadle.messages import JSONDict, is_list, is_mapping
+from treadle.messages.decode import text_or_none
 
 FORMAT = "openai-responses"
 """The ``format`` of the API's items in ``reasoning_details``, as OpenRouter names it."""
@@ -34,8 +35,9 @@ def _without_logprobs(item: JSONDict) -> tuple[JSONDict, list[Any]]:
     content: Any = item.get("content")
     if not is_list(content):
         return item, []
-    tokens = [token for part in content for token in part.get("logprobs") or ()]
-    bare = [{key: part[key] for key in part if key != "logprobs"} for part in content]
+    parts = list(filter(is_mapping, content))
+    tokens = [token for part in parts for token in part.get("logprobs") or ()]
+    bare = [{key: part[key] for key in part if key != "logprobs"} for part in parts]
     return {**item, "content": bare}, tokens
 
 
@@ -54,7 +56,7 @@ _ELSEWHERE = {
 
 def _is_plain(content: Any) -> bool:
     """Whether the content of a message is one text, with nothing else such as citations."""
-    if not is_list(content) or len(content) != 1:
+    if not is_list(content) or len(content) != 1 or not is_mapping(content[0]):
         return False
     values = {key: value for key, value in content[0].items() if value}
     return values.keys() <= {"type", "text"} and values.get("type") == "output_text"
@@ -98,7 +100,7 @@ def details_of(item: Mapping[str, Any], index: int) -> list[JSONDict]:
     found = [
         detail(item.get("id"), index, key, part.get("text"), number)
         for name, key in (("summary", "summary"), ("content", "text"))
-        for number, part in enumerate(item.get(name) or ())
+        for number, part in enumerate(filter(is_mapping, item.get(name) or ()))
     ]
     data = item.get("encrypted_content")
     if data:
@@ -140,9 +142,10 @@ def _is_own(one: Any) -> bool:
 
 
 def _add(item: JSONDict, one: Mapping[str, Any]) -> None:
-    if one.get("data"):
-        item["encrypted_content"] = one["data"]
-    if one.get("summary"):
-        item["summary"].append({"type": "summary_text", "text": one["summary"]})
-    if one.get("text"):
-        item.setdefault("content", []).append({"type": "reasoning_text", "text": one["text"]})
+    data, summary, text = (text_or_none(one.get(key)) for key in ("data", "summary", "text"))
+    if data:
+        item["encrypted_content"] = data
+    if summary:
+        item["summary"].append({"type": "summary_text", "text": summary})
+    if text:
+        item.setdefault("content", []).append({"type": "reasoning_text", "text": text})

@@ -23,6 +23,7 @@ class ResponsesModel(SDKModel):
     """
 
     provider = "openai"
+    dialect = "openai-responses"
     endpoint = OPENAI
     package = extra = "openai"
     accepts_tool_result_parts = True

@@ -7,7 +7,7 @@ from typing import Any
 
 from treadle.messages import JSONDict, is_list, is_mapping
 from treadle.providers.call_ids import fitting_id
-from treadle.providers.conventions import text_for
+from treadle.providers.conventions import image_of, text_for
 from treadle.providers.openai_responses.kept import (
     BETWEEN_MESSAGES,
     items_of,
@@ -16,7 +16,7 @@ from treadle.providers.openai_responses.kept import (
 )
 
 MAX_ID = 64
-"""The length of a call's id that the API accepts."""
+"""The length of a call's id, and of a function's name, that the API accepts."""
 
 
 def input_items(messages: Iterable[JSONDict], *, is_stored: bool) -> list[JSONDict]:
@@ -103,7 +103,7 @@ class _Answer:
             **own,
             "type": "function_call",
             "call_id": fitting_id(str(call.get("id")), MAX_ID),
-            "name": function.get("name"),
+            "name": fitting_id(str(function.get("name")), MAX_ID),
             "arguments": function.get("arguments"),
         }
 
@@ -144,6 +144,8 @@ def _text_part(part: Mapping[str, Any]) -> JSONDict:
 
 def _image(part: Mapping[str, Any]) -> JSONDict:
     image: Any = part.get("image_url")
+    if image_of(image) is None:
+        return _placeholder(part)
     given = image if is_mapping(image) else {"url": image}
     made = {"type": "input_image", "image_url": given.get("url")}
     return {**made, "detail": given.get("detail") or "auto", **_hint(part)}

@@ -11,7 +11,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from treadle.json_data import finite, to_json_line
-from treadle.messages import JSONDict, Usage, is_content_part, is_dict, is_list, placeholder
+from treadle.messages import (
+    ORIGIN,
+    JSONDict,
+    Usage,
+    is_content_part,
+    is_dict,
+    is_list,
+    placeholder,
+)
 from treadle.recording.model import Call, Iteration, Recording, Retry, Run
 from treadle.reports.report import explain
 
@@ -220,7 +228,7 @@ def _retry(retry: Retry, clock: Clock) -> JSONDict:
     }
 
 
-_KNOWN = frozenset({"role", "content", "tool_calls", "tool_call_id"})
+_KNOWN = frozenset({"role", "content", "tool_calls", "tool_call_id", ORIGIN})
 
 
 def _message(message: JSONDict) -> JSONDict:
