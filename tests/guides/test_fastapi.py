@@ -102,8 +102,8 @@ def test_an_answer_is_its_text_alone(serve):
 
 
 def test_an_answer_whose_client_leaves_is_cancelled(serve):
-    model, ends = Said(["Ada "]), []
-    model.say("is ")  # and the model says no more
+    model, ends = Said(), []
+    model.say("Ada ", "is ")  # and the model says no more
     with serve(model, on_complete=ends.append) as service:
         answer = service.http.stream("GET", "/answer", params={"question": "How old is Ada?"})
         with answer as stream:

@@ -18,6 +18,7 @@ from treadle import (
     tool,
 )
 from treadle.loop.run import NO_ANSWER
+from treadle.messages import for_sdk
 from treadle.stages import NOT_RUN
 from treadle.testing import ScriptedLLM, call, calls
 
@@ -112,7 +113,8 @@ class TestAnswers:
         parts = [{"type": "thinking", "thinking": "hm"}]
         refusal = {"role": "assistant", "content": parts, "refusal": "No."}
         result, _ = finished(way, refusal)
-        assert result.messages[-1] == refusal
+        [last] = for_sdk(result.messages[-1:])
+        assert last == refusal
 
     def test_the_text_of_parts_is_the_answer_and_unknown_keys_are_kept(self, way):
         parts = [{"type": "text", "text": "so "}, {"type": "text", "text": "far"}]

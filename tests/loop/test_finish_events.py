@@ -18,7 +18,7 @@ from treadle import (
 from treadle.stages import NOT_RUN
 from treadle.testing import ScriptedLLM, call, calls
 
-from .conftest import SYNC, USER, answers, of
+from .conftest import SYNC, answers, of
 from .finishing import GUIDED, finished
 
 
@@ -115,7 +115,7 @@ class TestEvents:
         assert result.unwrap().content == "so far"
 
 
-def test_a_text_after_which_a_stage_continued_is_joined_to_the_last_answer():
+def test_a_text_after_which_a_stage_continued_stays_a_message_before_the_guidance():
     """Two assistant messages never follow each other."""
 
     def more(ctx):
@@ -126,8 +126,8 @@ def test_a_text_after_which_a_stage_continued_is_joined_to_the_last_answer():
     with ScriptedLLM("one", "two") as model:
         result = SYNC.run(loop, model)
     assert (result.unwrap().content, result.stop_reason) == ("two", "finished")
-    assert result.messages == [*USER, {"role": "assistant", "content": "one\n\ntwo"}]
     assert model.sent[1].messages[1:] == [
         {"role": "assistant", "content": "one"},
         {"role": "user", "content": GUIDED},
     ]
+    assert result.messages == [*model.sent[1].messages, {"role": "assistant", "content": "two"}]

@@ -30,7 +30,7 @@ def recorded(way: Way, script: Script, path: Path) -> ObservedRun:
 def test_a_recording_is_replayed_without_the_world(script: Script, way: Way, tmp_path: Path):
     observed = recorded(way, script, tmp_path / "run.jsonl")
     again = ObservedRun()
-    loop = Loop(**lifeless(script.build()[1]))
+    loop = Loop(name="agent", **lifeless(script.build()[1]))
     with no_world():
         again.result = replay(tmp_path / "run.jsonl", loop, on_event=again.events.append)
     again.state = again.result.run

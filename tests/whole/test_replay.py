@@ -146,7 +146,7 @@ def replayed(
     observed = ObservedRun()
     chosen = lifeless(options)
     chosen["on_event"] = observed.events.append
-    loop = Loop(**chosen)
+    loop = Loop(**{"name": "agent", **chosen})
     given, state = messages, {"state": observed.state}
     with no_world():
         for number, log in enumerate(logs):

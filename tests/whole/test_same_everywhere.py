@@ -143,9 +143,8 @@ def test_watching_changes_nothing(script: Script):
     llm, options = script.build()
     if "handle_ref" in options:
         return  # the test has to hold the handle
-    options["state"] = RunState("agent", "run")
-    result = Loop.run_sync(script.messages, llm, **options)
-    del options["state"]
+    options = {"name": "agent", **options}
+    result = Loop.run_sync(script.messages, llm, **options, state=RunState("agent", "run"))
     for decisions in script.decisions:
         result = Loop.resume_sync(result, on(result, decisions), llm, **options)
     watched = alike(has_listeners.result)

@@ -332,13 +332,13 @@ class TestPaused:
         assert len(made.requests) == 2
 
     def test_a_later_turn_has_all_of_it(self, streamed):
-        first = Outcome("anthropic", streamed, self.paused(streamed, "Let me look."))
-        history = [*first.result.messages, {"role": "user", "content": "And?"}]
-        with Scripted(body("anthropic", Said("So.", (), "end_turn"), streamed=streamed)) as server:
+        done = body("anthropic", Said("Done.", (), "end_turn"), streamed=streamed)
+        with Scripted(self.paused(streamed, "Let me look."), done, done) as server:
             model = server.model("anthropic", streamed=streamed)
-            Loop.run_sync(history, model)
+            first = Loop.run_sync("q", model)
+            Loop.run_sync([*first.messages, {"role": "user", "content": "And?"}], model)
             model.close()
-        said = server.requests[0]["messages"][1]
+        said = server.requests[-1]["messages"][1]
         assert SEARCH in said["content"]
         assert said["content"][-1] == {"type": "text", "text": "Done."}
 

@@ -1,7 +1,7 @@
 """The shapes in which servers send responses: those of each API, and of servers that only resemble it.
 
-Each file under ``shapes`` is one response, in a folder with the name of its API. Its head, in TOML, says what is odd and
-what the response means; its body is what the server sends. To report a shape, add a file.
+Each file under ``shapes`` is one response, in a folder with the name of its API. Its head, in TOML, says what is
+odd and what the response means; its body is what the server sends. To report a shape, add a file.
 """
 
 import functools
