@@ -184,15 +184,14 @@ class _CallAccumulator:
     def ends_before(self, piece: CallChunk) -> bool:
         """Whether a piece with the same index starts another call: some servers give all calls the same index.
 
-        A call begins with a name. Without ids, a name that is repeated before the arguments are complete begins no
-        other call.
+        A call begins with a name. A name that is repeated before the arguments are complete begins no other call,
+        even with another id: some servers make an id for each piece.
         """
-        if not piece.name:
+        has_other_id = bool(self.id and piece.id and self.id != piece.id)
+        if not piece.name or (not has_other_id and (self.id or piece.id)):
             return False
-        if self.id or piece.id:
-            return self.id != "" and piece.id not in {"", self.id}
         if not self.arguments or piece.name != self.name:
-            return bool(self.arguments)
+            return has_other_id or bool(self.arguments)
         # Parsing is quadratic only for a server that ends each piece with a brace.
         return self.arguments[-1].rstrip().endswith("}") and is_object("".join(self.arguments))
 
