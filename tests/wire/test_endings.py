@@ -265,7 +265,9 @@ class TestTexts:
         assert isinstance(never.result.reason, OutputMissing)
         assert "cut off" in str(never.result.reason)
 
-    @pytest.mark.parametrize("kind", ["text", "dict", "response"])
+    @pytest.mark.parametrize(
+        "kind", ["text", "dict", "message", "message of anthropic", "response"]
+    )
     def test_the_response_of_any_callable_is_classified(self, kind):
         completion = {
             "choices": [{"message": {"content": "It is"}, "finish_reason": "max_new_tokens"}]
@@ -273,12 +275,16 @@ class TestTexts:
         answer = {
             "text": "It is",
             "dict": completion,
+            "message": {"role": "assistant", "content": "It is", "finish_reason": "length"},
+            "message of anthropic": {"content": "It is", "stop_reason": "max_tokens"},
             "response": Response("It is", finish_reason="CONTENT-FILTER"),
         }[kind]
         made = Loop.run_sync("q", lambda messages: answer)
         expected = {
             "text": None,
             "dict": ResponseIncomplete("cut", "max_new_tokens"),
+            "message": ResponseIncomplete("cut", "length"),
+            "message of anthropic": ResponseIncomplete("cut", "max_tokens"),
             "response": ResponseIncomplete("filtered", "CONTENT-FILTER"),
         }[kind]
         assert getattr(made, "reason", None) == expected

@@ -134,8 +134,9 @@ def to_response(raw: Any) -> Response:
     if value is None:
         found = describe(raw)
     elif "role" in value or "content" in value or "tool_calls" in value:
-        # Anthropic's name of the finish reason, of a text that a function of the user returned as the SDK made it.
-        return _from_message(value, text_or_none(value.get("stop_reason")), None, value)
+        # A function of the user may put the reason into the message; the second name is Anthropic's.
+        reason = value.get("finish_reason") or value.get("stop_reason")
+        return _from_message(value, text_or_none(reason), None, value)
     else:
         check_no_error(value)
         if "choices" in value:
