@@ -23,7 +23,7 @@ from treadle.messages import (
 )
 from treadle.model import ModelClient, ModelRequest, check_no_tools
 from treadle.results import PendingCall, Reason, StoppedByStage
-from treadle.run_state import RunNodeStatus, RunState
+from treadle.run_state import RunNode, RunNodeStatus, RunState
 from treadle.shown import shown_fields
 from treadle.tools import (
     Approval,
@@ -277,12 +277,16 @@ class RunContext:
 
     def release_new(self, calls: Iterable[ToolCall]) -> None:
         """Release the budget of the given planned calls that have not begun."""
-        node = self.state.current_node
-        nodes = () if node is None else node.tool_calls
-        begun = {call.group_id for call in nodes if call.status is not RunNodeStatus.INIT}
         for call in calls:
-            if call.id not in begun:
+            node = self.node_of(call)
+            if node is None or node.status is RunNodeStatus.INIT:
                 self.release(call)
+
+    def node_of(self, call: ToolCall) -> RunNode | None:
+        """The node of a call of the current iteration; None if it was not dispatched. A pause keeps it."""
+        current = self.state.current_node
+        nodes = () if current is None else current.tool_calls
+        return next((node for node in nodes if node.group_id == call.id), None)
 
     def note_repairs(self, repairs: Sequence[str], stage: str) -> None:
         """Note the repairs of an edit, to be reported as `HistoryRepaired`."""

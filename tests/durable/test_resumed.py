@@ -316,6 +316,9 @@ def test_a_person_is_asked_about_calls_that_may_have_run(driven: Way, answer: st
         assert {pending.call_id for pending in result.pending} == one.unknown
         assert all("Run it again?" in pending.question for pending in result.pending)
         assert one.process() == result  # nobody has decided
+        found = contents(result)
+        assert all(found[key].startswith("Unknown: 'pay' was started") for key in one.unknown)
+        assert not any("Not run" in text for text in found.values())
         before = list(paid)
         decision = approve if answer == "approve" else deny("no")
         one.decide(dict.fromkeys(one.unknown, decision))
@@ -325,11 +328,61 @@ def test_a_person_is_asked_about_calls_that_may_have_run(driven: Way, answer: st
         for key, n in (("c2", 2), ("c3", 3)):
             if key in one.unknown:
                 assert paid.count(n) == before.count(n) + (answer == "approve")
-                assert found[key] == f"paid {n}" if answer == "approve" else "no" in found[key]
+                if answer == "approve":
+                    assert found[key] == f"paid {n}"
+                    continue
+                assert found[key].startswith("Unknown: 'pay' was started")
+                assert "A person decided not to run it again: no." in found[key]
             else:
                 assert paid.count(n) == 1
                 assert found[key] == f"paid {n}"
         assert found["c1"] == "2"
+        assert result.tool_calls_count == 3
+        assert not any(node.is_running for node in result.run.nodes[0].tool_calls)
+
+
+def test_a_call_of_a_subagent_that_may_have_run_is_never_said_not_to_have_run(driven: Way):
+    for at in range(1, 9):
+        paid: list[int] = []
+        child = Loop(tools=[paying_into(paid)], on_unknown="ask", name="sub")
+        inner = ScriptedLLM(calls(call("pay", "d1", n=1)), "Paid.")
+        model = ScriptedLLM(calls(call("sub", "c1", task="pay")), "Done.")
+        one = Durable(driven, HELLO, model, {"tools": [child.as_tool("sub", "", inner)]})
+        one.journal.interrupt(at, is_stored=False)
+        with contextlib.suppress(*ENDS):
+            one.process()
+        result = one.process()
+        if result.stop_reason == "paused":
+            break
+    assert contents(result)["c1"].startswith("No result yet: the run waits")
+    one.decide({"c1/d1": deny("no")})
+    before = list(paid)
+    result = one.process()
+    assert (result.output, paid) == ("Done.", before)
+    told = inner.sent[-1].messages[-1]["content"]
+    assert told.startswith("Unknown: 'pay' was started")
+    assert "Not run" not in told
+
+
+def test_a_call_that_may_have_run_may_have_changed_what_others_return(driven: Way):
+    @tool(idempotent=True, read_only=True)
+    def look() -> str:
+        """Look."""
+        return "the balance"
+
+    asked = (call("look", "c1"), call("pay", "c2", n=1), call("look", "c3"))
+    told: set[str] = set()
+    for at in range(1, 12):
+        model = ScriptedLLM(*(calls(one) for one in asked), "Done.")
+        tools = [look, paying_into([])]
+        one = Durable(driven, HELLO, model, {"tools": tools, "dedupe": "strict"})
+        one.journal.interrupt(at, is_stored=False)
+        with contextlib.suppress(*ENDS):
+            one.process()
+        result = one.process()
+        assert contents(result)["c3"] == "the balance"
+        told.add(contents(result)["c2"].partition(":")[0])
+    assert told == {"paid 1", "Unknown"}
 
 
 def test_a_question_within_a_subagent(driven: Way):

@@ -19,6 +19,7 @@ from treadle import (
     tool,
 )
 from treadle.effects import drive_sync
+from treadle.loop.pause import WAITING
 from treadle.stages import parse_tool_calls
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
@@ -99,7 +100,7 @@ class TestBroken:
         result = way.run(Loop(tools=[note], stages=stages), ScriptedLLM(NOTE))
         assert result.reason == PipelineFailed("broken", "stage", "ValueError")
         has_run = place > self.DISPATCH
-        answer = "noted 1" if has_run else "Not run: the run failed first."
+        answer = "noted 1" if has_run else "Cancelled: the run failed before this call was done."
         assert answers(result.messages) == ({"a": answer} if place > 0 else {})
         assert result.tool_calls_count == has_run
         assert result.run.nodes[0].status == "failed"
@@ -198,7 +199,7 @@ class TestUnknownCalls:
         loop, model = Loop(stages=after_model(ask), tools=[note]), ScriptedLLM(NOTE, "done")
         paused = SYNC.run(loop, model)
         assert answers(paused.messages) == {
-            "a": "Not run yet: the run waits for a person's approval."
+            "a": WAITING
         }
         result = SYNC.resume(loop, stored(paused), {"q": approve}, model)
         assert asked == [1, 1, 2]

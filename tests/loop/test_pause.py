@@ -15,6 +15,7 @@ from treadle import (
     deny,
     tool,
 )
+from treadle.loop.pause import WAITING
 from treadle.testing import ScriptedLLM, call, calls
 
 from .conftest import BATCH, SYNC, USER, answers, paused_at, stored
@@ -44,8 +45,8 @@ class TestPausing:
         _, _, paused = paused_at(recorded, BATCH)
         assert answers(paused.messages) == {
             "a": "noted 1",
-            "b": "Not run yet: the run waits for a person's approval.",
-            "c": "Not run yet: the run waits for a person's approval.",
+            "b": WAITING,
+            "c": WAITING,
         }
         assert paused.run.messages == paused.messages
 

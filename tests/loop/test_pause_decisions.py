@@ -144,7 +144,7 @@ class TestSomeDecisions:
         assert [one.call_id for one in again.pending] == ["d"]
         assert recorded.did == ["note 1", "note 3", "wipe /b"]
         assert (again.tool_calls_count, again.iterations) == (3, 1)
-        assert answers(again.messages)["e"].startswith("Not run yet")
+        assert answers(again.messages)["e"].startswith("No result yet")
         result = way.resume(loop, stored(again), {"d": deny()}, model)
         assert recorded.did == ["note 1", "note 3", "note 5", "wipe /b"]
         assert (result.tool_calls_count, result.iterations, model.left) == (4, 2, 0)

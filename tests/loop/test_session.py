@@ -23,6 +23,7 @@ from treadle import (
     SessionError,
     approve,
     default_stages,
+    deny,
     stage,
     tool,
 )
@@ -225,6 +226,39 @@ class TestAPause:
             way.resume(Loop(tools=[wipe]), paused, {"w": approve}, model, session=session)
         assert session.messages() == before
         check_history(before)
+
+
+    @pytest.mark.parametrize("decision", [approve, deny("no")])
+    def test_whose_turn_could_not_be_stored_is_taken_over_on_purpose(self, way, session, decision):
+        """The session still has the pause, and what it says about the call is true although it ran."""
+        loop, model = Loop(tools=[wipe], session=session), ScriptedLLM(calls(call("wipe", path="a")))
+        [waiting] = way.run(loop, model).pending
+        broken = loop.with_options(session=Broken(session.store, session.id))
+        with pytest.raises(SessionError, match="the disk is full"):
+            way.resume(broken, session.pause(), {waiting.id: approve}, ScriptedLLM("Gone."))
+        assert "If it was resumed since, this call may have run." in session.messages()[-1]["content"]
+        with pytest.raises(PausedStateError, match="calls that were approved may have run"):
+            way.resume(loop, session.pause(), {waiting.id: decision}, ScriptedLLM("Gone."))
+        again = ScriptedLLM("Gone.")
+        decisions = {waiting.id: decision}
+        assert way.resume(loop, session.pause(), decisions, again, take_over=True).output == "Gone."
+        told = seen_by(again)[-1][1]
+        if decision is approve:
+            assert told == "a is gone"
+        else:
+            assert told.startswith("Unknown: 'wipe' may have been started, and whether it ran")
+            assert "A person decided not to run it again: no." in told
+        assert session.pause() is None
+
+    def test_that_is_not_that_of_the_session_stays_free(self, way, session):
+        loop, model = Loop(tools=[wipe]), ScriptedLLM(calls(call("wipe", path="a")))
+        paused = way.run(loop, model)
+        [waiting] = paused.pending
+        with pytest.raises(PausedStateError, match="not the pause that is resumed"):
+            way.resume(loop, paused, {waiting.id: approve}, ScriptedLLM(), session=session)
+        result = way.resume(loop, paused, {waiting.id: deny("no")}, model := ScriptedLLM("No."))
+        assert result.output == "No."
+        assert seen_by(model)[-1][1].startswith("Not run: a person did not approve this call: no.")
 
 
 class TestConflicts:

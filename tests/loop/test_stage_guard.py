@@ -855,7 +855,7 @@ def test_a_result_of_an_earlier_iteration_does_not_answer_a_call_with_the_same_i
     result = run.run(stages)
     assert run.ran == ([1] if fails else [1, 2])
     if fails:
-        assert answer_to(result, "a") == "Not run: the run failed first."
+        assert answer_to(result, "a") == "Cancelled: the run failed before this call was done."
 
 
 @pytest.mark.parametrize("how", ["plans", "answers"])

@@ -44,7 +44,7 @@ class TestPausing:
         )
         assert recorded.done == ["note 1"]
         assert (paused.iterations, paused.tool_calls_count) == (1, 0)
-        assert answers(paused.messages)["k"].startswith("Not run yet: the run waits")
+        assert answers(paused.messages)["k"].startswith("No result yet: the run waits")
 
     def test_its_state_is_running_and_its_history_valid(self, family):
         paused = SYNC.run(

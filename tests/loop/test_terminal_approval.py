@@ -74,7 +74,7 @@ class TestDeciding:
         [pending] = paused.pending
         assert (pending.name, pending.arguments) == ("transfer", {"amount": 500})
         assert pending.question == "'transfer' needs approval"
-        assert answers(paused.messages)["t"].startswith("Not run yet")
+        assert answers(paused.messages)["t"].startswith("No result yet")
         result = way.resume(loop, stored(paused), decided(paused, approve), model)
         assert isinstance(result, Ok)
         assert (result.output, result.stop_reason) == (output, "output")

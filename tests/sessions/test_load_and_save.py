@@ -83,7 +83,7 @@ class TestWithoutSummary:
         assert not session.exists
 
     def test_a_pause_is_stored_and_the_continued_run_replaces_its_messages(self, session):
-        waiting = exchange("a", "Not run yet")
+        waiting = exchange("a", "No result yet")
         run(session, user("1"), *waiting, status="paused", pause=PAUSE)
         loaded = session.load()
         assert loaded["pause_id"] == "p1"
@@ -369,7 +369,7 @@ class TestAPauseAfterACompaction:
 
     def test_is_loaded_with_all_that_the_run_saw(self, session):
         run(session, user("1"), answer("1"), memo=compacted(1, "first"))
-        waiting = [user("2"), *exchange("a", "Not run yet")]
+        waiting = [user("2"), *exchange("a", "No result yet")]
         memo = compacted(2, "second")
         run(session, *waiting, memo=memo, status="paused", pause=PAUSE, tokens=90)
         loaded = session.load()

@@ -93,13 +93,13 @@ def keep(plain, messages):
 def pause_and_continue(session, plain, kinds):
     """A run pauses; if it has an image, it was compacted before that, down to the question."""
     question, result = new_messages(kinds)[:-1], f"{next(NUMBERS)}"
-    waiting = plain.seen + question + exchange(result, "Not run yet")
+    waiting = plain.seen + question + exchange(result, "No result yet")
     changes = (
         {"memo": compacted(len(plain.seen), result)} if "image" in kinds and plain.seen else {}
     )
     save(session, plain, waiting, status="paused", pause={"pause_id": result}, **changes)
     through, before = len(plain.messages), systems(plain.seen)
-    keep(plain, plain.messages + question + exchange(result, "Not run yet"))
+    keep(plain, plain.messages + question + exchange(result, "No result yet"))
     assert session.pause() == {"pause_id": result}
     history = [*plain.seen[:-2], *exchange(result, result), answer(result)]
     save(session, plain, history, **changes)

@@ -50,19 +50,17 @@ if TYPE_CHECKING:
 MakeRun: TypeAlias = Callable[[Any, RunState], "Run"]
 """Makes the run of messages, or of a paused run, and of a state."""
 
-_WRITTEN = frozenset(
-    {
-        labels.CHAT,
-        labels.STREAMED,
-        labels.EXECUTE_TOOL,
-        labels.STAGE,
-        labels.STEER,
-        labels.MEMORY,
-        labels.LOAD_SESSION,
-        labels.SAVE_SESSION,
-    }
-)
-"""The labels of calls whose outcome is written before the run continues: they depend on the world or change it."""
+_QUEUED = labels.OF_THE_LOOP - {
+    labels.STREAMED,
+    labels.STEER,
+    labels.MEMORY,
+    labels.LOAD_SESSION,
+    labels.SAVE_SESSION,
+}
+"""The labels of calls of the loop itself, which neither depend on the world nor change it.
+
+The outcome of every other call, also of one that a stage makes, is written before the run continues.
+"""
 
 
 def steps_of(
@@ -265,8 +263,8 @@ def _given(loop: Loop[Any], start: Mapping[str, Any]) -> Any:
 class _Writer(LogMiddleware):
     """Writes the log of a run to its journal.
 
-    Outcomes of the run itself, such as the time, are queued, and written with the next outcome of a call that
-    depends on the world, or before a call that must not run twice. So a run of one iteration takes two or three
+    Outcomes of the run itself, such as the time, are queued, and written with the next outcome of a call of a model,
+    a tool or a stage, or before a call that must not run twice. So a run of one iteration takes two or three
     writes, and one that was interrupted is taken up after the last of them.
 
     Args:
@@ -329,7 +327,7 @@ class _Writer(LogMiddleware):
         yield Sleep(seconds)
 
     def _perform_call(self, call: Call, entry: Entry) -> Steps[Any]:
-        if self._failure is not None and call.label in _WRITTEN:
+        if self._failure is not None and call.label not in _QUEUED:
             raise self._failure  # another process may make the call
         if self._is_detached:
             return (yield call)
@@ -385,7 +383,8 @@ class _Writer(LogMiddleware):
         is_empty = entry.label == labels.STEER and not entry.outcome
         # What was streamed before a request failed is the next effect, and is written with it.
         is_followed = entry.label == labels.CHAT and entry.error is not None
-        if entry.label not in _WRITTEN or entry.is_cancelled or is_empty or is_followed:
+        is_own = entry.kind != "call" or entry.label in _QUEUED
+        if is_own or entry.is_cancelled or is_empty or is_followed:
             self.write(entry)
             return
         is_early = self._in_parallel > 0  # other steps may go on while the entry is written

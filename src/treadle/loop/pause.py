@@ -53,7 +53,11 @@ PROCESS_CLAIMS = ProcessClaims()
 """The claims of the loops without ``claim_store=``."""
 R = TypeVar("R")
 log = logging.getLogger("treadle.loop")
-WAITING = "Not run yet: the run waits for a person's approval."
+WAITING = (
+    "No result yet: the run waits for a person's approval. "
+    "If it was resumed since, this call may have run."
+)
+"""The answer to a call that waits. It stays in a history to which no result was added, such as after a crash."""
 
 
 # Pausing
@@ -147,6 +151,7 @@ def _snapshot(run: Run, now: float) -> JSONDict:
         "found_tools": list(run.run.found),
         "memo": dict(ctx.memo),
         "calls_run": in_flight.calls_run,
+        "is_taken_over": in_flight.is_taken_over,
         "pending_messages": list(run.pending_messages),
         "trace": list(ctx.trace),
         "budget": run.run.budget.as_json(),
@@ -239,6 +244,7 @@ class Resumption:
             "paused": {**self.state, "digest": self._digest},
             "decisions": {key: asdict(decision) for key, decision in self._given.items()},
             "claims": len(self._claims),
+            "take_over": self._take_over,
             "is_saved": self._file is not None,
         }
 
@@ -257,7 +263,7 @@ class Resumption:
         # A recording leaves credentials out, so its digest is another one.
         state = {key: value for key, value in start["paused"].items() if key != "digest"}
         state["digest"] = digest_of(state, loop.pause_secret)
-        made = cls(loop, state, decisions, None)
+        made = cls(loop, state, decisions, None, take_over=start.get("take_over", False))
         recorded: Any = _RecordedClaims()
         made._claims = [recorded] * start.get("claims", 0)
         made._file = recorded if start.get("is_saved") else None
@@ -376,6 +382,7 @@ class Resumption:
         services.found.update(dict.fromkeys(state.get("found_tools", ())))
         services.in_flight.counts.update(state["counts"])
         services.in_flight.calls_run = state["calls_run"]
+        services.in_flight.is_taken_over = self._take_over or state.get("is_taken_over", False)
         services.dedupe = state["dedupe"]
         services.result_cache.restore(state["result_cache"])
         removed = state["removed_tools"]

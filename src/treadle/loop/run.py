@@ -103,7 +103,7 @@ _GUARDS = (
 _FINISHED = (MaxIterationsReached, BudgetExhausted, LoopDetected, CompactionStalled)
 """Reasons that leave room for a last answer: there is time left, and the tools work."""
 _DONE, _STOP, _PAUSE = Decision.DONE, Decision.STOP, Decision.PAUSE  # looked up slowly
-_FAILED = "Not run: the run failed first."
+_FAILED = "Cancelled: the run failed before this call was done."
 _CANCELLED = "Cancelled: the run was cancelled before this call was done."
 _LATE = "Cancelled: the run's time was up before this call was done."
 
@@ -177,11 +177,10 @@ class Run:
 
     def steps(self) -> Steps[Result]:
         """Perform the run; on every exit the history is valid and the end is reported."""
-        steps = self._steps()
-        if isinstance(self.given, Resumption):
-            steps = self.given.claimed(steps)
-        session = self.config.session
-        return steps if session is None else continue_session(session, self, steps)
+        steps, session = self._steps(), self.config.session
+        if session is not None:
+            return continue_session(session, self, steps)
+        return self.given.claimed(steps) if isinstance(self.given, Resumption) else steps
 
     def _steps(self) -> Steps[Result]:
         is_resumed = isinstance(self.given, Resumption)

@@ -66,7 +66,17 @@ def continue_session(session: RunSession, run: Run, steps: Steps[Result]) -> Ste
         PausedStateError: a pause is resumed that is not the last turn of the session.
     """
     loaded: JSONDict = yield _calling(session, session.load, (), labels.LOAD_SESSION)
+    given = run.given
     _continue(run, loaded)
+    steps = _stored(session, run, loaded, steps)
+    # The pause is over when the turn is stored: else the session still has it, and it can be taken over.
+    return (yield from given.claimed(steps) if isinstance(given, Resumption) else steps)
+
+
+def _stored(
+    session: RunSession, run: Run, loaded: JSONDict, steps: Steps[Result]
+) -> Steps[Result]:
+    """Perform a run, and store its turn."""
     try:
         result = yield from steps
     except GeneratorExit:

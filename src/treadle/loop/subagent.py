@@ -83,7 +83,9 @@ class Subagent:
             waiting = {pending["id"] for pending in paused["pending"]}
             decisions = decisions_within(call.id, ctx.approvals)  # with those of an earlier pause
             given = self.resumption(
-                paused, {key: decisions[key] for key in decisions.keys() & waiting}
+                paused,
+                {key: decisions[key] for key in decisions.keys() & waiting},
+                take_over=parent.in_flight.is_taken_over,
             )
             state = given.run_state
         attach(parent.state, call, state)
@@ -106,9 +108,11 @@ class Subagent:
         """The name of the agent in the run of a call."""
         return self.loop.settings.name or call.name
 
-    def resumption(self, state: JSONDict, decisions: Mapping[str, Approval]) -> Resumption:
+    def resumption(
+        self, state: JSONDict, decisions: Mapping[str, Approval], *, take_over: bool = False
+    ) -> Resumption:
         """Check the paused run of a call; its pause is claimed with that of the outer run."""
-        return Resumption(self.loop, state, decisions, None)
+        return Resumption(self.loop, state, decisions, None, take_over=take_over)
 
 
 def run_inside(ctx: Context, loop: Loop[Any], given: Messages, key: str) -> Steps[Result]:

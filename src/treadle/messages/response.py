@@ -55,7 +55,7 @@ class ToolResult:
             not accepted), ``invalid`` (the call is invalid), ``suppressed`` (a repeated call that was skipped),
             ``deferred`` (the model may request it again), ``over_budget``, ``denied`` (not approved), ``broken``
             (the circuit breaker of its tool is open), ``skipped`` (not run for another reason), ``cancelled``,
-            ``timeout``, or ``unknown`` (the process ended while it ran, and it must not run twice).
+            ``timeout``, or ``unknown`` (it was started, and whether it ran to its end is not known).
         parts: the whole content in OpenAI's form if some of it is not text, such as an image; None for a text.
     """
 

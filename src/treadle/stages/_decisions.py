@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import json
 
+from treadle.context import Context
 from treadle.messages import ToolCall, ToolResult
+from treadle.stages._unknown_calls import is_unknown, unknown
 from treadle.tools import Approval
 
 
-def refusal(call: ToolCall, decided: Approval) -> ToolResult | None:
+def refusal(ctx: Context, call: ToolCall, decided: Approval) -> ToolResult | None:
     """The answer to a call that may not run, for the model; None if it may.
 
     Args:
+        ctx: the context.
         call: the call, with edited arguments if the decision has some.
         decided: the decision on it.
     """
     if not decided.runs:
-        return _denied(call, decided.reason)
+        return _denied(ctx, call, decided.reason)
     if decided.arguments is not None and decided.arguments != dict(call.input or {}):
         # A stage has parsed the response again.
-        return _denied(call, "its arguments are not those that were approved")
+        return _denied(ctx, call, "its arguments are not those that were approved")
     return None
 
 
-def _denied(call: ToolCall, reason: str) -> ToolResult:
+def _denied(ctx: Context, call: ToolCall, reason: str) -> ToolResult:
     why = f": {reason.rstrip('. ')}" if reason else ""
+    if is_unknown(ctx, call):
+        then = f"A person decided not to run it again{why}. Do without it, or ask."
+        return unknown(ctx, call, then)
     text = f"Not run: a person did not approve this call{why}. Do without it, or ask."
     return ToolResult(call.id, text, True, "denied")
 

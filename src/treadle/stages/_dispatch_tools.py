@@ -199,14 +199,15 @@ def _concluded(ctx: Context) -> Context:
 
 
 _RAN = frozenset({"done", "timeout"})
+_CUT_SHORT = frozenset({"cancelled", "unknown"})
 _READ, _WROTE = Learned(), Learned(writes=1)
 
 
 def _was_cut_short(ctx: Context, call: ToolCall) -> bool:
-    """Whether a call that is not read-only was cancelled, and may have changed something."""
+    """Whether a call that is not read-only may have changed something, and has no result."""
     result, tool = ctx.tool_results.get(call.id), ctx.tools.get(call.name)
     is_read_only = tool is not None and tool.read_only
-    return result is not None and result.status == "cancelled" and not is_read_only
+    return result is not None and result.status in _CUT_SHORT and not is_read_only
 
 
 def _duplicate(ctx: Context, call: ToolCall, first: ToolResult | None) -> ToolResult:
@@ -261,11 +262,16 @@ def _apply_decisions(ctx: Context) -> tuple[Context, Batches, dict[str, Paused]]
             if decided is None:
                 is_blocked = True
                 continue
-            refused = refusal(call, decided)
+            refused = refusal(ctx, call, decided)
             if refused is None:
                 runnable.append(call)
+                continue
+            results[call.id] = refused
+            node = ctx.run.node_of(call)
+            if node is not None and node.is_running:  # it was started, so it counts
+                ctx.run.in_flight.calls_run += 1
+                node.fail(refused.content, ctx.run.clock)
             else:
-                results[call.id] = refused
                 ctx.run.release(call)
         if runnable:
             batches.append(tuple(runnable))

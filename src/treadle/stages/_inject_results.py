@@ -32,6 +32,7 @@ from treadle.messages.sendable import is_plain
 from treadle.pipeline import stage
 from treadle.stages._decisions import edit_note
 from treadle.stages._parse_tool_calls import parse_tool_calls
+from treadle.stages._unknown_calls import is_unknown, unknown
 from treadle.tools import as_written
 
 NUDGE_FROM = 3
@@ -103,7 +104,7 @@ def inject(ctx: Context, unanswered: str = "Not run: it was not planned.") -> Co
 
     Args:
         ctx: the context; an empty response adds nothing.
-        unanswered: the answer to calls without a result.
+        unanswered: the answer to calls without a result, of which it is known that they did not run.
     """
     if ctx.result_messages:
         return ctx
@@ -125,7 +126,7 @@ def inject(ctx: Context, unanswered: str = "Not run: it was not planned.") -> Co
         result = ctx.tool_results.get(call.id)
         content: Any
         if result is None:
-            content = unanswered
+            content = unknown(ctx, call).content if is_unknown(ctx, call) else unanswered
         elif result.parts is None:
             content = sendable(result.content)
         else:

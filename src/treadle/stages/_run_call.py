@@ -35,6 +35,7 @@ from treadle.model import doubled
 from treadle.results import Err, Ok, Paused
 from treadle.run_state import RunNode, RunNodeStatus
 from treadle.stages._progress import Progress
+from treadle.stages._unknown_calls import RUN_AGAIN, unknown
 from treadle.stages._validate_calls import check_call, invalid_call_text
 from treadle.tools import (
     InFlight,
@@ -58,14 +59,6 @@ from treadle.tracebacks import from_user_code, has_traceback
 
 RETRY_DELAY = 0.1
 """Seconds before the second attempt of a tool; each further delay is twice as long, up to 30 s."""
-
-UNKNOWN = (
-    "Unknown: the program ended while {!r} ran, so it may or may not have taken effect. "
-    "Find out before you call it again."
-)
-"""The result of a call that must not run twice and may have run."""
-RUN_AGAIN = "The program ended while {!r} ran, so it may have taken effect already. Run it again?"
-"""The question to a person, with ``on_unknown="ask"``."""
 
 log = logging.getLogger("treadle.tools")
 
@@ -150,8 +143,7 @@ def _run(
         if ctx.run.asks_unknown and within is None:  # nothing can be asked within a recipe
             in_flight.unknown[call.id] = RUN_AGAIN.format(call.name)
             return (yield from _waiting(ctx, call, started))
-        unknown = ToolResult(call.id, UNKNOWN.format(call.name), True, "unknown")
-        result, began, ended = unknown, started, (yield NOW)
+        result, began, ended = unknown(ctx, call), started, (yield NOW)
     except BaseException:
         yield from _interrupted(ctx, call, node, started, within)
         raise

@@ -27,7 +27,7 @@ def ending_call(ctx: Context) -> tuple[Context, ToolCall | None]:
         if decided is None:
             paused = _pausing(ctx, call)
             return (ctx, call) if paused is None else (paused, None)
-        refused = refusal(call, decided)
+        refused = refusal(ctx, call, decided)
         if refused is None:
             return ctx, call
         ctx = ctx.evolve(tool_results={**ctx.tool_results, call.id: refused})

@@ -22,6 +22,8 @@ class InFlight:
             while it is being cancelled is not lost.
         paused: the paused subagents, by id of their call.
         unknown: the calls that may have run already, each with the question whether to run it again, by id.
+        is_taken_over: whether the calls of this iteration may have run already, in an interrupted run that had
+            resumed the same pause.
         counts: how often the model made each call in this turn, by fingerprint.
         calls_run: the calls of the model that have run in this run.
         held_locks: the keys that each running call holds, each with the name under which it is held.
@@ -34,6 +36,7 @@ class InFlight:
         self.completed: dict[str, ToolResult] = {}
         self.paused: dict[str, Paused] = {}
         self.unknown: dict[str, str] = {}
+        self.is_taken_over = False
         self.counts: dict[str, int] = {}
         self.calls_run = 0
         self.held_locks: dict[str, Mapping[str, str]] = {}
@@ -97,6 +100,7 @@ class InFlight:
         self.results.clear()
         self.paused.clear()
         self.unknown.clear()
+        self.is_taken_over = False
 
     def renew(self) -> None:
         """Forget the calls, and keep their results: further calls of the iteration start."""

@@ -204,8 +204,9 @@ class ResultCache:
             known[fingerprint] = (known_at, iteration, content, is_error, is_repeated, stamp)
 
     def note_write(self) -> None:
-        """Note that a call may have changed something, although it has no result."""
+        """Note that a call may have changed something, although it has no result: the others may return something new."""
         self._writes += 1
+        self.version += 1
 
     def _is_other(self, fingerprint: str, last: str, content: str) -> bool:
         """Whether a call that returned something else last has never returned this result before."""

@@ -22,6 +22,7 @@ from treadle.durable.temporal.requests import (
 )
 from treadle.durable.temporal.store import StoredValueError
 from treadle.effects import Bounded, Cancelled, Effect, Steps
+from treadle.errors import OutcomeUnknownError
 from treadle.messages import JSONDict
 from treadle.model import ModelRequest
 from treadle.recording.data import to_data
@@ -105,7 +106,10 @@ class Activities:
     @activity.defn(name=calls.HERE)
     async def here(self, key: str) -> JSONDict:
         """Perform a call that the workflow has put in the table of this process."""
-        call, path, part = self._host.local_calls.pop(key)
+        call, path, part, mark = self._host.local_calls.pop(key)
+        if mark is not None and not self._host.use(mark):
+            error = OutcomeUnknownError(f"{call!r} was started on a worker that has not reported its outcome")
+            return {"error": to_data(error)}
         sent: object = call.about
         if not isinstance(sent, ModelRequest):
             return await self._performed(_one(call), part, dict[str, Any])

@@ -167,7 +167,7 @@ class RunCalls:
             return call.fn([self._seq])
         if call.label in _IN_PLACE:
             return _performed_here(call)
-        return await self._on_this_worker(call)
+        return await (self._once(call) if call.once else self._on_this_worker(call))
 
     def _is_of_loop(self, call: Call) -> bool:
         about: object = call.about
@@ -253,11 +253,22 @@ class RunCalls:
         handle = workflow.start_activity(name, given, **options)
         return self._outcome(await self._awaited(handle, late.take), late, since)
 
-    async def _on_this_worker(self, call: Call) -> Any:
-        """Perform a call in a local activity, which finds it in a table of the process."""
+    async def _once(self, call: Call) -> Any:
+        """Perform a call that must not be made twice; see `Host.mark`."""
+        mark: str = await self._on_this_worker(Call(self._host.mark))
+        await asyncio.sleep(0.001)  # a timer: when it is over, the history has the mark
+        return await self._on_this_worker(call, mark)
+
+    async def _on_this_worker(self, call: Call, mark: str | None = None) -> Any:
+        """Perform a call in a local activity, which finds it in a table of the process.
+
+        Args:
+            call: the call.
+            mark: the mark that the activity uses, for a call that must not be made twice.
+        """
         self._number += 1
         key = f"{workflow.info().run_id}#{self._number}"
-        self._host.local_calls[key] = call, self._path, self.part
+        self._host.local_calls[key] = call, self._path, self.part, mark
         late = _Late(sent=call.about if isinstance(call.about, ModelRequest) else None)
         since = self.now()
         handle = workflow.start_local_activity(HERE, key, **local_options())

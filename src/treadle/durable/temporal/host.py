@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -61,7 +62,8 @@ class Host:
         self._of_workflows: dict[str, Loop[Any]] = {}
         self.payloads = Payloads(store, self._main)
         self.conversations = None if store is None else Conversations(store)
-        self.local_calls: dict[str, tuple[Call, str, str]] = {}
+        self.local_calls: dict[str, tuple[Call, str, str, str | None]] = {}
+        self._marks: set[str] = set()
         for name in loops:
             self.loop_of_workflows(name)  # raises before a run starts, if something does not fit
 
@@ -120,6 +122,26 @@ class Host:
         if (is_long or info.is_continue_as_new_suggested()) and ctx.decision is None:
             return ctx.pause(())
         return ctx
+
+    # Calls that must not be made twice
+
+    def mark(self) -> str:
+        """Make a mark, which lets this process make one call, once.
+
+        The workflow has it in its history before the call is made. If the outcome is lost, the workflow asks for the
+        call again, with the same mark; another process does not have it, and this one has used it.
+        """
+        mark = os.urandom(8).hex()
+        self._marks.add(mark)
+        return mark
+
+    def use(self, mark: str) -> bool:
+        """Use a mark; return whether this process had it."""
+        try:
+            self._marks.remove(mark)
+        except KeyError:
+            return False
+        return True
 
     # Listeners
 
