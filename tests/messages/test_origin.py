@@ -118,6 +118,7 @@ class Declared(Model):
     """An adapter that declares its server."""
 
     provider = "acme"
+    model = "acme-1"
 
     def __init__(self, url, *responses):
         super().__init__(*responses)

@@ -17,7 +17,7 @@ from treadle.mcp.link import Link
 from treadle.mcp.log import LEFT_OUT, warn
 from treadle.mcp.targets import Target, check_installed
 from treadle.messages import JSONDict, is_mapping, safe_str, sendable_json, short_name, valid_name
-from treadle.messages.sendable import MAX_NAME
+from treadle.messages.sanitizing import MAX_NAME
 from treadle.redaction import redacted
 from treadle.results import Err
 from treadle.tools import Tool, ToolBehaviour, ToolContext, tool_hint

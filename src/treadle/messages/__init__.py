@@ -80,7 +80,7 @@ from treadle.messages.response import (
     Usage,
     settled,
 )
-from treadle.messages.sendable import (
+from treadle.messages.sanitizing import (
     sendable,
     sendable_json,
     valid_arguments,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 from treadle.messages.json_text import safe_str, sha256
 from treadle.messages.message import JSONDict, copy_json, is_dict, is_list, is_mapping
-from treadle.messages.sendable import sendable_json
+from treadle.messages.sanitizing import sendable_json
 
 
 def is_content_part(value: object) -> TypeGuard[JSONDict]:

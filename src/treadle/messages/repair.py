@@ -23,7 +23,7 @@ from treadle.messages.message import (
     to_message,
 )
 from treadle.messages.parts import sendable_parts
-from treadle.messages.sendable import sendable, sendable_json, valid_arguments, valid_name
+from treadle.messages.sanitizing import sendable, sendable_json, valid_arguments, valid_name
 
 
 class InvalidMessagesError(TreadleError, ValueError):

@@ -28,7 +28,7 @@ from treadle.messages import (
     valid_arguments,
     valid_name,
 )
-from treadle.messages.sendable import is_plain
+from treadle.messages.sanitizing import is_plain
 from treadle.pipeline import stage
 from treadle.stages._decisions import edit_note
 from treadle.stages._parse_tool_calls import parse_tool_calls

@@ -54,14 +54,27 @@ def read_reply(text: str, offer: Offer) -> Reply:
         start = place if calls and not found else start
         end = end_of_object if calls else end
         found += calls
-    if not found or not (_OPENING.search(text[:start]) and _CLOSING.fullmatch(text, end)):
+    if not found or not (_opens(text[:start]) and _closes(text[end:])):
         return text, ()
     return _without_opening(text[:start]) or None, tuple(found)
 
 
-_OPENING = re.compile(r"(?:^|\n)\s*(?:```\w*)?\s*\[?\s*\Z")
-_CLOSING = re.compile(r"\s*\]?\s*(?:```)?\s*")
-"""The text around calls. A call within a sentence, or before further text, is quoted: it does not act."""
+def _opens(before: str) -> bool:
+    """Whether calls begin a line, a list or a block of code.
+
+    A call within a sentence, or before further text, is quoted: it does not act.
+    """
+    bare = before.rstrip()
+    line = (bare[:-1] if bare.endswith("[") else before).rpartition("\n")[2].strip()
+    return not line or _FENCE.fullmatch(line) is not None
+
+
+_FENCE = re.compile(r"```\w*")
+
+
+def _closes(after: str) -> bool:
+    """Whether nothing follows calls but the ends of their list and their block of code."""
+    return after.strip().removeprefix("]").lstrip() in {"", "```"}
 
 
 def _objects(text: str) -> Iterator[tuple[int, int, Any]]:
