@@ -31,9 +31,9 @@ class Counting:
         self.store = store
         self.scopes = []
 
-    def facts(self, scope):
+    def facts(self, scope, *, limit=None):
         self.scopes.append(scope)
-        return self.store.facts(scope)
+        return self.store.facts(scope, limit=limit)
 
 
 @pytest.fixture
@@ -208,7 +208,7 @@ def test_several_scopes_are_recalled_by_several_stages(store):
 
 def test_a_store_that_cannot_be_read_is_logged_and_the_run_goes_on(caplog):
     class Down:
-        def facts(self, _scope):
+        def facts(self, _scope, **_):
             raise MemoryStoreError("the memories cannot be used")
 
     requests, result = ask(Down(), "Hi", script=(calls(call("look")), "Yes."), tools=[look])

@@ -12,6 +12,7 @@ from treadle.errors import MissingExtraError, OptionError
 from treadle.loop import Loop
 from treadle.loop.subagent import run_inside
 from treadle.messages import CHARACTERS_PER_TOKEN, JSONDict
+from treadle.messages.framed import framed
 from treadle.model import Model
 from treadle.results import Ok
 from treadle.sessions.compaction.strategies import request_of, text_of
@@ -96,8 +97,8 @@ def summarized(
 def _prompt(before: str, piece: str) -> list[JSONDict]:
     notes, what = "", "this conversation"
     if before:
-        notes, what = f"<notes>\n{before}\n</notes>\n\n", "the notes and this conversation"
-    text = f"{notes}<conversation>\n{piece}\n</conversation>\n\nSummarize {what}."
+        notes, what = f"{framed('notes', before)}\n\n", "the notes and this conversation"
+    text = f"{notes}{framed('conversation', piece)}\n\nSummarize {what}."
     return [{"role": "user", "content": text}]
 
 
