@@ -11,17 +11,20 @@ _OPENING = re.compile("[<\ufe64\uff1c]")
 """The character that begins a tag, also in its small and its wide form."""
 
 
-def framed(tag: str, text: str) -> str:
+def framed(tag: str, text: str, *others: str) -> str:
     """Put a text between tags. What looks like one of them in the text begins with ``&lt;``.
 
     Args:
         tag: the name of the tag, in lower case.
-        text: the text; its other tags stay as they are.
+        text: the text; tags with another name stay as they are.
+        *others: the names of further tags of the same message.
     """
-    inside = _OPENING.sub(
-        lambda found: "&lt;" if _is_tag(text, found.end(), tag) else found[0], text
-    )
-    return f"<{tag}>\n{inside}\n</{tag}>"
+
+    def escaped(found: re.Match[str]) -> str:
+        is_tag = any(_is_tag(text, found.end(), name) for name in (tag, *others))
+        return "&lt;" if is_tag else found[0]
+
+    return f"<{tag}>\n{_OPENING.sub(escaped, text)}\n</{tag}>"
 
 
 def _is_tag(text: str, at: int, tag: str) -> bool:

@@ -97,8 +97,8 @@ def summarized(
 def _prompt(before: str, piece: str) -> list[JSONDict]:
     notes, what = "", "this conversation"
     if before:
-        notes, what = f"{framed('notes', before)}\n\n", "the notes and this conversation"
-    text = f"{notes}{framed('conversation', piece)}\n\nSummarize {what}."
+        notes, what = f"{framed('notes', before, 'conversation')}\n\n", "the notes and this conversation"
+    text = f"{notes}{framed('conversation', piece, 'notes')}\n\nSummarize {what}."
     return [{"role": "user", "content": text}]
 
 
@@ -121,8 +121,12 @@ def _pieces(messages: Sequence[JSONDict], most: int) -> Iterator[str]:
 
 
 def _line(message: Mapping[str, Any], names: dict[str, str]) -> str:
-    """One message of the transcript; the names of calls are collected for their results."""
-    role, text = message["role"], shortened(text_of(message), MAX_CHARACTERS)
+    """One message of the transcript; the names of calls are collected for their results.
+
+    Further lines of its text are indented, so that none of them looks like another message.
+    """
+    role = message["role"]
+    text = "\n  ".join(shortened(text_of(message), MAX_CHARACTERS).splitlines())
     if role == "tool":
         return f"result of {names.get(message['tool_call_id'], 'a tool')}: {text}"
     made = [f"{role}: {text}"] if text or not message.get("tool_calls") else []
