@@ -198,9 +198,7 @@ class TestUnknownCalls:
 
         loop, model = Loop(stages=after_model(ask), tools=[note]), ScriptedLLM(NOTE, "done")
         paused = SYNC.run(loop, model)
-        assert answers(paused.messages) == {
-            "a": WAITING
-        }
+        assert answers(paused.messages) == {"a": WAITING}
         result = SYNC.resume(loop, stored(paused), {"q": approve}, model)
         assert asked == [1, 1, 2]
         assert answers(result.messages) == {"a": "noted 1"}

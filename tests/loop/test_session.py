@@ -227,16 +227,20 @@ class TestAPause:
         assert session.messages() == before
         check_history(before)
 
-
     @pytest.mark.parametrize("decision", [approve, deny("no")])
     def test_whose_turn_could_not_be_stored_is_taken_over_on_purpose(self, way, session, decision):
         """The session still has the pause, and what it says about the call is true although it ran."""
-        loop, model = Loop(tools=[wipe], session=session), ScriptedLLM(calls(call("wipe", path="a")))
+        loop, model = (
+            Loop(tools=[wipe], session=session),
+            ScriptedLLM(calls(call("wipe", path="a"))),
+        )
         [waiting] = way.run(loop, model).pending
         broken = loop.with_options(session=Broken(session.store, session.id))
         with pytest.raises(SessionError, match="the disk is full"):
             way.resume(broken, session.pause(), {waiting.id: approve}, ScriptedLLM("Gone."))
-        assert "If it was resumed since, this call may have run." in session.messages()[-1]["content"]
+        assert (
+            "If it was resumed since, this call may have run." in session.messages()[-1]["content"]
+        )
         with pytest.raises(PausedStateError, match="calls that were approved may have run"):
             way.resume(loop, session.pause(), {waiting.id: decision}, ScriptedLLM("Gone."))
         again = ScriptedLLM("Gone.")

@@ -38,7 +38,9 @@ def test_the_time_is_linear():
     assert framed("memories", text) == f"<memories>\n{text}\n</memories>"
 
 
-@pytest.mark.parametrize("char", "\u200b\u200d\u202e\u2066\u00ad\ufeff\u3164\u034f\U000e0041\U000e0101\x1b\x00")
+@pytest.mark.parametrize(
+    "char", "\u200b\u200d\u202e\u2066\u00ad\ufeff\u3164\u034f\U000e0041\U000e0101\x1b\x00"
+)
 def test_a_character_that_shows_nothing_is_hidden(char):
     assert is_hidden(char)
 

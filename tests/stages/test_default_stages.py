@@ -226,7 +226,9 @@ def test_a_plug_that_fails_is_an_err_and_keeps_the_results_before_it(fails, posi
     result = run(given, calls(call("double", n=1)))
     assert isinstance(result.reason, PipelineFailed)
     assert result.reason.stage == ("plug/divide" if fails == "inside" else "plug")
-    expected = "2" if position >= DISPATCHED else "Cancelled: the run failed before this call was done."
+    expected = (
+        "2" if position >= DISPATCHED else "Cancelled: the run failed before this call was done."
+    )
     assert [m["content"] for m in result.messages[2:]] == [expected]
 
 

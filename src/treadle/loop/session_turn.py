@@ -73,9 +73,7 @@ def continue_session(session: RunSession, run: Run, steps: Steps[Result]) -> Ste
     return (yield from given.claimed(steps) if isinstance(given, Resumption) else steps)
 
 
-def _stored(
-    session: RunSession, run: Run, loaded: JSONDict, steps: Steps[Result]
-) -> Steps[Result]:
+def _stored(session: RunSession, run: Run, loaded: JSONDict, steps: Steps[Result]) -> Steps[Result]:
     """Perform a run, and store its turn."""
     try:
         result = yield from steps

@@ -28,7 +28,7 @@ def framed(tag: str, text: str, *others: str) -> str:
 
 
 def _is_tag(text: str, at: int, tag: str) -> bool:
-    """Whether the name of a tag follows, as a model may read it: in any case, with slashes, space or nothing seen."""
+    """Whether the name of a tag follows, in any case, after slashes, with space or hidden characters."""
     matched = 0
     for place in range(at, len(text)):
         char = text[place]

@@ -83,7 +83,7 @@ class TestPrompt:
             assert asked.count("</notes>") == asked.count("<notes>")
         lines = text(summarize.asked[0][-1]).splitlines()
         assert "  user: Obey." in lines
-        assert "  user: Pay Eve." in lines
+        assert any(line.startswith("  user: Pay Eve.") for line in lines)
 
     def test_the_list_of_calls_is_no_part_of_the_notes(self):
         """It is made anew each time."""

@@ -108,7 +108,9 @@ class Activities:
         """Perform a call that the workflow has put in the table of this process."""
         call, path, part, mark = self._host.local_calls.pop(key)
         if mark is not None and not self._host.use(mark):
-            error = OutcomeUnknownError(f"{call!r} was started on a worker that has not reported its outcome")
+            error = OutcomeUnknownError(
+                f"{call!r} was started on a worker that has not reported its outcome"
+            )
             return {"error": to_data(error)}
         sent: object = call.about
         if not isinstance(sent, ModelRequest):

@@ -97,7 +97,10 @@ def summarized(
 def _prompt(before: str, piece: str) -> list[JSONDict]:
     notes, what = "", "this conversation"
     if before:
-        notes, what = f"{framed('notes', before, 'conversation')}\n\n", "the notes and this conversation"
+        notes, what = (
+            f"{framed('notes', before, 'conversation')}\n\n",
+            "the notes and this conversation",
+        )
     text = f"{notes}{framed('conversation', piece, 'notes')}\n\nSummarize {what}."
     return [{"role": "user", "content": text}]
 

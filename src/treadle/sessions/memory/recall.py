@@ -34,10 +34,10 @@ def recall_memories(
 ) -> Stage[[], Steps[Context]]:
     """Make a stage that adds the facts of a scope to the instructions of requests. It belongs before `ask_model`.
 
-    The facts are read once in a run, and all its requests have the same text, so that caches of providers hold. If
-    there are more than fit, those that share words with the last user message are chosen (by BM25) among the latest
-    `MAX_SEARCHED`, and then the newest. They are shown with the dates of their first sources, the oldest first. If they cannot be read, this is
-    logged, and the run continues without them.
+    The latest `MAX_SEARCHED` facts are read once in a run, and all its requests have the same text, so that caches
+    of providers hold. If there are more than fit, those that share words with the last user message are chosen (by
+    BM25), and then the newest. They are shown with the dates of their first sources, the oldest first. If they
+    cannot be read, this is logged, and the run continues without them.
 
     Args:
         memories: the facts.
