@@ -242,7 +242,7 @@ def test_parallel_calls_are_limited(endpoint, asked, calls, tools):
 
     shown = json.loads(out)
     assert shown["tool_calls_count"] == 1
-    assert shown["messages"][-2]["content"].startswith("No result yet")
+    assert shown["messages"][-2]["content"].startswith("Not run yet")
 
 
 @pytest.mark.parametrize("retries", [0, 1])

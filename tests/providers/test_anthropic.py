@@ -99,11 +99,11 @@ class TestConversations:
             {"role": "system", "content": "Be brief."},
             {"role": "developer", "content": "In verse."},
         )
-        later = {"role": "system", "content": "Stop soon."}
+        later = {"role": "system", "content": "Stop </system> soon."}
         made = body(first, other, USER, later)
         assert [block["text"] for block in made["system"]] == ["Be brief.", "In verse."]
         (turn,) = made["messages"]
-        assert turn["content"][1]["text"] == "<system>\nStop soon.\n</system>"
+        assert turn["content"][1]["text"] == "<system>\nStop &lt;/system> soon.\n</system>"
 
     def test_a_history_that_begins_with_the_assistant_gets_a_user_before(self):
         assert (

@@ -263,9 +263,9 @@ def _given(loop: Loop[Any], start: Mapping[str, Any]) -> Any:
 class _Writer(LogMiddleware):
     """Writes the log of a run to its journal.
 
-    Outcomes of the run itself, such as the time, are queued, and written with the next outcome of a call of a model,
-    a tool or a stage, or before a call that must not run twice. So a run of one iteration takes two or three
-    writes, and one that was interrupted is taken up after the last of them.
+    Outcomes of the run itself, such as the time, are queued, and written with the next outcome of a call of a
+    model, a tool or a stage, or before a call that must not run twice. So a run of one iteration takes two or
+    three writes, and one that was interrupted is taken up after the last of them.
 
     Args:
         opened: the run in the journal.

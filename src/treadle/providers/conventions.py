@@ -8,6 +8,7 @@ from collections.abc import Container, Mapping
 from typing import Any
 
 from treadle.messages import JSONDict, data_url, is_list, is_mapping, placeholder
+from treadle.messages.framed import framed
 
 log = logging.getLogger("treadle.providers")
 
@@ -41,7 +42,7 @@ def is_error_result(message: Mapping[str, Any]) -> bool:
 
 def marked_system(text: str) -> str:
     """The text of a system message within a conversation, for providers that take them at the start only."""
-    return f"<system>\n{text}\n</system>"
+    return framed("system", text)
 
 
 IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})

@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 
 from treadle.messages import Usage
-
-_ACTING = frozenset({"Cc", "Cs"})
-"""Control characters, on which a terminal acts, and lone surrogates, which no encoding has."""
-
-_HIDDEN = _ACTING | {"Cf", "Zl", "Zp"}
-"""These, and formats: zero-width, of the writing direction, tags; separators of lines and paragraphs."""
-
-_IGNORABLE = re.compile(
-    # Not U+FE0E and U+FE0F, which choose between text and emoji: answers have them often.
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u3164\ufe00-\ufe0d\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff]"
-)
-"""The other characters that show nothing: Unicode's property ``Default_Ignorable_Code_Point``."""
+from treadle.messages.hidden import ACTING, IGNORABLE, is_hidden
 
 _UNSTEADY = frozenset({"Cf", "Cn", "Co", "Me"})
 """Categories whose width differs between terminals: joiners, enclosing marks, private and unassigned."""
@@ -44,14 +32,15 @@ def escape_controls(text: str, *, is_terminal: bool = True) -> str:
         is_terminal: whether a person reads it. A file or a pipe gets the characters that show nothing as they
             are, since they belong to the text: emoji and some scripts need them.
     """
-    odd = _HIDDEN if is_terminal else _ACTING
+    is_odd = is_hidden if is_terminal else _is_acting
     return "".join(
-        char.encode("unicode_escape").decode()
-        if (unicodedata.category(char) in odd or (is_terminal and _IGNORABLE.match(char)))
-        and char not in "\n\t"
-        else char
+        char.encode("unicode_escape").decode() if is_odd(char) and char not in "\n\t" else char
         for char in text.replace("\r\n", "\n")
     )
+
+
+def _is_acting(char: str) -> bool:
+    return unicodedata.category(char) in ACTING
 
 
 def one_line(text: str, limit: int = 100) -> str:
@@ -67,7 +56,7 @@ def fixed_width(text: str, limit: int = 100) -> str:
     """
     category, start = unicodedata.category, unicodedata.normalize("NFC", text[: 4 * limit])
     steady = (one for one in start if one not in _JOINING and category(one) not in _UNSTEADY)
-    return one_line(_IGNORABLE.sub("", "".join(steady)), limit)
+    return one_line(IGNORABLE.sub("", "".join(steady)), limit)
 
 
 def format_count(number: int, what: str) -> str:

@@ -204,7 +204,7 @@ class ResultCache:
             known[fingerprint] = (known_at, iteration, content, is_error, is_repeated, stamp)
 
     def note_write(self) -> None:
-        """Note that a call may have changed something, although it has no result: the others may return something new."""
+        """Note that a call may have changed something, although it has no result, and others may return more."""
         self._writes += 1
         self.version += 1
 

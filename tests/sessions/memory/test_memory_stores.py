@@ -35,6 +35,28 @@ def test_facts_are_stored_with_the_cursor(memories):
     assert memories.facts("bob") == []
 
 
+def test_the_facts_that_were_learned_last_are_read_alone(memories):
+    """A fact is as old as its first source; one that was forgotten or retracted does not count."""
+    given = [fact(f"Fact {n}.", start=2 * n, stop=2 * n + 2, at=float(n)) for n in range(6)]
+    memories.commit("s", None, A1, facts=given)
+    memories.commit("t", None, A1, facts=[fact("fact 0", "t", at=9.0)])
+
+    def latest(limit):
+        return [one.text for one in memories.facts("ann", limit=limit)]
+
+    assert latest(2) == ["Fact 4.", "Fact 5."]
+    assert latest(0) == []
+    assert memories.facts("ann", limit=9) == memories.facts("ann")
+    memories.forget("ann", [given[5].id])
+    assert latest(2) == ["Fact 3.", "Fact 4."]
+    memories.commit("s", A1, A2, retract_from=8)
+    assert latest(2) == ["Fact 2.", "Fact 3."]
+    assert len(memories.facts("ann", limit=1)[0].sources) == 1
+    memories.forget_session("s")
+    assert [len(one.sources) for one in memories.facts("ann", limit=2)] == [1]
+    assert memories.facts("bob", limit=2) == []
+
+
 def test_nothing_is_stored_if_the_cursor_is_elsewhere(memories):
     assert memories.commit("s", None, A1, facts=[fact("Likes tea.")])
     for wrong in (None, A2, Cursor("b", 1, 2)):

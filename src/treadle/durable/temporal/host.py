@@ -128,8 +128,8 @@ class Host:
     def mark(self) -> str:
         """Make a mark, which lets this process make one call, once.
 
-        The workflow has it in its history before the call is made. If the outcome is lost, the workflow asks for the
-        call again, with the same mark; another process does not have it, and this one has used it.
+        The workflow has it in its history before the call is made. If the outcome is lost, the workflow asks for
+        the call again, with the same mark; another process does not have it, and this one has used it.
         """
         mark = os.urandom(8).hex()
         self._marks.add(mark)

@@ -12,6 +12,7 @@ from treadle.errors import MissingExtraError, OptionError
 from treadle.loop import Loop
 from treadle.loop.subagent import run_inside
 from treadle.messages import CHARACTERS_PER_TOKEN, JSONDict
+from treadle.messages.framed import framed
 from treadle.model import Model
 from treadle.results import Ok
 from treadle.sessions.compaction.strategies import request_of, text_of
@@ -96,8 +97,11 @@ def summarized(
 def _prompt(before: str, piece: str) -> list[JSONDict]:
     notes, what = "", "this conversation"
     if before:
-        notes, what = f"<notes>\n{before}\n</notes>\n\n", "the notes and this conversation"
-    text = f"{notes}<conversation>\n{piece}\n</conversation>\n\nSummarize {what}."
+        notes, what = (
+            f"{framed('notes', before, 'conversation')}\n\n",
+            "the notes and this conversation",
+        )
+    text = f"{notes}{framed('conversation', piece, 'notes')}\n\nSummarize {what}."
     return [{"role": "user", "content": text}]
 
 
@@ -120,8 +124,12 @@ def _pieces(messages: Sequence[JSONDict], most: int) -> Iterator[str]:
 
 
 def _line(message: Mapping[str, Any], names: dict[str, str]) -> str:
-    """One message of the transcript; the names of calls are collected for their results."""
-    role, text = message["role"], shortened(text_of(message), MAX_CHARACTERS)
+    """One message of the transcript; the names of calls are collected for their results.
+
+    Further lines of its text are indented, so that none of them looks like another message.
+    """
+    role = message["role"]
+    text = "\n  ".join(shortened(text_of(message), MAX_CHARACTERS).splitlines())
     if role == "tool":
         return f"result of {names.get(message['tool_call_id'], 'a tool')}: {text}"
     made = [f"{role}: {text}"] if text or not message.get("tool_calls") else []

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from treadle.fast_dataclass import light_dataclass
 from treadle.messages import sha256
+from treadle.messages.hidden import BREAKS, is_hidden
 
 MAX_FACT = 500
 """The number of characters of a fact; the rest of a longer one is cut off."""
@@ -79,16 +80,15 @@ class Cursor:
 
 
 def one_line(text: str) -> str:
-    """The text of a fact: on one line, without control characters, and no longer than `MAX_FACT`.
+    """The text of a fact: on one line, without characters that show nothing, and no longer than `MAX_FACT`.
 
-    A text that a model wrote cannot look like several facts, or like the end of the facts, when it is shown.
+    A text that a model wrote cannot look like several facts when it is shown, and a person sees all of it.
     """
-    shown = (" " if unicodedata.category(letter) in _BREAKS else letter for letter in text)
+    shown = (
+        " " if unicodedata.category(char) in BREAKS else "" if is_hidden(char) else char
+        for char in text
+    )
     return " ".join("".join(shown).split())[:MAX_FACT].rstrip()
-
-
-_BREAKS = frozenset({"Cc", "Cs", "Zl", "Zp"})
-"""Unicode categories: control characters, lone surrogates, and separators of lines and paragraphs."""
 
 
 def _normalized(text: str) -> str:

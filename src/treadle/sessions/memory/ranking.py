@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from treadle.messages import CHARACTERS_PER_TOKEN
 from treadle.sessions.memory.facts import Fact, by_age
 
+MAX_SEARCHED = 2_000
+"""The number of facts of a scope, the latest, that are read and searched for a text."""
 OF_A_LINE = 4
 """The number of tokens that the line of a fact takes beside its text, with a date."""
 

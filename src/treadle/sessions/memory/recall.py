@@ -12,9 +12,10 @@ from treadle.context import Context
 from treadle.effects import Call, Mode, Steps
 from treadle.errors import OptionError
 from treadle.messages import is_list, is_mapping, text_of_parts
+from treadle.messages.framed import framed
 from treadle.pipeline import Stage, stage
-from treadle.sessions.memory.facts import Fact
-from treadle.sessions.memory.ranking import choose
+from treadle.sessions.memory.facts import Fact, one_line
+from treadle.sessions.memory.ranking import MAX_SEARCHED, choose
 from treadle.sessions.memory.store import MemoryStore
 
 log = logging.getLogger("treadle.memory")
@@ -33,10 +34,10 @@ def recall_memories(
 ) -> Stage[[], Steps[Context]]:
     """Make a stage that adds the facts of a scope to the instructions of requests. It belongs before `ask_model`.
 
-    The facts are read once in a run, and all its requests have the same text, so that caches of providers hold. If
-    there are more than fit, those that share words with the last user message are chosen (by BM25), and then the
-    newest. They are shown with the dates of their first sources, the oldest first. If they cannot be read, this is
-    logged, and the run continues without them.
+    The latest `MAX_SEARCHED` facts are read once in a run, and all its requests have the same text, so that caches
+    of providers hold. If there are more than fit, those that share words with the last user message are chosen (by
+    BM25), and then the newest. They are shown with the dates of their first sources, the oldest first. If they
+    cannot be read, this is logged, and the run continues without them.
 
     Args:
         memories: the facts.
@@ -53,7 +54,8 @@ def recall_memories(
 
     def read(ctx: Context) -> str:
         whose = scope(ctx) if callable(scope) else scope
-        return _block(choose(memories.facts(whose), _question(ctx), max_facts, max_tokens))
+        facts = memories.facts(whose, limit=MAX_SEARCHED)
+        return _block(choose(facts, _question(ctx), max_facts, max_tokens))
 
     def recall(ctx: Context) -> Steps[Context]:
         # Under the name of the stage: there may be several, for several scopes.
@@ -82,8 +84,9 @@ def _block(facts: Sequence[Fact]) -> str:
     """The facts as a text for the model, one on each line."""
     if not facts:
         return ""
-    lines = (f"- ({_date(fact)}) {fact.text}" for fact in facts)
-    return "\n".join(("<memories>", HEAD, *lines, "</memories>"))
+    # Another program may have stored other texts than the worker does.
+    lines = (f"- ({_date(fact)}) {one_line(fact.text)}" for fact in facts)
+    return framed("memories", "\n".join((HEAD, *lines)))
 
 
 def _date(fact: Fact) -> str:

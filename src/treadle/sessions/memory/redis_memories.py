@@ -33,6 +33,7 @@ class RedisMemories:
     Extra ``redis``. These keys are used:
 
     * ``PREFIX:memory:facts:SCOPE``: a hash from ids to facts with their sources.
+    * ``PREFIX:memory:ages:SCOPE``: a sorted set of these ids, by the time at which the fact was learned.
     * ``PREFIX:memory:session:ID``: a set of the facts of a session, each a scope and an id.
     * ``PREFIX:memory:cursor:ID``: how far a session was read.
     * ``PREFIX:memory:lease:ID``: the token of the worker that reads it; it expires.
@@ -56,11 +57,14 @@ class RedisMemories:
     def __repr__(self) -> str:
         return f"RedisMemories({address_of(self._client)!r}, prefix={self._prefix!r})"
 
-    def facts(self, scope: str) -> list[Fact]:
+    def facts(self, scope: str, *, limit: int | None = None) -> list[Fact]:
         """See `MemoryStore.facts`."""
         with self._reporting():
-            values = self._client.hvals(self._scope(scope))
-        return by_age(_fact(scope, one) for one in values)
+            if limit is None:
+                values: Any = self._client.hvals(self._scope(scope))
+                return by_age(_fact(scope, one) for one in values)
+            ids: Any = self._client.zrevrange(self._ages(scope), 0, limit - 1) if limit else ()
+            return by_age(self._read(self._client, scope, map(decoded, ids)).values())
 
     def sources(self, session_id: str) -> list[Source]:
         """See `MemoryStore.sources`."""
@@ -129,6 +133,7 @@ class RedisMemories:
             pipe.multi()
             for fact_id, fact in known.items():
                 pipe.hdel(self._scope(scope), fact_id)
+                pipe.zrem(self._ages(scope), fact_id)
                 for session_id in {one.session_id for one in fact.sources}:
                     pipe.srem(self._session(session_id), _member(scope, fact_id))
             return len(known)
@@ -200,8 +205,10 @@ class RedisMemories:
         if fact.sources:
             rows = [[s.session_id, s.start, s.stop, s.created_at] for s in fact.sources]
             pipe.hset(scope, fact_id, json.dumps([fact.text, rows]))
+            pipe.zadd(self._ages(fact.scope), {fact_id: fact.created_at})
         else:
             pipe.hdel(scope, fact_id)
+            pipe.zrem(self._ages(fact.scope), fact_id)
         has_it = any(source.session_id == session_id for source in fact.sources)
         (pipe.sadd if has_it else pipe.srem)(self._session(session_id), member)
 
@@ -236,6 +243,9 @@ class RedisMemories:
 
     def _scope(self, scope: str) -> str:
         return f"{self._prefix}:memory:facts:{scope}"
+
+    def _ages(self, scope: str) -> str:
+        return f"{self._prefix}:memory:ages:{scope}"
 
     def _session(self, session_id: str) -> str:
         return f"{self._prefix}:memory:session:{session_id}"

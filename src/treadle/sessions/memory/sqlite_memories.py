@@ -35,6 +35,7 @@ _SCHEMA = Schema(
         )
         """,
         "CREATE INDEX sources_by_session ON sources (session_id, stop)",
+        "CREATE INDEX sources_by_age ON sources (scope, id, created_at)",
         """
         CREATE TABLE cursors (
             session_id TEXT PRIMARY KEY, incarnation TEXT NOT NULL,
@@ -69,14 +70,16 @@ class SQLiteMemories:
     def __repr__(self) -> str:
         return f"SQLiteMemories({self.path!r})"
 
-    def facts(self, scope: str) -> list[Fact]:
+    def facts(self, scope: str, *, limit: int | None = None) -> list[Fact]:
         """See `MemoryStore.facts`."""
         with self._transaction() as db:
             rows = db.execute(
-                "SELECT id, text, session_id, start, stop, created_at FROM facts "
-                "JOIN sources USING (scope, id) WHERE scope = ? "
+                "WITH latest AS (SELECT id FROM sources WHERE scope = ?1 GROUP BY id "
+                "ORDER BY min(created_at) DESC, id LIMIT ?2) "
+                "SELECT id, text, session_id, start, stop, created_at FROM latest "
+                "JOIN facts USING (id) JOIN sources USING (scope, id) WHERE scope = ?1 "
                 "ORDER BY id, created_at, session_id, start",
-                (scope,),
+                (scope, -1 if limit is None else limit),
             ).fetchall()
         return by_age(
             Fact(scope, text, tuple(Source(*row[2:]) for row in group))

@@ -19,8 +19,13 @@ class MemoryStore(Protocol):
     All methods raise `MemoryStoreError` if the store cannot be used, and then have changed nothing.
     """
 
-    def facts(self, scope: str) -> list[Fact]:
-        """The facts of a scope, the oldest first."""
+    def facts(self, scope: str, *, limit: int | None = None) -> list[Fact]:
+        """The facts of a scope, the oldest first.
+
+        Args:
+            scope: the scope.
+            limit: the number of facts, those that were learned last; None means all. The others are not read.
+        """
         ...
 
     def sources(self, session_id: str) -> list[Source]:

@@ -30,7 +30,7 @@ from treadle.model import Model
 from treadle.redaction import redacted
 from treadle.results import Err, Ok, Result
 from treadle.sessions.memory.facts import Cursor, Fact, Source, one_line
-from treadle.sessions.memory.ranking import choose
+from treadle.sessions.memory.ranking import MAX_SEARCHED, choose
 from treadle.sessions.memory.reading import Unread, is_read, unread
 from treadle.sessions.memory.store import MemoryStore
 from treadle.sessions.memory.transcript import Piece, pieces_of
@@ -351,7 +351,8 @@ class MemoryWorker:
         return [fact for fact in facts if fact]
 
     def _known(self, scope: str, text: str) -> list[Fact]:
-        return choose(self._memories.facts(scope), text, MAX_KNOWN, KNOWN_TOKENS)
+        facts = self._memories.facts(scope, limit=MAX_SEARCHED)
+        return choose(facts, text, MAX_KNOWN, KNOWN_TOKENS)
 
 
 class _Counts:
@@ -390,5 +391,5 @@ def _delay(failures: int) -> float:
 
 
 def _prompt(known: Sequence[Fact], text: str) -> str:
-    facts = "\n".join(f"- {fact.text}" for fact in known) or "none"
+    facts = "\n".join(f"- {one_line(fact.text)}" for fact in known) or "none"
     return f"Known facts:\n{facts}\n\nNew messages, each a JSON text on a line:\n{text}"
