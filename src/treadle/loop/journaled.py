@@ -227,7 +227,7 @@ class _Journaled:
             raise
         numbers = run.run.numbers
         numbers[0] = max([numbers[0], *(entry.last_seq for entry in self._opened.log)])
-        writer.digests = replay.digests
+        writer.digests, writer.unknown = replay.digests, replay.unknown
         now = yield NOW
         for started in running.values():
             yield Emit(_resumed(started, now))
@@ -273,13 +273,21 @@ class _Writer(LogMiddleware):
         opened: the run in the journal.
         run_id: its id.
         numbers: a list with the number of the latest event.
+
+    Attributes:
+        unknown: see `Replay`.
     """
 
     def __init__(self, opened: JournaledRun, run_id: str, numbers: list[int]) -> None:
         super().__init__(self._queue_entry, reports=False)
         self._opened, self._run_id, self._numbers = opened, run_id, numbers
         self._log: Sequence[Entry] = opened.log
-        self._started = {entry.place: entry.at for entry in opened.log if entry.kind == STARTED}
+        self._started = {
+            entry.place: entry.at
+            for entry in opened.log
+            if entry.kind == STARTED and not entry.starts_call
+        }
+        self.unknown: set[Place] = set()
         self._queue: list[Entry] = []
         self._taken: list[int] = []
         self._received: set[int] = set()
@@ -336,7 +344,7 @@ class _Writer(LogMiddleware):
         if call.label == labels.STEER:
             return (yield from self._take(call))
         if call.once:
-            if entry.place in self._started:
+            if entry.place in self.unknown:
                 raise OutcomeUnknownError(f"{entry} had started when the run was interrupted")
             self._mark_started(entry)
         if call.once or call.label == labels.SAVE_SESSION:
@@ -344,7 +352,7 @@ class _Writer(LogMiddleware):
         return (yield call)
 
     def _mark_started(self, entry: Entry) -> None:
-        self.write(dataclasses.replace(entry, kind=STARTED))
+        self.write(dataclasses.replace(entry, kind=STARTED, outcome=entry.kind))
 
     def _take(self, call: Call) -> Steps[tuple[JSONDict, ...]]:
         """Take the user messages of this process, and those that arrived through the journal."""
