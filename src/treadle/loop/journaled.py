@@ -34,9 +34,10 @@ from treadle.loop.subagent import Subagent
 from treadle.messages import JSONDict
 from treadle.pipeline.compiler import Kind
 from treadle.recording.configuration import changes_between
-from treadle.recording.data import NotDataError, from_data, to_data
+from treadle.recording.data import MalformedDataError, NotDataError, from_data, to_data
 from treadle.recording.log import RECEIVED, RESUMED, STARTED, Entry, Path, Place
 from treadle.recording.middleware import LogMiddleware
+from treadle.recording.objects import missing_classes
 from treadle.recording.replay import Replay
 from treadle.results import Err, Ok, Paused, Result
 from treadle.run_state import RunState
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from treadle.loop.handle import RunHandle
     from treadle.loop.loop import Loop
     from treadle.loop.run import Run
+    from treadle.tools.output import Checked
 
 MakeRun: TypeAlias = Callable[[Any, RunState], "Run"]
 """Makes the run of messages, or of a paused run, and of a state."""
@@ -467,28 +469,50 @@ def _result_as_data(result: Result) -> JSONDict:
     except NotDataError:
         if not isinstance(result, Ok):
             raise
-        data = to_data(dataclasses.replace(result, output=None), "the result")
-        data["output"] = None
+        data = to_data(dataclasses.replace(result, output=None), "the result") | {"output": None}
+    if isinstance(result, Ok) and data.get("output") != result.output:
+        # Its form for readers that do not have its class.
         data["typed_output"] = json.loads(to_json_line(result.output))
     return data
 
 
-def result_from_data(data: JSONDict, loop: Loop[Any]) -> Result:
-    """The result that `outcome_of` has written; a typed output is made anew by the loop.
+def result_from_data(data: JSONDict, loop: Loop[Any] | None) -> Result:
+    """The result that `outcome_of` has written. A typed output is as it was: it is not validated again.
+
+    Only an output of which a part is no data, such as an object of a third party, is made from its JSON form.
+
+    Args:
+        data: the result.
+        loop: what it belongs to; None leaves a typed output as JSON data.
 
     Raises:
-        JournalError: the loop does not accept the output any more.
+        JournalError: the type of the output is not here, or has other fields.
     """
-    plain = {key: value for key, value in data.items() if key != "typed_output"}
+    plain = {key: value for key, value in data.items() if key not in {"output", "typed_output"}}
     result: Result = from_data(plain)
-    if "typed_output" not in data or not isinstance(result, Ok):
+    if not isinstance(result, Ok):
         return result
-    if loop.output is None:
-        raise JournalError("the stored result has a typed output, and the loop has no output=")
-    value, problems = loop.output.check(data["typed_output"])
-    if problems:
-        raise JournalError(f"the loop does not accept the stored output: {'; '.join(problems)}")
-    return dataclasses.replace(result, output=value)
+    if "typed_output" not in data:
+        output: Any = from_data(data.get("output"))
+    elif loop is None:
+        output = data["typed_output"]
+    else:
+        output, problems = _typed_output(data, loop)
+        if problems:
+            raise JournalError(f"the loop does not accept the stored output: {'; '.join(problems)}")
+    return dataclasses.replace(result, output=output)
+
+
+def _typed_output(data: Mapping[str, Any], loop: Loop[Any]) -> Checked:
+    missing = [f"{name} is not imported" for name in missing_classes(data["output"])]
+    if missing:
+        return None, missing
+    if data["output"] is None and loop.output is not None:
+        return loop.output.check(data["typed_output"])
+    try:
+        return from_data(data["output"]), ()
+    except MalformedDataError as error:
+        return None, [str(error)]
 
 
 def check_options(loop: Loop[Any], given: Any) -> None:
