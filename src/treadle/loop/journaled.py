@@ -21,6 +21,7 @@ from treadle.effects import (
     Parallel,
     Sleep,
     Steps,
+    interruption_of,
 )
 from treadle.errors import JournalError, OptionError, OutcomeUnknownError, ReplayError
 from treadle.events import RunFinished, RunStarted, SubagentEvent
@@ -295,6 +296,7 @@ class _Writer(LogMiddleware):
         self._received: set[int] = set()
         self._mutex = threading.Lock()
         self._failure: Exception | None = None
+        self._interruption: BaseException | None = None
         self._is_detached = False
         self._in_parallel = 0
 
@@ -416,6 +418,18 @@ class _Writer(LogMiddleware):
         if not path and not isinstance(error, Exception):
             self._is_detached = True
         return error is self._failure
+
+    def look(self, steps: Steps[Any]) -> None:
+        """Write nothing more once steps are interrupted from within: their cleanup is no part of the run.
+
+        Raises:
+            BaseException: the interruption, if steps go on in spite of it: a replay could not follow them.
+        """
+        found = interruption_of(steps)
+        if found is not None:
+            self._interruption, self._is_detached = found, True
+        elif self._interruption is not None:
+            raise self._interruption
 
     def _flush(self) -> Steps[None]:
         if self._queue and not self._is_detached:

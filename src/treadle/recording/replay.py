@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, Protocol, TypeVar
 
-from treadle.effects import Bounded, Call, Effect, Emit, Parallel, Steps
+from treadle.effects import Bounded, Call, Cancelled, Effect, Emit, Parallel, Steps, interruption_of
 from treadle.errors import ReplayError
 from treadle.recording.digests import Digests
 from treadle.recording.log import (
@@ -57,13 +57,17 @@ class Branch:
         self.emitted = 0
 
     def advance(self, resume: Callable[[Any], Effect], value: Any) -> None:
-        """Run the steps to their next effect."""
+        """Run the steps to their next effect.
+
+        Raises:
+            BaseException: an interruption, such as a KeyboardInterrupt, that was raised in the steps.
+        """
         try:
             self.effect = resume(value)
             self.number += 1
         except StopIteration as stop:
             self._end(stop.value, None)
-        except BaseException as error:  # noqa: BLE001 - raised where the effect around them is performed
+        except (Exception, Cancelled) as error:  # noqa: BLE001 - raised where the effect around them is performed
             self._end(None, error)
 
     def _end(self, value: Any, error: BaseException | None) -> None:
@@ -358,7 +362,11 @@ class Replay(Generic[R]):
         effect: Effect | None = None,
         waits_for: str = "",
     ) -> ReplayError:
-        """The error of an entry that does not fit."""
+        """The error of an entry that does not fit; raises an interruption that has led the steps elsewhere."""
+        for one in self._branches.values():
+            interruption = None if one.is_over else interruption_of(one.steps)
+            if interruption is not None:
+                raise interruption
         found = effect if branch is None else branch.effect
         described = waits_for or _described(found, entry)
         error = ReplayError(str(entry), described, self._iteration)
