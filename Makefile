@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test check lint mypy pyright types static unit test-all-pythons coverage dashboards bench bench-import \
 	bench-telemetry bench-model bench-chaos bench-agentdojo bench-torture bench-tool-search bench-sessions \
-	bench-compaction bench-journal bench-kills bench-temporal-history bench-scaling clean
+	bench-compaction bench-limits bench-journal bench-kills bench-temporal-history bench-scaling clean
 
 run: $(VENV)/.run  ## the loop on a real local model with real tools, in this folder
 	$(BIN)/treadle run "$(QUESTION)"
@@ -66,6 +66,9 @@ dashboards: $(VENV)/.test  ## build the Grafana dashboard
 
 bench: $(VENV)/.test  ## ratios against a hand-written loop, from one run
 	$(BIN)/python benchmarks/iterations.py
+
+bench-limits: $(VENV)/.test  ## what a limit does to 1, 8 and 64 subagents in parallel: overshoot and time
+	$(BIN)/python benchmarks/parallel_limits.py
 
 bench-import: $(VENV)/.test  ## what `import treadle` takes, and which imports take most of it
 	$(BIN)/python scripts/import_time.py

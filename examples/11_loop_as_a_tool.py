@@ -38,11 +38,11 @@ research = researcher.as_tool("research", "Research a topic.", researching)
 editor = Loop(tools=[research], name="editor", on_limit="finish", on_event=show)
 question = "Write about water."
 
-for most in (7, 4):  # the limit of the editor counts model calls of both
-    print(f"max_iterations={most}")
+for most in (7, 4):  # the model calls of both
+    print(f"max_requests={most}")
     tasks = [calls(call("research", task=task)) for task in ("rivers", "lakes")]
     editing = ScriptedLLM(*tasks, "Here is an article on water.")
-    result = editor.run_sync(question, editing, max_iterations=most)
+    result = editor.run_sync(question, editing, max_requests=most)
     print(f"{result.stop_reason}, after the results:")
     for message in result.messages:
         if message["role"] == "tool":

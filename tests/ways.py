@@ -88,7 +88,7 @@ class Way:
             options: of the loop; and ``handle_ref``.
             state: the record of the run; None if it makes its own.
         """
-        options = {**options, "state": state}
+        options = {"name": "agent", **options, "state": state}
         handle_ref = options.pop("handle_ref", None) or HandleRef()
         if self.is_streamed:
             opened = functools.partial(stream, *given, **options)
@@ -131,7 +131,8 @@ class HandleRef:
 async def _read(observed: ObservedRun, opened: Callable[[], Any], handle_ref: HandleRef) -> None:
     async with opened() as events:
         handle_ref.handle = events
-        observed.events.extend([event async for event in events])
+        async for event in events:  # a run that raises has had events
+            observed.events.append(event)
     observed.result = events.result
 
 

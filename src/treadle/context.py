@@ -21,7 +21,7 @@ from treadle.messages import (
     Usage,
     validate_messages,
 )
-from treadle.model import ModelClient, ModelRequest
+from treadle.model import ModelClient, ModelRequest, check_no_tools
 from treadle.results import PendingCall, Reason, StoppedByStage
 from treadle.run_state import RunNodeStatus, RunState
 from treadle.shown import shown_fields
@@ -109,6 +109,7 @@ def check_request_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
             raise OptionError(f"{name}: expected {expected}, got {type(value).__name__}")
     if checked.get("options") is None:  # nothing to merge
         checked.pop("options", None)
+    check_no_tools("options", checked.get("options", {}))
     if "tools" in checked:
         checked["tools"] = _names_of("tools", checked["tools"])
     return checked

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -35,6 +35,57 @@ class ProviderError(TreadleError):
         self.code = code
         self.type = kind
         self.retryable = retryable
+
+
+class UnpicklableError(TreadleError):
+    """Takes the place of an exception that cannot be pickled, in a result that is.
+
+    Args:
+        name: the class of the exception.
+        text: its text, and those of the exceptions that led to it.
+        facts: its attributes that are numbers or texts, such as ``status_code``.
+    """
+
+    def __init__(self, name: str, text: str, facts: Mapping[str, Any]) -> None:
+        super().__init__(name, text, facts)
+        self.name = name
+        self.text = text
+        self.facts = facts
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.text}"
+
+
+def portable(error: BaseException) -> BaseException:
+    """An exception that survives pickling: the exception itself if it does, else an `UnpicklableError`.
+
+    Exceptions of SDKs have required arguments, connections and locks, with which pickle fails only when it reads.
+    """
+    import pickle  # noqa: PLC0415 - few results are pickled
+
+    try:
+        if type(pickle.loads(pickle.dumps(error))) is type(error):  # noqa: S301 - made here
+            return error
+    except Exception:  # noqa: BLE001, S110 - a class may raise anything
+        pass
+    texts: list[str] = []
+    cause: BaseException | None = error
+    while cause is not None and len(texts) < _MAX_CAUSES:
+        texts.append(_text_of(cause))
+        cause = cause.__cause__ or cause.__context__
+    found = getattr(error, "__dict__", {})
+    facts = {name: value for name, value in found.items() if isinstance(value, (str, int, float))}
+    return UnpicklableError(type(error).__name__, "; caused by ".join(texts), facts)
+
+
+_MAX_CAUSES = 8
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - a custom `__str__`
+        return type(error).__name__
 
 
 class ToolDefinitionError(TreadleError, ValueError):

@@ -7,9 +7,9 @@ import functools
 import os
 from collections.abc import Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, Self, TypeAlias
 
-from treadle.errors import TreadleError
+from treadle.errors import TreadleError, portable
 from treadle.fast_dataclass import fast_dataclass, light_dataclass
 from treadle.messages import JSONDict, Response, Usage, is_of_context, safe_str
 from treadle.pauses import check_state
@@ -34,7 +34,15 @@ class RunError(TreadleError):
     def __reduce__(self) -> Any:
         made: Any = self
         values = {spec.name: getattr(made, spec.name) for spec in dataclasses.fields(made)}
+        if isinstance(values.get("cause"), BaseException):
+            values["cause"] = portable(values["cause"])
         return functools.partial(type(self), **values), ()
+
+    def __copy__(self) -> Self:
+        return self  # it cannot be changed
+
+    def __deepcopy__(self, _memo: Any) -> Self:
+        return self
 
 
 @light_dataclass()

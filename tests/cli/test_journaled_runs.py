@@ -804,6 +804,8 @@ LIMITS = (
     "max_cost",
     "max_seconds",
     "max_retries",
+    "max_requests",
+    "max_depth",
 )
 
 

@@ -19,6 +19,8 @@ LIMITS = {
     "--max-cost": "0.5",
     "--max-seconds": "60",
     "--max-retries": "5",
+    "--max-requests": "70",
+    "--max-depth": "3",
     "--unmeasured": "ignore",
 }
 OF_LOOP = {**LIMITS, "--system": "Be brief.", "--tools": "option_tools:add"}

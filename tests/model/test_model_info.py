@@ -119,7 +119,7 @@ class TestClients:
         assert model_info(Client().create, {}).provider == "openai"
 
     def test_a_client_whose_truth_value_raises(self):
-        class Client:
+        class Completions:
             __module__ = "openai.resources"
 
             def __bool__(self):
@@ -128,7 +128,7 @@ class TestClients:
             def create(self, messages):
                 return "x"
 
-        assert info_of(Client().create)[1] == "openai"
+        assert info_of(Completions().create)[1] == "openai"
 
 
 class TestObjects:

@@ -310,11 +310,11 @@ def test_a_transient_blank_answer_recovers(run, content):
 
 def test_persistent_blank_answers_are_an_error_with_all_details(run):
     """Three blanks are tolerated, the fourth ends the run: iteration, attempts, finish reasons."""
-    llm = ScriptedLLM(blank(), blank("length"), blank(None), blank("content_filter"))
+    llm = ScriptedLLM(blank(), blank("eos"), blank(None), blank("end_turn"))
     result = run("Hello?", llm, **presets.llmcore())
     assert isinstance(result.reason, EmptyResponse)
     assert (result.reason.iteration, result.reason.attempts) == (4, 4)
-    assert result.reason.finish_reasons == ("stop", "length", None, "content_filter")
+    assert result.reason.finish_reasons == ("stop", "eos", None, "end_turn")
     assert (result.reason.provider, result.reason.model) == ("Acme", "model-1")
     assert "provider: Acme; model: model-1" in str(result.reason)
     assert [message["role"] for message in result.messages] == ["user"]

@@ -165,6 +165,21 @@ def test_a_response_is_read(text, expected):
     assert (reply[0], calls_of(reply)) == expected
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"You could write {CALL}.",
+        f"You could write {CALL}",
+        f"{CALL} would add them.",
+        f"For example:\n```json\n{CALL}\n```\nwould add them.",
+        f"`{CALL}`",
+        f"1. {CALL}\n2. {CALL}",
+    ],
+)
+def test_a_call_that_is_quoted_does_not_act(text):
+    assert read_reply(text, OFFER) == (text, ())
+
+
 def test_an_answer_in_json_is_the_text_of_the_answer():
     offer = Offer(OFFER.functions, may_answer=True, is_parallel=False, answer={"type": "string"})
     assert read_reply('{"answer": "x"}', offer) == ('"x"', ())

@@ -313,7 +313,7 @@ class Followed:
         if isinstance(event, IterationFinished):
             budget, own = event.context.run.budget, event.context.tool_calls_count
             followed = (run.iteration, run.own_calls, run.model_calls, run.tool_calls, run.usage)
-            had = (event.iteration, own, budget.iterations, budget.tool_calls, budget.usage)
+            had = (event.iteration, own, budget.requests, budget.tool_calls, budget.usage)
             self.pairs.append((followed, had))
         run.update(event)
 

@@ -94,6 +94,7 @@ def test_every_reason_that_names_a_limit_counts_as_an_exhausted_budget():
         "circuit_broken",
         "compaction_stalled",
         "empty_response",
+        "response_incomplete",
         "invalid_input",
         "limit_not_measurable",
         "llm_error",

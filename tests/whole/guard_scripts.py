@@ -352,10 +352,10 @@ def a_child_with_an_output():
     return ScriptedLLM(calls(call("sub", "c1", task="1 + 1?")), "2."), {"tools": [sub]}
 
 
-@script(ends="max_iterations_reached")
+@script(ends="budget_exhausted")
 def a_child_that_spends_what_is_its_parents():
     sub = child("sub", *(adds(n) for n in range(9)), tools=[add], on_limit="finish")
-    return ScriptedLLM(calls(call("sub", "c1", task="a"))), {"tools": [sub], "max_iterations": 4}
+    return ScriptedLLM(calls(call("sub", "c1", task="a"))), {"tools": [sub], "max_requests": 4}
 
 
 @script()

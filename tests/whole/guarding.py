@@ -231,8 +231,11 @@ class Meter:
         runs = [run for run in self.uses if run.partition("/")[0] == root]
         total = sum(sum(self.uses[run].values()) for run in runs)
         self._bound(f"{root} and all below", "max_tool_calls", total, limits)
-        asked = self.requests[root]
-        self._bound(f"{root} and all below", "max_iterations", asked - extra, limits)
+        below = {run for run in {*runs, *self.iterations} if run.partition("/")[0] == root}
+        beyond = extra + child_extra * len(below - {root})
+        most = limits.max_requests or 10 * limits.max_iterations
+        if self.requests[root] - beyond > most:
+            self.violations.append(f"{root}: max_requests={most}, and {self.requests[root]}")
         for run in {*runs, *self.iterations}:
             if run.partition("/")[0] != root:
                 continue

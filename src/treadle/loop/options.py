@@ -20,7 +20,7 @@ from treadle.loop.journal import Journal
 from treadle.loop.observers import Observer
 from treadle.loop.session_turn import RunSession
 from treadle.messages import Response
-from treadle.model import BASE_DELAY, Model, ModelMiddleware, check_model
+from treadle.model import BASE_DELAY, Model, ModelMiddleware, check_model, check_no_tools
 from treadle.pauses import ClaimStore
 from treadle.pipeline import Pipeline
 from treadle.pipeline.components import ComponentLike
@@ -261,6 +261,7 @@ class Settings:
             if is_unsafe:
                 object.__setattr__(self, name, tuple(value))  # pyright: ignore[reportUnknownArgumentType]
         if "llm_opts" in names:
+            check_no_tools("llm_opts", self.llm_opts)
             object.__setattr__(self, "llm_opts", dict(self.llm_opts))
         if self.stages is not None and not self.has_default_stages:
             self.check_is_default([name for name in OF_DEFAULT_STAGES if name not in OF_ASK_MODEL])

@@ -134,7 +134,8 @@ def to_response(raw: Any) -> Response:
     if value is None:
         found = describe(raw)
     elif "role" in value or "content" in value or "tool_calls" in value:
-        return _from_message(value, None, None, value)
+        # Anthropic's name of the finish reason, of a text that a function of the user returned as the SDK made it.
+        return _from_message(value, text_or_none(value.get("stop_reason")), None, value)
     else:
         check_no_error(value)
         if "choices" in value:
@@ -223,11 +224,17 @@ def _from_message(
     usage: Any,
     completion: Mapping[str, Any],
 ) -> Response:
+    content = message.get("content")
+    kinds = {part.get("type") for part in content if is_mapping(part)} if is_list(content) else ()
+    if "tool_use" in kinds or "function_call" in kinds:
+        raise NotAResponseError(
+            "llm_send_fn: the content has calls in the form of another API; use the name of the model, such as "
+            "'anthropic:NAME', or return a Response with tool_calls"
+        )
     if (message.get("role") or "assistant") != "assistant":
         raise NotAResponseError(
             f"llm_send_fn: expected a message of the role assistant, got {message['role']!r}"
         )
-    content = message.get("content")
     text = _text_of(content)
     tool_calls = tuple(map(_to_call, _calls_of(message)))
     if completion is message and text is content and _KNOWN.issuperset(message):

@@ -11,6 +11,7 @@ from treadle.model.client import (
     ModelRequest,
     ReportSwitch,
     check_model,
+    check_no_tools,
 )
 from treadle.model.cost import with_cost
 from treadle.model.info import ModelInfo, model_info
@@ -105,6 +106,7 @@ __all__ = [
     "aliases",
     "backend",
     "check_model",
+    "check_no_tools",
     "delay_before_retry",
     "doubled",
     "embedder",

@@ -100,13 +100,18 @@ class ModelClient:
 
     def __init__(self, fn: LLMSendFn, llm_opts: Mapping[str, Any]) -> None:
         check_model(fn)
+        is_of_sdk = type(fn) is not FunctionType and is_sdk_method(fn)
+        if is_of_sdk:
+            from treadle.model.wrong_model import check_method  # noqa: PLC0415 - few runs need it
+
+            check_method(fn)
         form = _form_of(fn)
         self.mode = form.mode
         self.options: Mapping[str, Any] = read_only(dict(llm_opts))
         self._has_nested = any(value.__class__ not in ATOMS for value in self.options.values())
         self.send, self._takes = _adapted(fn, form, self.options)
-        if type(fn) is not FunctionType and is_sdk_method(fn):
-            from treadle.model.sdk_answer import checked_answers  # noqa: PLC0415 - few runs need it
+        if is_of_sdk:
+            from treadle.model.sdk_answer import checked_answers  # noqa: PLC0415 - as above
 
             self.send = checked_answers(self.send)
         self._fn = fn
@@ -152,7 +157,10 @@ class ModelClient:
         kind = fn if hasattr(fn, "__qualname__") else type(fn)
         names = [attribute_of(kind, name) for name in ("__module__", "__qualname__")]
         url, opts = attribute_of(fn, "endpoint_url"), attribute_of(fn, "opts")
-        names.append(url if isinstance(url, str) else None)
+        names.append(url if isinstance(url, str) else _base_url_of(fn))
+        if info.model is None:  # objects of one class may differ in anything
+            names.append(dict(vars(fn)) if hasattr(fn, "__dict__") else {})
+            names.append(getattr(attribute_of(fn, "__self__"), "__dict__", {}))
         return [info.provider, info.model, dict(opts if is_mapping(opts) else info.request), *names]
 
     def request(
@@ -187,6 +195,26 @@ class ModelClient:
         if tool_choice is not None and "tools" in opts:
             opts["tool_choice"] = tool_choice
         return ModelRequest(self, messages, opts, events)
+
+
+def check_no_tools(where: str, options: Mapping[str, Any]) -> None:
+    """Check that the options of a request have no tools, which would replace those of the loop.
+
+    Raises:
+        OptionError: they have some; the text says where tools belong.
+    """
+    if "tools" in options:
+        raise OptionError(
+            f"{where}: tools belong in tools= of the loop, and tools that run at the provider in options of the "
+            "model, such as extra_body={'tools': [...]}"
+        )
+
+
+def _base_url_of(fn: Any) -> str | None:
+    """The base URL of the client of which a callable is a method."""
+    client = attribute_of(attribute_of(fn, "__self__"), "_client")
+    url = attribute_of(client, "base_url")
+    return None if url is None else str(url)
 
 
 def check_model(fn: object) -> None:

@@ -14,6 +14,7 @@ _PROVIDERS: Mapping[str, str] = {
     "google": "gcp.gen_ai",
     "groq": "groq",
     "mistralai": "mistral_ai",
+    "ollama": "ollama",
     "openai": "openai",
 }
 """The values of ``gen_ai.provider.name`` in OpenTelemetry's conventions, by the package of the SDK."""

@@ -5,9 +5,12 @@ It is imported when such a value was given.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
+
+from treadle.errors import OptionError
 
 PARTIAL = "functools.partial(client.chat.completions.create, model='...')"
 
@@ -15,6 +18,36 @@ PARTIAL = "functools.partial(client.chat.completions.create, model='...')"
 def advice_on(value: Any) -> str:
     """What to pass as the model in place of a value that is not callable."""
     return next((advice for is_one, advice in _ADVICE if is_one(value)), _OTHERWISE)
+
+
+def check_method(fn: Any) -> None:
+    """Check that the responses of a method of an SDK are understood.
+
+    Args:
+        fn: the method, or a partial of it.
+
+    Raises:
+        OptionError: they are not; the text has the name of the model to use.
+    """
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    owner: Any = getattr(fn, "__self__", None)
+    package, kind = owner.__class__.__module__.partition(".")[0], owner.__class__.__name__
+    if package in _UNDERSTOOD and not (package == "openai" and "Completions" not in kind):
+        return
+    provider = _NAMES.get(package, package)
+    if package == "openai":
+        provider = "openai-responses"
+    raise OptionError(
+        f"llm_send_fn: the responses of this method of {kind} are not understood; use the name of the model, such "
+        f"as {provider + ':NAME'!r}, or a function that calls the method and returns a Response"
+    )
+
+
+_UNDERSTOOD = frozenset({"openai", "groq", "mistralai", "cohere"})
+"""The packages of SDKs with methods that return chat completions; of the others, none does."""
+_NAMES = {"google": "gemini"}
+"""The names of providers that are not those of their packages."""
 
 
 def _attribute(value: Any, path: str) -> Any:

@@ -556,7 +556,8 @@ def _counted(ctx: Context, request: Request, answer: Answer) -> Response:
         cost_of = run.answered_by.cost_of
     if cost_of is not None:
         response = with_cost(response, cost_of)
-    if response.tool_calls and request.tool_choice == "none":
+    choice = request.tool_choice or request.options.get("tool_choice")
+    if response.tool_calls and choice == "none":
         response = dataclasses.replace(response, tool_calls=())
     usage = response.usage
     run.clock, run.abandoned = ended, None

@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 import re
 
-_SECTION = re.compile(r"^(args|arguments|parameters|params):\s*$", re.IGNORECASE)
+_SECTION = re.compile(
+    r"^(?:(?:keyword|other) )?(?:args|arguments|parameters|params):\s*$", re.IGNORECASE
+)
 _OTHER_SECTION = re.compile(
     r"^(returns?|raises?|yields?|examples?|notes?|attributes|see also|warnings?|todo):?\s*$",
     re.IGNORECASE,
@@ -32,6 +34,18 @@ def read_docstring(text: str | None) -> tuple[str, dict[str, str]]:
         The description (everything before the first section), and the descriptions of arguments by name.
     """
     lines = inspect.cleandoc(text or "").splitlines()
+    is_flat = not any(map(_SECTION.match, lines[1:])) and not any(
+        map(_OTHER_SECTION.match, lines[1:])
+    )
+    if (
+        lines
+        and _SECTION.match(lines[0])
+        and is_flat
+        and not any(line[:1] == " " for line in lines[1:2])
+    ):
+        lines[1:] = [
+            f"    {line}" for line in lines[1:]
+        ]  # `cleandoc` removed their common indentation
     described: list[str] = []
     arguments: dict[str, list[str]] = {}
     section, current = "text", ""

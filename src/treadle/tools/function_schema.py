@@ -26,6 +26,7 @@ from treadle.messages import MAX_COUNTED, format_path
 from treadle.tools.definition import ToolContext
 from treadle.tools.docstrings import read_docstring
 from treadle.tools.rendering import json_encoder
+from treadle.tools.wrappers import signature_of
 
 
 class _Untitled(GenerateJsonSchema):
@@ -72,10 +73,10 @@ class Signature:
         self._filled = filled
         fields: dict[str, Any] = {}
         extra: Literal["allow", "forbid"] = "forbid"
+        hint_of_extra: Any = Any
         hints = _hints_of(inner, self.name)
-        for parameter in _parameters_of(fn, inner, self.name):
-            if parameter.name in filled:
-                continue
+        parameters = _parameters_of(fn, inner, self.name)
+        for parameter in (one for one in parameters if one.name not in filled):
             hint = hints.get(parameter.name, Any)
             if parameter.kind is parameter.POSITIONAL_ONLY:
                 self._positional.append(parameter.name)
@@ -87,28 +88,37 @@ class Signature:
                     f"cannot be filled; take a list instead"
                 )
             elif parameter.kind is parameter.VAR_KEYWORD:
-                extra = "allow"
+                keys = _unpacked(hint)
+                extra, hint_of_extra = ("allow", hint) if keys is None else ("forbid", Any)
+                for key, (own, is_required) in (keys or {}).items():
+                    hints[key] = own
+                    fields[self._new(key)] = _key(key, own, is_required, described)
             else:
                 if isinstance(parameter.default, FieldInfo):  # it only describes the default
                     self._with_defaults.add(parameter.name)
-                field = f"p{len(self._names)}"
-                self._names[field] = parameter.name
-                fields[field] = _field(parameter, hint, described)
-        self.is_plain = not self._with_defaults and all(
-            _is_plain(hints.get(name, Any)) for name in self._names.values()
-        )
+                fields[self._new(parameter.name)] = _field(parameter, hint, described)
+        if _dispatches(inner) and self._names and not self._positional:
+            self._positional.append(next(iter(self._names.values())))
+        types_of_all = (hint_of_extra, *(hints.get(name, Any) for name in self._names.values()))
+        self.is_plain = not self._with_defaults and all(map(_is_plain, types_of_all))
         self._with_defaults.update(self._positional)
-        may_override = extra == "allow" and bool(filled)
+        may_override = extra == "allow" and (bool(filled) or hint_of_extra is not Any)
         self.takes_as_given = self.is_plain and not self._positional and not may_override
         # Fields are numbered, with the real names as aliases: a tool may call a parameter "schema".
         config = ConfigDict(extra=extra, arbitrary_types_allowed=False, validate_by_alias=True)
         try:
-            self.model: Any = create_model(f"{self.name}_arguments", __config__=config, **fields)
+            self.model: Any = _model_of(f"{self.name}_arguments", config, hint_of_extra, fields)
         except (PydanticUserError, SchemaError, TypeError) as error:
             raise ToolDefinitionError(f"tool {self.name!r}: {error}") from error
         core = self.model.__pydantic_core_schema__
         self.parse = parser_of(self.model.__pydantic_validator__, core)
         self.input_schema = schema_of(self.model, f"tool {self.name!r}")
+
+    def _new(self, name: str) -> str:
+        """The field of a parameter."""
+        field = f"p{len(self._names)}"
+        self._names[field] = name
+        return field
 
     def _set_context_parameter(self, name: str) -> None:
         if self.context_parameter is not None:
@@ -148,6 +158,16 @@ class Signature:
         if self.context_parameter is not None:
             values[self.context_parameter] = context
         return [values.pop(name) for name in self._positional], values
+
+
+def _model_of(name: str, config: ConfigDict, hint_of_extra: Any, fields: dict[str, Any]) -> Any:
+    """The pydantic model of arguments; further ones have the type of the hint of ``**kwargs``."""
+    if hint_of_extra is Any or config.get("extra") != "allow":
+        return create_model(name, __config__=config, **fields)
+    hints = {"__pydantic_extra__": dict[str, hint_of_extra]}
+    facts = {"__module__": __name__, "__annotations__": hints, "model_config": config}
+    base = types.new_class(name, (BaseModel,), {}, lambda namespace: namespace.update(facts))
+    return create_model(name, __base__=base, **fields)  # pyright: ignore[reportUnknownVariableType]
 
 
 def schema_of(model: type[BaseModel], where: str) -> dict[str, Any]:
@@ -272,12 +292,14 @@ def _unwrapped(fn: Callable[..., Any]) -> tuple[Any, set[str]]:
 
 def _parameters_of(fn: Callable[..., Any], inner: Any, name: str) -> list[inspect.Parameter]:
     try:
-        parameters = list(inspect.signature(fn).parameters.values())
+        parameters = list(signature_of(fn).parameters.values())
     except (TypeError, ValueError) as error:
         raise ToolDefinitionError(
             f"tool {name!r}: its signature cannot be read: {error}"
         ) from error
     first = parameters[0] if parameters and inspect.isfunction(inner) else None
+    if first is not None and hasattr(inner, "register") and not hasattr(inner, "dispatch"):
+        return parameters[1:]  # a method of `singledispatchmethod`, bound to its object
     if first is not None and first.name in {"self", "cls"} and first.annotation is first.empty:
         where = inner.__qualname__.rpartition("<locals>.")[2]
         if "." in where:
@@ -297,8 +319,8 @@ def _hints_of(fn: Any, name: str) -> dict[str, Any]:
         return typing.get_type_hints(target, include_extras=True)
     except (NameError, AttributeError, SyntaxError, TypeError) as error:
         raise ToolDefinitionError(
-            f"tool {name!r}: its type hints cannot be read: {error}; "
-            f"import the name where the tool is defined, outside of TYPE_CHECKING"
+            f"tool {name!r}: its type hints cannot be read: {error}; define or import the name at the top of the "
+            "module, outside of TYPE_CHECKING: hints that are texts do not see the names of a function"
         ) from error
 
 
@@ -309,6 +331,42 @@ def _field(parameter: inspect.Parameter, hint: Any, described: Mapping[str, str]
     if parameter.name in described:
         facts["description"] = described[parameter.name]
     return Annotated[hint, Field(**facts)], default
+
+
+def _dispatches(fn: Any) -> bool:
+    """Whether a function chooses its implementation by the type of its first argument, which has no name then."""
+    return hasattr(fn, "register") and (hasattr(fn, "dispatch") or hasattr(fn, "__wrapped__"))
+
+
+def _unpacked(hint: Any) -> dict[str, tuple[Any, bool]] | None:
+    """The keys of ``**kwargs: Unpack[SomeTypedDict]``, each with its type and whether it is required; or None."""
+    if getattr(typing.get_origin(hint), "__name__", str(typing.get_origin(hint))) not in _UNPACK:
+        return None
+    (kind,) = typing.get_args(hint)
+    hints = typing.get_type_hints(kind, include_extras=True)
+    return {name: (_bare(hints[name]), name in kind.__required_keys__) for name in hints}
+
+
+_UNPACK = frozenset({"Unpack", "typing.Unpack", "typing_extensions.Unpack"})
+_QUALIFIERS = frozenset({"Required", "NotRequired", "ReadOnly"})
+
+
+def _bare(hint: Any) -> Any:
+    """A type without the qualifiers of a key of a TypedDict."""
+    while getattr(typing.get_origin(hint), "_name", None) in _QUALIFIERS:
+        (hint,) = typing.get_args(hint)
+    return hint
+
+
+def _key(name: str, hint: Any, is_required: bool, described: Mapping[str, str]) -> Any:
+    """The field of a key of a TypedDict."""
+    facts: dict[str, Any] = {"alias": name}
+    if name in described:
+        facts["description"] = described[name]
+    if is_required:
+        return Annotated[hint, Field(**facts)], ...
+    # A factory, since a default would be in the schema; a key that was not given is not passed.
+    return hint, Field(default_factory=dict, **facts)
 
 
 def _takes_context(hint: Any) -> bool:

@@ -46,18 +46,26 @@ def read_reply(text: str, offer: Offer) -> Reply:
     if head is not None:
         return _StringReader().add(text[head:]), ()
     found: list[ToolCall] = []
-    start = 0
-    for place, value in _objects(text):
+    start = end = 0
+    for place, end_of_object, value in _objects(text):
         if not found and _is_answer(value, offer):
             return _answer(value[ANSWER], offer), ()
         calls = [value] if isinstance(value, ToolCall) else _calls(value, offer)
         start = place if calls and not found else start
+        end = end_of_object if calls else end
         found += calls
-    return (_without_opening(text[:start]) or None, tuple(found)) if found else (text, ())
+    if not found or not (_OPENING.search(text[:start]) and _CLOSING.fullmatch(text, end)):
+        return text, ()
+    return _without_opening(text[:start]) or None, tuple(found)
 
 
-def _objects(text: str) -> Iterator[tuple[int, Any]]:
-    """The JSON objects in a text, with their places; a malformed call, which is the last one, is a `ToolCall`."""
+_OPENING = re.compile(r"(?:^|\n)\s*(?:```\w*)?\s*\[?\s*\Z")
+_CLOSING = re.compile(r"\s*\]?\s*(?:```)?\s*")
+"""The text around calls. A call within a sentence, or before further text, is quoted: it does not act."""
+
+
+def _objects(text: str) -> Iterator[tuple[int, int, Any]]:
+    """The JSON objects in a text, with their starts and ends; a malformed call, the last one, is a `ToolCall`."""
     end = 0
     for _ in range(MAX_TRIES):
         place = text.find("{", end)
@@ -68,11 +76,11 @@ def _objects(text: str) -> Iterator[tuple[int, Any]]:
         except (ValueError, RecursionError):
             broken = _broken_call(text, place)
             if broken is not None:
-                yield place, broken
+                yield place, len(text), broken
                 return  # what is nested in it is not a response
             end = place + 1
         else:
-            yield place, value
+            yield place, end, value
 
 
 def _without_opening(text: str) -> str:

@@ -223,7 +223,7 @@ class RunProgress:
         """No call runs between iterations; take over the run's own numbers."""
         budget = event.context.run.budget
         self.own_calls = event.context.tool_calls_count
-        self.model_calls, self.tool_calls = budget.iterations, budget.tool_calls
+        self.model_calls, self.tool_calls = budget.requests, budget.tool_calls
         self.usage = budget.usage
         if self._is_resumed and self._started_at is not None:
             # The time before the pause is not known earlier.

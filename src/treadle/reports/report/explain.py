@@ -22,6 +22,7 @@ HEADLINES: Mapping[str, str] = {
     "stopped_by_stage": "Stopped by a stage",
     "llm_error": "Failed: the model call failed",
     "empty_response": "Failed: the model returned empty responses",
+    "response_incomplete": "Failed: the response was cut off or filtered",
     "pipeline_failed": "Failed: a stage failed",
     "invalid_input": "Not started: the messages are invalid",
     "cancelled": "Cancelled",
