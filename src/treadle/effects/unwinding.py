@@ -6,15 +6,16 @@ import gc
 from types import BuiltinMethodType, GeneratorType
 from typing import Any
 
-from treadle.effects.effects import Cancelled, Steps
+from treadle.effects.effects import Cancelled, Steps, failure_of
 
 
 def interruption_of(steps: Steps[Any]) -> BaseException | None:
-    """The exception other than an `Exception` or `Cancelled` that suspended steps handle; None if there is none.
+    """The interruption that suspended steps handle; None if there is none.
 
-    A KeyboardInterrupt, or the SystemExit of a signal handler, may be raised at any instruction of the steps. Those
-    around it may catch it, or have a ``finally``, and yield effects for their cleanup, which look like any others.
-    Only the generator that is suspended in its handler knows the exception, and only the garbage collector can ask it.
+    A KeyboardInterrupt, or the SystemExit of a signal handler, may be raised at any instruction of the steps. The
+    steps around it may have a ``finally`` that yields effects, which look like any others. Only the generator that
+    is suspended there knows the exception, and only the garbage collector can ask it. No interruption are an
+    `Exception`, a cancellation, and ``sys.exit()``.
 
     Args:
         steps: a generator that is suspended at a ``yield``, and the generators that it delegates to or wraps.
@@ -32,6 +33,7 @@ def interruption_of(steps: Steps[Any]) -> BaseException | None:
                 waiting.append(held)
             elif isinstance(held, BaseException) and not isinstance(held, (Exception, Cancelled)):
                 trace = held.__traceback__  # it begins where the exception was caught
-                if trace is not None and trace.tb_frame is getattr(one, "gi_frame", None):
+                is_handled = trace is not None and trace.tb_frame is getattr(one, "gi_frame", None)
+                if is_handled and failure_of(held) is None:
                     return held
     return None

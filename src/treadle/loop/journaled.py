@@ -446,14 +446,21 @@ class _Writer(LogMiddleware):
 
     def _write_queue(self) -> None:
         """Write what is queued, in order, even if this call was abandoned and another one writes meanwhile."""
-        with self._mutex:
-            entries, taken = list(self._queue), list(self._taken)
-            if entries:
-                try:
+        try:
+            with self._mutex:
+                if self._interruption is not None:
+                    raise self._interruption
+                entries, taken = list(self._queue), list(self._taken)
+                if entries:
                     self._opened.add(entries, taken)
-                except NotDataError as error:
-                    raise JournalError(f"run {self._run_id!r}: {error}") from error
-                del self._queue[: len(entries)], self._taken[: len(taken)]
+                    del self._queue[: len(entries)], self._taken[: len(taken)]
+        except NotDataError as error:
+            raise JournalError(f"run {self._run_id!r}: {error}") from error
+        except Exception:
+            raise
+        except BaseException as error:  # an interruption: the entries may have been written, or not
+            self._interruption, self._is_detached = error, True
+            raise
 
 
 # Results

@@ -52,7 +52,9 @@ class LogMiddleware:
         """Wrap the steps of a run that has not started."""
         return self.wrap(Branch(steps, ()), None)
 
-    def wrap(self, branch: Branch, inner: Callable[[Effect], Effect] | None) -> Steps[Any]:
+    def wrap(  # noqa: C901 - both exceptions of an effect and of its entry
+        self, branch: Branch, inner: Callable[[Effect], Effect] | None
+    ) -> Steps[Any]:
         """See `treadle.recording.replay.Record`."""
         steps, path, number, effect = branch.steps, branch.path, branch.number, branch.effect
         resume: Callable[[Any], Effect] = steps.send

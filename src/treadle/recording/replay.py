@@ -204,13 +204,7 @@ class Replay(Generic[R]):
         if branch is None or effect is None or not self._is_same(effect, branch.number, entry):
             raise self._error(entry, branch)
         self.entries += 1
-        for place, mark in list(self._started.items()):
-            inside = (*place[0], place[1])
-            is_same = (mark.label, mark.key) == (entry.label, entry.key)
-            if (
-                is_same and entry.path[: len(inside)] == inside
-            ):  # it has been given a time limit since
-                del self._started[place]
+        self._forget_start(entry)
         if isinstance(effect, Emit) and entry.error is None:
             self._perform_emit(branch)
             return
