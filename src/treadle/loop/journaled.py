@@ -448,8 +448,6 @@ class _Writer(LogMiddleware):
         """Write what is queued, in order, even if this call was abandoned and another one writes meanwhile."""
         try:
             with self._mutex:
-                if self._interruption is not None:
-                    raise self._interruption
                 entries, taken = list(self._queue), list(self._taken)
                 if entries:
                     self._opened.add(entries, taken)
@@ -458,8 +456,10 @@ class _Writer(LogMiddleware):
             raise JournalError(f"run {self._run_id!r}: {error}") from error
         except Exception:
             raise
-        except BaseException as error:  # an interruption: the entries may have been written, or not
-            self._interruption, self._is_detached = error, True
+        except BaseException:
+            # An interruption of the thread of all steps, which end now. The entries may have been written, or not.
+            if threading.current_thread() is threading.main_thread():
+                self._is_detached = True
             raise
 
 
