@@ -13,6 +13,7 @@ from temporalio import activity
 
 from treadle import effects
 from treadle.durable.temporal import calls
+from treadle.durable.temporal.payloads import ValueTooLargeError, checked_size
 from treadle.durable.temporal.policies import HEARTBEAT_SECONDS
 from treadle.durable.temporal.requests import (
     chat_effect,
@@ -68,7 +69,8 @@ class Activities:
         )
         call = chat_effect(request, given["iteration"])
         steps = within_limits(call, request, self._host.loop(given["loop"]))
-        return await self._performed(steps, given["part"], lambda: _so_far(request))
+        what = f"the answer of iteration {given['iteration']}"
+        return await self._performed(steps, given["part"], what, lambda: _so_far(request))
 
     async def _messages(self, given: Mapping[str, Any]) -> list[JSONDict]:
         conversations = self._host.conversations
@@ -79,7 +81,7 @@ class Activities:
             raise RuntimeError(
                 "the worker has no store, and the workflow was started on one that has"
             )
-        return await conversations.add(await self._host.payloads.unpack(given["delta"]))
+        return await conversations.add(given["delta"])
 
     @activity.defn(name=calls.EXECUTE_TOOL)
     async def execute_tool(self, given: Mapping[str, Any]) -> JSONDict:
@@ -101,7 +103,8 @@ class Activities:
             result = in_flight.late_result(call.key)
             return {} if result is None else {"late": to_data(result)}
 
-        return await self._performed(_one(effect), given["part"], late)
+        what = f"the outcome of call {call.key} of {call.args[1].name!r}"
+        return await self._performed(_one(effect), given["part"], what, late)
 
     @activity.defn(name=calls.HERE)
     async def here(self, key: str) -> JSONDict:
@@ -113,32 +116,39 @@ class Activities:
             )
             return {"error": to_data(error)}
         sent: object = call.about
+        what = f"the outcome of {call.label} {call.key!r}"
         if not isinstance(sent, ModelRequest):
-            return await self._performed(_one(call), part, dict[str, Any])
+            return await self._performed(_one(call), part, what, dict[str, Any])
         steps = within_limits(call, sent, self._host.loop(path))
-        return await self._performed(steps, part, lambda: _so_far(sent))
+        return await self._performed(steps, part, what, lambda: _so_far(sent))
 
     async def _performed(
-        self, steps: Steps[Any], part: str, without_outcome: Callable[[], JSONDict]
+        self, steps: Steps[Any], part: str, what: str, without_outcome: Callable[[], JSONDict]
     ) -> JSONDict:
         """Perform a call, and write its outcome as data.
 
         Args:
             steps: the call.
             part: the key of the part of the run, whose listeners hear what the call reports.
+            what: names the outcome in errors.
             without_outcome: what to tell of a call that failed or was cancelled.
         """
         reported = _Reported(self._host.relay(part))
         try:
             async with _heartbeats():
                 value = await effects.drive(steps, reported.emit)
-            made: JSONDict = {"value": await self._host.payloads.pack(to_data(value))}
+            made: JSONDict = {"value": to_data(value)}
         except (asyncio.CancelledError, Cancelled):
             if not _is_asked_to_cancel():
                 raise
             made = without_outcome()
         except Exception as error:  # noqa: BLE001 - it is an outcome
             made = {"error": to_data(error), **without_outcome()}
+        if self._host.conversations is None:
+            try:
+                checked_size(made, f"{what} is known, and was not kept")
+            except ValueTooLargeError as error:
+                made = {"error": to_data(error)}
         return {**made, "events": reported.count} if reported.count else made
 
 

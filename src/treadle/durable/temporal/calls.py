@@ -14,7 +14,7 @@ from temporalio.exceptions import ActivityError
 from treadle import labels
 from treadle.durable.temporal.conversation import Conversation
 from treadle.durable.temporal.driver import shielded
-from treadle.durable.temporal.payloads import Payloads
+from treadle.durable.temporal.payloads import TASK_BYTES, checked_size
 from treadle.durable.temporal.policies import (
     CANCEL_SECONDS,
     local_options,
@@ -22,7 +22,7 @@ from treadle.durable.temporal.policies import (
 )
 from treadle.durable.temporal.requests import request_as_data, tool_call_as_data
 from treadle.durable.temporal.subagents import Child
-from treadle.effects import Call, Effect, Mode, failure_of, is_awaitable
+from treadle.effects import Call, Effect, failure_of, is_awaitable
 from treadle.errors import OutcomeUnknownError, TreadleError
 from treadle.events import RunStarted
 from treadle.messages import JSONDict, ToolCall
@@ -90,6 +90,7 @@ class RunCalls:
         self._seq = 0  # the number of the latest event, if the listeners have had them all
         self._latest = 0.0
         self._number = 0
+        self._sent = 0, 0  # the bytes of commands since the history had this length
         self._offered: dict[str, Any] = {}
         self._conversation = Conversation()
         self._started: RunStarted | None = None
@@ -182,14 +183,15 @@ class RunCalls:
             self._offered[name] = self._loop.tools[name].as_openai()
         given = {**request_as_data(sent, self._offered), **self._facts()}
         options, late = options_of(seconds=None, once=False), _Late(sent=sent)
+        what = f"the request of iteration {given['iteration']}"
         if self._host.conversations is None:
-            return await self._activity(CHAT, given | {"messages": sent.messages}, options, late)
+            given["messages"] = sent.messages
+            return await self._activity(CHAT, what, given, options, late)
         while True:
             delta = self._conversation.delta(sent.messages)
-            # It is large in a new history, after compaction, and if the first messages are.
-            packed = await self.packed(delta.data)
             try:
-                answer = await self._activity(CHAT, given | {"delta": packed}, options, late)
+                given["delta"] = delta.data
+                answer = await self._activity(CHAT, what, given, options, late)
             except ConversationLostError:
                 self._conversation.forget()
             else:
@@ -202,20 +204,17 @@ class RunCalls:
         tool = self._loop.tools.get(call.name)
         given = {**tool_call_as_data(call, context), **self._facts()}
         options = options_of(seconds=None if tool is None else tool.timeout, once=once)
-        late = _Late(in_flight=in_flight, payloads=self._host.payloads)
-        try:
-            return await self._activity(EXECUTE_TOOL, given, options, late)
-        except ActivityError as error:  # what the tool raises is an outcome, so its worker was lost
-            text = f"call {call.id} of {call.name!r} was lost with its worker"
-            raise OutcomeUnknownError(text) from error
+        late = _Late(in_flight=in_flight)
+        what = f"call {call.id} of {call.name!r}"
+        return await self._activity(EXECUTE_TOOL, what, given, options, late)
 
     async def _child(self, child: Child) -> Any:
         """Run a subagent as a child workflow; return its outcome, and what it used."""
         child.given["outer"]["relay"] = self.part
-        given = await self.packed(child.given)
+        await self.admit(child.given, f"the input of subagent {child.id!r}")
         handle = await workflow.start_child_workflow(
             workflow.info().workflow_type,
-            given,
+            child.given,
             id=child.id,
             parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
         )
@@ -224,18 +223,27 @@ class RunCalls:
             made.append(await self._awaited(handle, made.append))
         finally:
             if made:
-                late: JSONDict = self._host.payloads.unpack_in_workflow(made[0])
+                late: JSONDict = made[0]
                 self._count(late["events"])
                 child.late = late
         return child.late
 
-    async def packed(self, data: Any) -> JSONDict:
-        """Put a value into the store if it is large; the workflow itself must not write there."""
-        payloads = self._host.payloads
-        if not payloads.is_large(data):
-            return {"data": data}
-        made: JSONDict = await self._on_this_worker(Call(payloads.pack, data, mode=Mode.ASYNC))
-        return made
+    async def admit(self, data: Any, what: str) -> None:
+        """Wait until a value fits into what the workflow sends at once; a store has large ones.
+
+        Raises:
+            ValueTooLargeError: it never does.
+        """
+        if self._host.conversations is not None:
+            return
+        size = checked_size(data, what)
+        while True:
+            length = workflow.info().get_current_history_length()
+            sent = self._sent[1] if self._sent[0] == length else 0
+            if sent + size <= TASK_BYTES:
+                break
+            await asyncio.sleep(0.001)  # a timer, after which the history is longer
+        self._sent = length, sent + size
 
     def _facts(self) -> Mapping[str, Any]:
         state = self._run.state
@@ -247,11 +255,16 @@ class RunCalls:
         }
 
     async def _activity(
-        self, name: str, given: Mapping[str, Any], options: Mapping[str, Any], late: _Late
+        self, name: str, what: str, given: JSONDict, options: Mapping[str, Any], late: _Late
     ) -> Any:
+        await self.admit(given, what)
         since = self.now()
         handle = workflow.start_activity(name, given, **options)
-        return self._outcome(await self._awaited(handle, late.take), late, since)
+        try:
+            made = await self._awaited(handle, late.take)
+        except ActivityError as error:  # an exception of the tool or the model is an outcome
+            raise OutcomeUnknownError(f"{what} has no outcome: {error.cause or error}") from error
+        return self._outcome(made, late, since)
 
     async def _once(self, call: Call) -> Any:
         """Perform a call that must not be made twice; see `Host.mark`."""
@@ -296,7 +309,7 @@ class RunCalls:
             raise from_data(made["error"])
         if "value" not in made:
             raise asyncio.CancelledError
-        value: Any = from_data(self._host.payloads.unpack_in_workflow(made["value"]))
+        value: Any = from_data(made["value"])
         match value:
             case (outcome, float(started), float(ended)):
                 # By the clock of another machine, which need not agree with that of the workflow.
@@ -312,27 +325,24 @@ class _Late:
     Args:
         sent: the request, if it is one to the model.
         in_flight: takes the result, if it is a call of a tool.
-        payloads: reads the result.
     """
 
     def __init__(
         self,
         sent: ModelRequest | None = None,
         in_flight: InFlight | None = None,
-        payloads: Payloads | None = None,
     ) -> None:
         self._sent = sent
         self._in_flight = in_flight
-        self._payloads = payloads
 
     def take(self, made: Mapping[str, Any]) -> None:
         if self._sent is not None and "so_far" in made:
             self._sent.elsewhere = from_data(made["so_far"])
-        if self._in_flight is not None and self._payloads is not None:
+        if self._in_flight is not None:
             if "late" in made:
                 self._in_flight.complete(from_data(made["late"]))
             elif "value" in made:
-                result, *_ = from_data(self._payloads.unpack_in_workflow(made["value"]))
+                result, *_ = from_data(made["value"])
                 self._in_flight.complete(result)
 
 

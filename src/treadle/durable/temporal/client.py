@@ -20,7 +20,7 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from treadle.durable.temporal.payloads import Payloads
+from treadle.durable.temporal.payloads import checked_size, with_store
 from treadle.durable.temporal.results import result_of
 from treadle.durable.temporal.store import Store
 from treadle.durable.temporal.worker import TASK_QUEUE
@@ -74,8 +74,8 @@ class TemporalRun:
         *,
         store: Store | None = None,
     ) -> None:
+        client = with_store(client, store)
         self._handle: WorkflowHandle[Any, Any] = client.get_workflow_handle(run_id)
-        self._payloads = Payloads(store)
         self._loop = loop
         self.run_id = run_id
 
@@ -86,11 +86,10 @@ class TemporalRun:
             OptionError: the run could not start; the text says why.
         """
         try:
-            packed = await self._answer()
+            made = await self._answer()
         except WorkflowFailureError as error:
             _raise_option_error(error)
             raise
-        made = await self._payloads.unpack(packed)
         return result_of(made["outcome"], self._loop)
 
     async def _answer(self) -> Any:
@@ -192,14 +191,19 @@ async def start_on_temporal(
         store: that of the workers.
         **options: options of `temporalio.client.Client.start_workflow`.
 
+    Raises:
+        ValueTooLargeError: the messages are too large to be sent without a store.
+
     Returns:
         The run, which has been started and goes on without this process.
     """
     name = loop if isinstance(loop, str) else loop.settings.name
     run_id = run_id or uuid.uuid4().hex
-    given = await Payloads(store).pack({"loop": name, "messages": copy_json(messages)})
+    given = {"loop": name, "messages": copy_json(messages)}
+    if store is None:
+        checked_size(given, "messages")
     with contextlib.suppress(WorkflowAlreadyStartedError):  # it has ended: its result is there
-        await client.start_workflow(
+        await with_store(client, store).start_workflow(
             WORKFLOW,
             given,
             id=run_id,

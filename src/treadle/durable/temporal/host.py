@@ -14,7 +14,6 @@ from temporalio import workflow
 from treadle.context import Context
 from treadle.durable.temporal.conversation import Conversations
 from treadle.durable.temporal.fitness import check_loop, is_limit
-from treadle.durable.temporal.payloads import Payloads
 from treadle.durable.temporal.subagents import has_subagents, with_child_workflows
 from treadle.effects import Call
 from treadle.errors import OptionError, did_you_mean
@@ -60,7 +59,6 @@ class Host:
         self._main = asyncio.get_running_loop()
         self._relays: dict[str, Relay] = {}
         self._of_workflows: dict[str, Loop[Any]] = {}
-        self.payloads = Payloads(store, self._main)
         self.conversations = None if store is None else Conversations(store)
         self.local_calls: dict[str, tuple[Call, str, str, str | None]] = {}
         self._marks: set[str] = set()

@@ -17,12 +17,17 @@ MARGIN_SECONDS = 30.0
 """What an activity may take in addition to the time limit of its tool, which it keeps itself."""
 LONGEST_SECONDS = 24 * 3600.0
 """The time limit of a call that has none."""
+MAX_ATTEMPTS = 20
+"""How often an activity is started whose worker is lost, or whose outcome cannot be stored. The pauses between them
+take seven minutes."""
 CANCEL_SECONDS = 10.0
 """The time that a cancelled activity has to end, with which it learns of it by its next heartbeat."""
 
 _WAIT = ActivityCancellationType.WAIT_CANCELLATION_COMPLETED
 _REPEATED = RetryPolicy(
-    initial_interval=timedelta(seconds=0.5), maximum_interval=timedelta(seconds=30)
+    initial_interval=timedelta(seconds=0.5),
+    maximum_interval=timedelta(seconds=30),
+    maximum_attempts=MAX_ATTEMPTS,
 )
 _ONCE = RetryPolicy(maximum_attempts=1)
 

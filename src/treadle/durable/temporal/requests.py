@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -81,7 +83,18 @@ def tool_call_as_data(call: ToolCall, context: ToolContext | None) -> JSONDict:
             "agent_name": context.agent_name,
             "remaining": to_data(context.remaining),
         }
-    return {"call": to_data(call), "context": facts}
+    data = to_data(call)
+    if to_data(_parsed(call)) == data.get("input"):
+        data["input"] = True  # large arguments are sent once
+    return {"call": data, "context": facts}
+
+
+def _parsed(call: ToolCall) -> Any:
+    """The arguments as the model wrote them; None if they are no JSON."""
+    try:
+        return json.loads(call.arguments)
+    except ValueError:
+        return None
 
 
 def tool_call_from_data(
@@ -98,6 +111,8 @@ def tool_call_from_data(
         The effect, and the table in which its function records the result.
     """
     call: ToolCall = from_data(data["call"])
+    if call.input is True:
+        call = dataclasses.replace(call, input=_parsed(call))
     tool, facts = loop.tools.get(call.name), data["context"]
     progress = Progress(
         iteration,

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any, cast
 
 from temporalio.client import Client
+from temporalio.converter import DataConverter
 from temporalio.worker import (
     Interceptor,
     Replayer,
@@ -18,6 +19,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 from treadle.durable.temporal.activities import Activities
 from treadle.durable.temporal.host import Host
+from treadle.durable.temporal.payloads import converter_with_store, with_store
 from treadle.durable.temporal.store import Store, check_store
 from treadle.durable.temporal.workflow import HOST, RunWorkflow
 from treadle.loop.loop import Loop
@@ -78,7 +80,7 @@ def make_worker(
     options.setdefault("graceful_shutdown_timeout", timedelta(seconds=GRACE_SECONDS))
     options.setdefault("max_heartbeat_throttle_interval", timedelta(seconds=1))
     return Worker(
-        client,
+        with_store(client, store),
         task_queue=task_queue,
         workflows=[RunWorkflow],
         activities=Activities(host).all,
@@ -105,7 +107,9 @@ def make_replayer(
         interceptors: those of the workers.
         **options: options of `temporalio.worker.Replayer`.
     """
+    converter = options.pop("data_converter", DataConverter.default)
     return Replayer(
+        data_converter=converter_with_store(converter, store),
         workflows=[RunWorkflow],
         workflow_runner=_runner(),
         interceptors=[*interceptors, _GivesHost(_host(loops, store, max_events))],

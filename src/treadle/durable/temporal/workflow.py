@@ -13,6 +13,7 @@ from temporalio.exceptions import ApplicationError
 from treadle.durable.temporal.calls import RunCalls
 from treadle.durable.temporal.driver import WorkflowDriver
 from treadle.durable.temporal.host import HAND_OVER, Host
+from treadle.durable.temporal.payloads import ValueTooLargeError
 from treadle.durable.temporal.subagents import outer_context
 from treadle.effects import Steps
 from treadle.errors import OptionError, PausedStateError, TreadleError
@@ -49,7 +50,7 @@ class _Handle(RunHandle):
 class RunWorkflow:
     """A run of a loop. A call that needs approval is decided by an update, which may come days later.
 
-    Its input is packed, see `treadle.durable.temporal.payloads`. It has ``loop``, the name of the loop; and either
+    Its input has ``loop``, the name of the loop; and either
     ``messages``, or ``paused`` and ``decisions``. That of a subagent has ``outer``, what it knows of the run that
     has started it, and ``name``, the name of its agent.
     """
@@ -67,16 +68,16 @@ class RunWorkflow:
         self._decisions: dict[str, Approval] = {}
 
     @workflow.run
-    async def run(self, packed: Mapping[str, Any]) -> JSONDict:
+    async def run(self, given: JSONDict) -> JSONDict:
         """Perform the run, from its first iteration to its result; that of a subagent also ends when it pauses.
 
         Args:
-            packed: see the class.
+            given: see the class.
 
         Returns:
-            What stands for the result, in ``outcome``; what was used, in ``used``; and the number of ``events``.
+            The result, in ``outcome``; what was used, in ``used``; and the number of ``events``.
         """
-        given = self._given = self._host.payloads.unpack_in_workflow(packed)
+        self._given = given
         self._path: str = given["loop"]
         self._outer: JSONDict | None = given.get("outer")
         self._messages[:0] = given.get("steering", ())
@@ -84,9 +85,11 @@ class RunWorkflow:
         self._loop = self._loop_of_worker()
         self._calls = RunCalls(self._host, self._path, self._loop)
         try:
-            return await self._calls.packed(await self._performed())
-        except (OptionError, PausedStateError) as error:
+            made = await self._performed()
+            await self._calls.admit(made, "the result of the run")
+        except (OptionError, PausedStateError, ValueTooLargeError) as error:
             raise _failure(error) from error
+        return made
 
     def _loop_of_worker(self) -> Loop[Any]:
         try:
@@ -147,7 +150,8 @@ class RunWorkflow:
             "steering": self._messages,
             "is_cancelled": self._is_cancelled,
         }
-        workflow.continue_as_new(await self._calls.packed(given))
+        await self._calls.admit(given, "the state of the run")
+        workflow.continue_as_new(given)
 
     async def _part(self, start: Any) -> Result:
         """Perform the run up to its result or its next pause."""
