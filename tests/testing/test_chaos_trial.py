@@ -88,6 +88,7 @@ FINISHED = RunFinished(
     stop_reason="answered", total_iterations=1, tool_calls_count=0, result=None, at=0.0
 )
 STARTED = ToolStarted(iteration=1, call=ToolCall("a", "ping"), at=0.0)
+UNSENDABLE = "history: messages[1]: values that cannot be sent"
 WRONG = {
     "nothing": ({}, []),
     "a call without an answer": (
@@ -108,11 +109,11 @@ WRONG = {
     "a user message after the answer": ({"messages": [*USER, CALM, *USER]}, []),
     "a lone surrogate": (
         {"messages": [*USER, {"role": "assistant", "content": "a", "x": "\ud83d"}]},
-        ["history: it cannot be sent: UnicodeEncodeError"],
+        [UNSENDABLE, "history: it cannot be sent: UnicodeEncodeError"],
     ),
     "NaN": (
         {"messages": [*USER, {"role": "assistant", "content": "a", "x": float("nan")}]},
-        ["history: it cannot be sent: ValueError"],
+        [UNSENDABLE, "history: it cannot be sent: ValueError"],
     ),
     "a stage that fails": (
         {"result": Err(PipelineFailed("plan_calls", "x", "KeyError"), [*USER])},

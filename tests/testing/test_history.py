@@ -30,7 +30,7 @@ def asks(*ids, **more):
         [USER, asks("a"), answer("a"), USER],
         [USER, says(None, refusal="No.")],
         [USER, USER],
-        [USER, says([{"type": "image_url", "image_url": {"url": "data:,"}}])],
+        [USER, says([{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}])],
         [USER, says([{"type": "text", "text": " "}, {"type": "text", "text": "Hi"}])],
         [USER, {**asks("a"), "content": " "}, answer("a")],
         [{"role": "system", "content": ""}, {"role": "user", "content": ""}],
@@ -48,6 +48,10 @@ def test_a_valid_history_passes(messages):
 
 
 BAD = {
+    "an image without data": (
+        [USER, says([{"type": "image_url", "image_url": {"url": "data:,"}}])],
+        "messages[1]: a content part that cannot be sent",
+    ),
     "no answer at the end": (
         [USER, asks("a", "b"), answer("a")],
         "messages: calls b have no tool message at the end",

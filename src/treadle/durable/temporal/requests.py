@@ -111,7 +111,7 @@ def tool_call_from_data(
         The effect, and the table in which its function records the result.
     """
     call: ToolCall = from_data(data["call"])
-    if call.input is True:
+    if data["call"].get("input") is True:
         call = dataclasses.replace(call, input=_parsed(call))
     tool, facts = loop.tools.get(call.name), data["context"]
     progress = Progress(

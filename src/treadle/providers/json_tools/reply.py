@@ -66,10 +66,10 @@ def _opens(before: str) -> bool:
     """
     bare = before.rstrip()
     line = (bare[:-1] if bare.endswith("[") else before).rpartition("\n")[2].strip()
-    return not line or _FENCE.fullmatch(line) is not None
+    return not line or _OPENING_FENCE.fullmatch(line) is not None
 
 
-_FENCE = re.compile(r"```\w*")
+_OPENING_FENCE = re.compile(r"```\w*")
 
 
 def _closes(after: str) -> bool:
