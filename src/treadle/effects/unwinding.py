@@ -28,7 +28,7 @@ def interruption_of(steps: Steps[Any]) -> BaseException | None:
             continue
         seen.add(id(one))
         for held in gc.get_referents(one):
-            kind = type(held)
+            kind: Any = held.__class__
             if kind is GeneratorType or kind is BuiltinMethodType:  # the latter is its ``send``
                 waiting.append(held)
             elif isinstance(held, BaseException) and not isinstance(held, (Exception, Cancelled)):
