@@ -96,6 +96,9 @@ odd_parts = (
         values,
     )
     | st.sampled_from(["text", "image_url", "file", "\ud800"]).map(lambda kind: {"type": kind})
+    | st.sampled_from(["image_url", "input_audio", "file"]).map(
+        lambda kind: {"type": kind, "fileData": {"fileUri": "gs://a/b"}}  # the form of another API
+    )
 )
 results = values | st.lists(parts, min_size=1, max_size=3) | texts.map(ValueError)
 

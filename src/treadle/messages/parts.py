@@ -224,7 +224,8 @@ def sendable_parts(parts: Iterable[Any]) -> list[JSONDict]:
     """Copy content parts so that they can be sent.
 
     Empty texts and values that are no parts are left out. A part without its data, or whose data are no base64,
-    becomes a text with its placeholder. Media types get their usual names. Parts of unknown types are kept.
+    becomes a text with its placeholder. Media types get their usual names. Parts of unknown types and forms are
+    kept.
     """
     sent: list[JSONDict] = []
     for part in parts:
@@ -232,7 +233,8 @@ def sendable_parts(parts: Iterable[Any]) -> list[JSONDict]:
         if not isinstance(kind, str):
             continue
         made: JSONDict = sendable_json(part)
-        make = _SENDABLE.get(kind)
+        is_known = kind in _TEXTS or kind in made or len(made) == 1
+        make = _SENDABLE.get(kind) if is_known else None
         if make is not None:
             value = make(made.get(kind))
             made = text_part(placeholder(made)) if value is None else {**made, kind: value}
