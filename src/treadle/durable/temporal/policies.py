@@ -18,8 +18,8 @@ MARGIN_SECONDS = 30.0
 LONGEST_SECONDS = 24 * 3600.0
 """The time limit of a call that has none."""
 MAX_ATTEMPTS = 20
-"""How often an activity is started whose worker is lost, or whose outcome cannot be stored. The pauses between them
-take seven minutes."""
+"""How often an activity is started whose worker is lost, or whose outcome cannot be stored. The pauses between
+them take seven minutes."""
 CANCEL_SECONDS = 10.0
 """The time that a cancelled activity has to end, with which it learns of it by its next heartbeat."""
 
