@@ -7,7 +7,12 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 
 from treadle import Loop, tool
-from treadle.durable.temporal.policies import LONGEST_SECONDS, LOST_SECONDS, MARGIN_SECONDS
+from treadle.durable.temporal.policies import (
+    LONGEST_SECONDS,
+    LOST_SECONDS,
+    MARGIN_SECONDS,
+    MAX_ATTEMPTS,
+)
 from treadle.model import ConcurrencyLimit
 from treadle.testing import ScriptedLLM, call, calls
 
@@ -57,8 +62,8 @@ def test_an_activity_has_the_policies_of_its_tool(temporal_server):
         for one in scheduled
     }
     assert found == {
-        ("treadle.chat", LONGEST_SECONDS, LOST_SECONDS, 0),
-        ("treadle.execute_tool", 5 + MARGIN_SECONDS, LOST_SECONDS, 0),
+        ("treadle.chat", LONGEST_SECONDS, LOST_SECONDS, MAX_ATTEMPTS),
+        ("treadle.execute_tool", 5 + MARGIN_SECONDS, LOST_SECONDS, MAX_ATTEMPTS),
         ("treadle.execute_tool", LONGEST_SECONDS, LOST_SECONDS, 1),
     }
 

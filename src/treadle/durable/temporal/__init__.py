@@ -8,6 +8,7 @@ if find_spec("temporalio") is None:
     raise MissingExtraError("the Temporal SDK", "pip install 'treadle[temporal]'")
 
 from treadle.durable.temporal.client import TemporalRun, run_on_temporal, start_on_temporal
+from treadle.durable.temporal.payloads import ValueTooLargeError
 from treadle.durable.temporal.store import (
     RedisStore,
     SQLiteStore,
@@ -24,6 +25,7 @@ __all__ = [
     "StoreError",
     "StoredValueError",
     "TemporalRun",
+    "ValueTooLargeError",
     "make_replayer",
     "make_worker",
     "run_on_temporal",

@@ -10,6 +10,8 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from temporalio import activity
+from temporalio.client import AsyncActivityCancelledError
+from temporalio.service import RPCError
 
 from treadle import effects
 from treadle.durable.temporal import calls
@@ -22,7 +24,7 @@ from treadle.durable.temporal.requests import (
     within_limits,
 )
 from treadle.durable.temporal.store import StoredValueError
-from treadle.effects import Bounded, Cancelled, Effect, Steps
+from treadle.effects import Bounded, Cancelled, Effect, Steps, run_on_background_loop
 from treadle.errors import OutcomeUnknownError
 from treadle.messages import JSONDict
 from treadle.model import ModelRequest
@@ -185,21 +187,37 @@ def _one(effect: Effect) -> Steps[Any]:
 
 @contextlib.asynccontextmanager
 async def _heartbeats() -> AsyncGenerator[None]:
-    """Tell the server regularly that this activity runs; a local one needs no heartbeat."""
+    """Tell the server regularly that this activity runs; a local one needs no heartbeat.
+
+    A tool that blocks the event loop of the worker runs all the same: another loop sends the heartbeats meanwhile.
+    """
     if activity.info().is_local:
         yield
         return
 
+    handle = activity.client().get_async_activity_handle(task_token=activity.info().task_token)
+    latest = time.monotonic()
+
     async def beat() -> None:
+        nonlocal latest
         while True:
-            activity.heartbeat()
+            activity.heartbeat()  # the answer says whether the activity is cancelled
+            latest = time.monotonic()
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
-    task = asyncio.create_task(beat())
+    async def beat_for_blocked_loop() -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            if time.monotonic() - latest > 2 * HEARTBEAT_SECONDS:
+                with contextlib.suppress(RPCError, AsyncActivityCancelledError):
+                    await handle.heartbeat()
+
+    task, other = asyncio.create_task(beat()), run_on_background_loop(beat_for_blocked_loop())
     try:
         yield
     finally:
         task.cancel()
+        other.cancel()
 
 
 class _Clock:

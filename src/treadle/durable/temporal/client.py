@@ -20,7 +20,7 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from treadle.durable.temporal.payloads import checked_size, with_store
+from treadle.durable.temporal.payloads import ValueTooLargeError, checked_size, with_store
 from treadle.durable.temporal.results import result_of
 from treadle.durable.temporal.store import Store
 from treadle.durable.temporal.worker import TASK_QUEUE
@@ -84,11 +84,12 @@ class TemporalRun:
 
         Raises:
             OptionError: the run could not start; the text says why.
+            ValueTooLargeError: the result, or the state of the run, is too large to be kept without a store.
         """
         try:
             made = await self._answer()
         except WorkflowFailureError as error:
-            _raise_option_error(error)
+            _raise_reported(error)
             raise
         return result_of(made["outcome"], self._loop)
 
@@ -121,7 +122,7 @@ class TemporalRun:
             with self._running():
                 left: list[str] = await handle.execute_update("decide", given)
         except WorkflowUpdateFailedError as error:
-            _raise_option_error(error)
+            _raise_reported(error)
             raise
         return left
 
@@ -163,11 +164,12 @@ class TemporalRun:
             ) from error
 
 
-def _raise_option_error(error: WorkflowFailureError | WorkflowUpdateFailedError) -> None:
-    """Raise the `OptionError` that a workflow reported, if it did."""
+def _raise_reported(error: WorkflowFailureError | WorkflowUpdateFailedError) -> None:
+    """Raise the error of a caller that a workflow reported, if it did."""
     cause = error.cause
-    if isinstance(cause, ApplicationError) and cause.type == OptionError.__name__:
-        raise OptionError(cause.message) from error
+    for kind in (OptionError, ValueTooLargeError):
+        if isinstance(cause, ApplicationError) and cause.type == kind.__name__:
+            raise kind(cause.message) from error
 
 
 async def start_on_temporal(

@@ -84,9 +84,10 @@ def tool_call_as_data(call: ToolCall, context: ToolContext | None) -> JSONDict:
             "remaining": to_data(context.remaining),
         }
     data = to_data(call)
-    if to_data(_parsed(call)) == data.get("input"):
-        data["input"] = True  # large arguments are sent once
-    return {"call": data, "context": facts}
+    is_parsed = "input" in data and to_data(_parsed(call)) == data["input"]
+    if is_parsed:  # arguments, which may be large, are sent once
+        del data["input"]
+    return {"call": data, "is_parsed": is_parsed, "context": facts}
 
 
 def _parsed(call: ToolCall) -> Any:
@@ -111,7 +112,7 @@ def tool_call_from_data(
         The effect, and the table in which its function records the result.
     """
     call: ToolCall = from_data(data["call"])
-    if data["call"].get("input") is True:
+    if data["is_parsed"]:
         call = dataclasses.replace(call, input=_parsed(call))
     tool, facts = loop.tools.get(call.name), data["context"]
     progress = Progress(
