@@ -358,7 +358,7 @@ def test_an_outcome_that_is_no_data_ends_the_log_and_not_the_run(path):
 def test_messages_that_are_no_data_are_told(path):
     given = [{"role": "user", "content": "Hi.", "extra": {1j}}]
     record(path, given=given)
-    with pytest.raises(RecordingError, match=r"messages.*got builtins:set"):
+    with pytest.raises(RecordingError, match=r"messages.*got builtins:complex"):
         replay(path, ADDER)
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from treadle.durable.payloads import Payloads, Stored
 from treadle.errors import JournalError
 from treadle.fast_dataclass import fast_dataclass
+from treadle.loop.journaled import result_from_data
 from treadle.messages import JSONDict
-from treadle.recording.data import from_data
 from treadle.recording.log import Entry, settled
-from treadle.results import Ok, Result
+from treadle.results import Result
 
 if TYPE_CHECKING:
     import sqlite3
@@ -63,12 +62,7 @@ class StoredPart:
         """
         if self.outcome is None:
             return None
-        data: JSONDict = dict(self.outcome["result"])
-        typed: Any = data.pop("typed_output", None)
-        result: Result = from_data(data)
-        if typed is not None and isinstance(result, Ok):
-            return dataclasses.replace(result, output=typed)
-        return result
+        return result_from_data(self.outcome["result"], None)
 
 
 class Rows(NamedTuple):

@@ -44,6 +44,7 @@ from treadle.effects.effects import (
 )
 from treadle.effects.exits import is_exit
 from treadle.effects.middleware import intercept, map_effects, map_nested, with_reporter
+from treadle.effects.unwinding import interruption_of
 
 if TYPE_CHECKING:
     from treadle.effects.async_driver import drive
@@ -118,6 +119,7 @@ __all__ = [
     "generator_mode",
     "in_daemon_thread",
     "intercept",
+    "interruption_of",
     "is_awaitable",
     "is_exit",
     "is_sync_callable",

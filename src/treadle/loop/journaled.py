@@ -21,6 +21,7 @@ from treadle.effects import (
     Parallel,
     Sleep,
     Steps,
+    interruption_of,
 )
 from treadle.errors import JournalError, OptionError, OutcomeUnknownError, ReplayError
 from treadle.events import RunFinished, RunStarted, SubagentEvent
@@ -34,9 +35,10 @@ from treadle.loop.subagent import Subagent
 from treadle.messages import JSONDict
 from treadle.pipeline.compiler import Kind
 from treadle.recording.configuration import changes_between
-from treadle.recording.data import NotDataError, from_data, to_data
+from treadle.recording.data import MalformedDataError, NotDataError, from_data, to_data
 from treadle.recording.log import RECEIVED, RESUMED, STARTED, Entry, Path, Place
 from treadle.recording.middleware import LogMiddleware
+from treadle.recording.objects import missing_classes
 from treadle.recording.replay import Replay
 from treadle.results import Err, Ok, Paused, Result
 from treadle.run_state import RunState
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from treadle.loop.handle import RunHandle
     from treadle.loop.loop import Loop
     from treadle.loop.run import Run
+    from treadle.tools.output import Checked
 
 MakeRun: TypeAlias = Callable[[Any, RunState], "Run"]
 """Makes the run of messages, or of a paused run, and of a state."""
@@ -225,7 +228,7 @@ class _Journaled:
             raise
         numbers = run.run.numbers
         numbers[0] = max([numbers[0], *(entry.last_seq for entry in self._opened.log)])
-        writer.digests = replay.digests
+        writer.digests, writer.unknown = replay.digests, replay.unknown
         now = yield NOW
         for started in running.values():
             yield Emit(_resumed(started, now))
@@ -271,18 +274,27 @@ class _Writer(LogMiddleware):
         opened: the run in the journal.
         run_id: its id.
         numbers: a list with the number of the latest event.
+
+    Attributes:
+        unknown: see `Replay`.
     """
 
     def __init__(self, opened: JournaledRun, run_id: str, numbers: list[int]) -> None:
         super().__init__(self._queue_entry, reports=False)
         self._opened, self._run_id, self._numbers = opened, run_id, numbers
         self._log: Sequence[Entry] = opened.log
-        self._started = {entry.place: entry.at for entry in opened.log if entry.kind == STARTED}
+        self._started = {
+            entry.place: entry.at
+            for entry in opened.log
+            if entry.kind == STARTED and not entry.starts_call
+        }
+        self.unknown: set[Place] = set()
         self._queue: list[Entry] = []
         self._taken: list[int] = []
         self._received: set[int] = set()
         self._mutex = threading.Lock()
         self._failure: Exception | None = None
+        self._interruption: BaseException | None = None
         self._is_detached = False
         self._in_parallel = 0
 
@@ -334,7 +346,7 @@ class _Writer(LogMiddleware):
         if call.label == labels.STEER:
             return (yield from self._take(call))
         if call.once:
-            if entry.place in self._started:
+            if entry.place in self.unknown:
                 raise OutcomeUnknownError(f"{entry} had started when the run was interrupted")
             self._mark_started(entry)
         if call.once or call.label == labels.SAVE_SESSION:
@@ -342,7 +354,7 @@ class _Writer(LogMiddleware):
         return (yield call)
 
     def _mark_started(self, entry: Entry) -> None:
-        self.write(dataclasses.replace(entry, kind=STARTED))
+        self.write(dataclasses.replace(entry, kind=STARTED, outcome=entry.kind))
 
     def _take(self, call: Call) -> Steps[tuple[JSONDict, ...]]:
         """Take the user messages of this process, and those that arrived through the journal."""
@@ -406,6 +418,18 @@ class _Writer(LogMiddleware):
             self._is_detached = True
         return error is self._failure
 
+    def look(self, steps: Steps[Any]) -> None:
+        """Write nothing more once steps are interrupted from within: their cleanup is no part of the run.
+
+        Raises:
+            BaseException: the interruption, if steps go on in spite of it: a replay could not follow them.
+        """
+        found = interruption_of(steps)
+        if found is not None:
+            self._interruption, self._is_detached = found, True
+        elif self._interruption is not None:
+            raise self._interruption
+
     def _flush(self) -> Steps[None]:
         if self._queue and not self._is_detached:
             yield from self._calling(self._write_queue)
@@ -421,14 +445,21 @@ class _Writer(LogMiddleware):
 
     def _write_queue(self) -> None:
         """Write what is queued, in order, even if this call was abandoned and another one writes meanwhile."""
-        with self._mutex:
-            entries, taken = list(self._queue), list(self._taken)
-            if entries:
-                try:
+        try:
+            with self._mutex:
+                entries, taken = list(self._queue), list(self._taken)
+                if entries:
                     self._opened.add(entries, taken)
-                except NotDataError as error:
-                    raise JournalError(f"run {self._run_id!r}: {error}") from error
-                del self._queue[: len(entries)], self._taken[: len(taken)]
+                    del self._queue[: len(entries)], self._taken[: len(taken)]
+        except NotDataError as error:
+            raise JournalError(f"run {self._run_id!r}: {error}") from error
+        except Exception:
+            raise
+        except BaseException:
+            # An interruption of the thread of all steps, which end now. The entries may have been written, or not.
+            if threading.current_thread() is threading.main_thread():
+                self._is_detached = True
+            raise
 
 
 # Results
@@ -458,28 +489,50 @@ def _result_as_data(result: Result) -> JSONDict:
     except NotDataError:
         if not isinstance(result, Ok):
             raise
-        data = to_data(dataclasses.replace(result, output=None), "the result")
-        data["output"] = None
+        data = to_data(dataclasses.replace(result, output=None), "the result") | {"output": None}
+    if isinstance(result, Ok) and data.get("output") != result.output:
+        # Its form for readers that do not have its class.
         data["typed_output"] = json.loads(to_json_line(result.output))
     return data
 
 
-def result_from_data(data: JSONDict, loop: Loop[Any]) -> Result:
-    """The result that `outcome_of` has written; a typed output is made anew by the loop.
+def result_from_data(data: JSONDict, loop: Loop[Any] | None) -> Result:
+    """The result that `outcome_of` has written. A typed output is as it was: it is not validated again.
+
+    Only an output of which a part is no data, such as an object of a third party, is made from its JSON form.
+
+    Args:
+        data: the result.
+        loop: what it belongs to; None leaves a typed output as JSON data.
 
     Raises:
-        JournalError: the loop does not accept the output any more.
+        JournalError: the type of the output is not here, or has other fields.
     """
-    plain = {key: value for key, value in data.items() if key != "typed_output"}
+    plain = {key: value for key, value in data.items() if key not in {"output", "typed_output"}}
     result: Result = from_data(plain)
-    if "typed_output" not in data or not isinstance(result, Ok):
+    if not isinstance(result, Ok):
         return result
-    if loop.output is None:
-        raise JournalError("the stored result has a typed output, and the loop has no output=")
-    value, problems = loop.output.check(data["typed_output"])
-    if problems:
-        raise JournalError(f"the loop does not accept the stored output: {'; '.join(problems)}")
-    return dataclasses.replace(result, output=value)
+    if "typed_output" not in data:
+        output: Any = from_data(data.get("output"))
+    elif loop is None:
+        output = data["typed_output"]
+    else:
+        output, problems = _typed_output(data, loop)
+        if problems:
+            raise JournalError(f"the loop does not accept the stored output: {'; '.join(problems)}")
+    return dataclasses.replace(result, output=output)
+
+
+def _typed_output(data: Mapping[str, Any], loop: Loop[Any]) -> Checked:
+    missing = [f"{name} is not imported" for name in missing_classes(data["output"])]
+    if missing:
+        return None, missing
+    if data["output"] is None and loop.output is not None:
+        return loop.output.check(data["typed_output"])
+    try:
+        return from_data(data["output"]), ()
+    except MalformedDataError as error:
+        return None, [str(error)]
 
 
 def check_options(loop: Loop[Any], given: Any) -> None:

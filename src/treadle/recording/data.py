@@ -5,10 +5,11 @@ JSON values stand for themselves. Everything else is an object with the key ``$`
     {"$": "ToolResult", "tool_call_id": "c1", "content": "4"}
     {"$": "tuple", "items": [1, 2]}
 
-A dataclass or an enumeration is known by its name in the public packages of treadle, so its module may move. An
-exception is restored as its class if that is imported and can be rebuilt with the same text, and else as a
-`RecordedError` whose class has the same name. Nothing is imported, and no constructor is called, for the data of a
-file.
+A dataclass or an enumeration of treadle is known by its name in the public packages, so its module may move. Other
+dataclasses, pydantic models and enumerations are restored as they were: no validator, serializer or constructor of
+them is called. An exception is restored as its class if that is imported and can be rebuilt with the same text,
+else as a `RecordedError` whose class has the same name. Nothing is imported, and no constructor is called, for the
+data of a file.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ import dataclasses
 import enum
 import functools
 import math
-import sys
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, cast
@@ -27,6 +27,15 @@ from treadle import context, effects, events, limits, messages, model, results, 
 from treadle.errors import TreadleError
 from treadle.messages import ATOMS, History, JSONDict, is_dict, is_list, is_mapping, safe_str
 from treadle.model import is_retryable, retry_after, status_of
+from treadle.recording.objects import (
+    READ_TEXT,
+    RecordedObject,
+    from_state,
+    has_state,
+    imported,
+    name_of,
+    text_as_data,
+)
 from treadle.tracebacks import leaves_of
 
 _KIND = "$"
@@ -45,6 +54,9 @@ _MAX_CHAINED = 16
 """How many chained exceptions are written; a longer chain is cut."""
 _MAX_LEAVES = 1_000
 """How many exceptions of a group are written."""
+
+
+_COLLECTIONS: Mapping[str, type] = {"tuple": tuple, "set": set, "frozenset": frozenset}
 
 
 class NotDataError(TreadleError, TypeError):
@@ -78,8 +90,8 @@ def to_data(value: Any, place: str = "outcome") -> Any:
     """Convert a value to JSON data.
 
     Args:
-        value: JSON data, tuples, bytes, mappings, histories, exceptions, enumerations and dataclasses of treadle,
-            and any nesting of these.
+        value: JSON data, tuples, sets, bytes, mappings, histories, exceptions, dates, times, decimals, UUIDs,
+            enumerations, dataclasses, pydantic models, and any nesting of these.
         place: names the value in errors.
 
     Raises:
@@ -104,9 +116,23 @@ def _to_data(value: Any, place: str) -> Any:
         return [_to_data(item, place) for item in value]
     if kind is dict or is_mapping(value):
         return _mapping(value, place)
-    if kind is tuple:
-        return {_KIND: "tuple", "items": [_to_data(item, place) for item in value]}
+    if kind in _COLLECTIONS.values():
+        return {_KIND: kind.__name__, "items": [_to_data(item, place) for item in value]}
     return _of_class(value, place)
+
+
+def _object(value: Any, place: str) -> JSONDict | None:
+    """A member of an enumeration, a dataclass or a pydantic model; None for others."""
+    kind: Any = value.__class__
+    if isinstance(value, enum.Enum):
+        plain = value.value if isinstance(value, (str, int, float)) else None
+        return {_KIND: "member", "class": name_of(kind), "member": value.name, "value": plain}
+    if kind is RecordedObject:
+        return {_KIND: "object", "class": value.class_name, "state": _to_data(value.state, place)}
+    if not has_state(kind):
+        return None
+    state = _to_data(value.__getstate__(), place and f"{place} ({kind.__name__})")
+    return {_KIND: "object", "class": name_of(kind), "state": state}
 
 
 def _mapping(value: Mapping[Any, Any], place: str) -> JSONDict:
@@ -137,12 +163,15 @@ def _of_class(value: Any, place: str) -> Any:  # noqa: C901, PLR0911 - one for e
             if part is not default:
                 made[field] = _to_data(part, place and f"{place}.{field}")
         return made
+    found = text_as_data(value) or _object(value, place)
+    if found is not None:
+        return found
     plain: Any
     for plain in (str, int, float, list, tuple):  # of a subclass, its plain value
         if isinstance(value, plain):
             return _to_data(plain(value), place)
     raise NotDataError(
-        f"{place}: expected data, such as texts, numbers, lists and dicts, got {_name_of(type(value))}"
+        f"{place}: expected data, such as texts, numbers, lists and dicts, got {name_of(type(value))}"
     )
 
 
@@ -163,12 +192,8 @@ def _fields_of(kind: Any) -> list[tuple[str, Any]]:
     return [(spec.name, spec.default) for spec in dataclasses.fields(kind) if spec.init]
 
 
-def _name_of(kind: Any) -> str:
-    return f"{kind.__module__}:{kind.__qualname__}"
-
-
 def _error(error: BaseException, place: str, chained: int = 0) -> JSONDict:
-    data: JSONDict = {_KIND: "error", "class": _name_of(type(error)), "text": safe_str(error)}
+    data: JSONDict = {_KIND: "error", "class": name_of(type(error)), "text": safe_str(error)}
     if isinstance(error, BaseExceptionGroup):
         # Flat, since groups may be nested more deeply than JSON, and one may be in several.
         group = cast("BaseExceptionGroup[BaseException]", error)
@@ -237,10 +262,14 @@ def from_data(data: Any) -> Any:
         ) from error
 
 
-def _restored(kind: str, data: JSONDict) -> Any:  # noqa: PLR0911 - one for each kind
+def _restored(kind: str, data: JSONDict) -> Any:  # noqa: C901, PLR0911, PLR0912 - one for each kind
     match kind:
-        case "tuple":
-            return tuple(map(from_data, data["items"]))
+        case "tuple" | "set" | "frozenset":
+            return _COLLECTIONS[kind](map(from_data, data["items"]))
+        case "object":
+            return from_state(str(data["class"]), from_data(data["state"]))
+        case "member":
+            return _restored_member(data)
         case "dict":
             return {from_data(key): from_data(item) for key, item in data["items"]}
         case "float":
@@ -254,12 +283,21 @@ def _restored(kind: str, data: JSONDict) -> Any:  # noqa: PLR0911 - one for each
         case "error":
             return _restored_error(data)
         case _:
+            if kind in READ_TEXT:
+                return READ_TEXT[kind](data["value"])
             found = _class_named(kind)
             if found is None:
                 raise MalformedDataError(f"data of an unknown kind: {kind!r}")
             if issubclass(found, enum.Enum):
                 return found(data["value"])
             return found(**{key: from_data(part) for key, part in data.items() if key != _KIND})
+
+
+def _restored_member(data: JSONDict) -> Any:
+    """A member of an enumeration; its plain value, if it has one, if the class is not here."""
+    name, member = str(data["class"]), data["member"]
+    found = getattr(imported(name), "__members__", {}).get(member, data["value"])
+    return RecordedObject(name, member) if found is None else found
 
 
 def _restored_error(data: JSONDict) -> BaseException:
@@ -287,10 +325,7 @@ def _restored_group(data: JSONDict) -> BaseException:
 
 def _rebuilt(data: JSONDict) -> BaseException | None:
     """The exception as its own class; None if it would not be the same."""
-    module, _, name = str(data["class"]).partition(":")
-    found: Any = sys.modules.get(module)
-    for part in name.split("."):
-        found = getattr(found, part, None)
+    found = imported(str(data["class"]))
     if not (isinstance(found, type) and issubclass(found, BaseException)):
         return None
     kind: Any = found

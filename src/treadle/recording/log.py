@@ -43,7 +43,8 @@ KINDS: Mapping[type, str] = {
 }
 """The kinds of effects, by class."""
 STARTED = "started"
-"""A call that must not run twice, or an effect that lasts, has started; or a branch has emitted an event."""
+"""A call that must not run twice, or an effect that lasts, has started (the outcome is its kind); or a branch has
+emitted an event."""
 REPORTED = "reported"
 """A call has emitted an event while it ran, which is the outcome of the entry."""
 RESUMED = "resumed"
@@ -93,6 +94,11 @@ class Entry:
         return self.path, self.number
 
     @property
+    def starts_call(self) -> bool:
+        """Whether it is the mark of a call that must not run twice."""
+        return self.kind == STARTED and (self.outcome == "call" or bool(self.label))
+
+    @property
     def is_cancelled(self) -> bool:
         """Whether its steps were cancelled while they waited for the effect."""
         return isinstance(self.error, Cancelled)
@@ -136,7 +142,8 @@ class Entry:
         )
 
     def __str__(self) -> str:
-        return f"{self.label or self.kind} {self.key!r}" if self.key else self.label or self.kind
+        name = self.label or ("call" if self.starts_call else self.kind)
+        return f"{name} {self.key!r}" if self.key else name
 
 
 _OPTIONAL: Mapping[str, Any] = {

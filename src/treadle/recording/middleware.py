@@ -52,15 +52,20 @@ class LogMiddleware:
         """Wrap the steps of a run that has not started."""
         return self.wrap(Branch(steps, ()), None)
 
-    def wrap(self, branch: Branch, inner: Callable[[Effect], Effect] | None) -> Steps[Any]:
+    def wrap(  # noqa: C901 - both exceptions of an effect and of its entry
+        self, branch: Branch, inner: Callable[[Effect], Effect] | None
+    ) -> Steps[Any]:
         """See `treadle.recording.replay.Record`."""
         steps, path, number, effect = branch.steps, branch.path, branch.number, branch.effect
         resume: Callable[[Any], Effect] = steps.send
         value: Any = None
+        is_ended = False
         try:
             while True:
                 if effect is None:
                     effect, number, inner = resume(value), number + 1, None
+                if not is_ended and effect.__class__ is not Emit:
+                    self.look(steps)
                 entry = self._entry_of(effect, path, number)
                 raised: dict[int, BaseException] = {}
                 try:
@@ -74,6 +79,7 @@ class LogMiddleware:
                     if self.is_void(error, path):
                         yield from _cancelling(steps)
                         raise
+                    is_ended = is_ended or not isinstance(error, Exception)
                     resume, value, entry = steps.throw, error, self._failed(entry, error, raised)
                 try:
                     yield from self.record(entry)
@@ -84,6 +90,7 @@ class LogMiddleware:
                     if self.is_void(error, path):
                         yield from _cancelling(steps)
                         raise
+                    is_ended = is_ended or not isinstance(error, Exception)
                     resume, value = steps.throw, error
                     self.write(self._failed(entry, error, {}))
                 effect = None
@@ -113,6 +120,9 @@ class LogMiddleware:
     def is_void(self, error: BaseException, path: Path) -> bool:  # noqa: ARG002
         """Whether an exception ends the recording. The steps do not receive it: they are cancelled."""
         return False
+
+    def look(self, steps: Steps[Any]) -> None:
+        """Look at steps that yielded an effect and were not cancelled, before it is performed."""
 
     # Entries
 

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, Protocol, TypeVar
 
-from treadle.effects import Bounded, Call, Effect, Emit, Parallel, Steps
+from treadle.effects import Bounded, Call, Cancelled, Effect, Emit, Parallel, Steps, interruption_of
 from treadle.errors import ReplayError
 from treadle.recording.digests import Digests
 from treadle.recording.log import (
@@ -57,13 +57,17 @@ class Branch:
         self.emitted = 0
 
     def advance(self, resume: Callable[[Any], Effect], value: Any) -> None:
-        """Run the steps to their next effect."""
+        """Run the steps to their next effect.
+
+        Raises:
+            BaseException: an interruption, such as a KeyboardInterrupt, that was raised in the steps.
+        """
         try:
             self.effect = resume(value)
             self.number += 1
         except StopIteration as stop:
             self._end(stop.value, None)
-        except BaseException as error:  # noqa: BLE001 - raised where the effect around them is performed
+        except (Exception, Cancelled) as error:  # noqa: BLE001 - raised where the effect around them is performed
             self._end(None, error)
 
     def _end(self, value: Any, error: BaseException | None) -> None:
@@ -94,6 +98,8 @@ class Replay(Generic[R]):
     Attributes:
         entries: the number of entries that were replayed.
         events: the number of events that were emitted.
+        unknown: once the log is replayed, the places of the calls that must not run twice and whose outcome is
+            unknown, in the steps as they are now.
     """
 
     def __init__(
@@ -106,7 +112,9 @@ class Replay(Generic[R]):
         self._differs = differs
         self._branches: dict[Path, Branch] = {}
         self._early: dict[Place, Entry] = {}
+        self._started: dict[Place, Entry] = {}
         self._iteration = 0
+        self.unknown: set[Place] = set()
         self.digests = Digests()
         self.entries = 0
         self.events = 0
@@ -179,14 +187,24 @@ class Replay(Generic[R]):
             self._perform_emits(branch, entry.number)
         if entry.kind == REPORTED:  # by a call that may have been given up
             self._deliver(entry.outcome)
-        if entry.kind == STARTED and branch is not None and branch.number == entry.number:
+        elif entry.kind == STARTED:
+            self._note_start(entry, branch)
+        else:
+            self._take(entry, branch)
+
+    def _note_start(self, entry: Entry, branch: Branch | None) -> None:
+        if branch is not None and branch.number == entry.number:
             self._deliver_of(branch)
-        if entry.kind in {REPORTED, STARTED}:
-            return
+        if entry.starts_call:
+            self._started[entry.place] = entry
+
+    def _take(self, entry: Entry, branch: Branch | None) -> None:
+        """Advance a branch by the outcome of its effect."""
         effect = None if branch is None else branch.effect
         if branch is None or effect is None or not self._is_same(effect, branch.number, entry):
             raise self._error(entry, branch)
         self.entries += 1
+        self._forget_start(entry)
         if isinstance(effect, Emit) and entry.error is None:
             self._perform_emit(branch)
             return
@@ -197,6 +215,13 @@ class Replay(Generic[R]):
         else:
             self._advance(branch, branch.steps.send, self._outcome_of(entry, branch, effect))
 
+    def _forget_start(self, entry: Entry) -> None:
+        """Forget the mark of a call whose outcome is further inside, since it has been given a time limit."""
+        for (path, number), mark in list(self._started.items()):
+            is_inside = entry.path[: len(path) + 1] == (*path, number)
+            if is_inside and (mark.label, mark.key) == (entry.label, entry.key):
+                del self._started[path, number]
+
     def continued(self, record: Record) -> Steps[R]:
         """The steps from where they are, recorded; to be performed by a driver.
 
@@ -204,7 +229,30 @@ class Replay(Generic[R]):
             ReplayError: as in `advance`.
         """
         self._receive_early()
+        for place, mark in self._started.items():
+            self.unknown.add(self._place_now(place, mark))
         return self._continued(self._root, record)
+
+    def _place_now(self, place: Place, mark: Entry) -> Place:
+        """Where the steps wait for a call that had started: elsewhere if it has been given a time limit since.
+
+        Raises:
+            ReplayError: they wait for something else, and might make the call again later.
+        """
+        waiting = [
+            (branch.path, branch.number)
+            for branch in self._branches.values()
+            if isinstance(branch.effect, Call)
+            and (branch.effect.label, branch.effect.key) == (mark.label, mark.key)
+            and (
+                branch.effect.once or mark.key
+            )  # a call without a key is known by its position alone
+        ]
+        if place in waiting:
+            return place
+        if len(waiting) == 1:
+            return waiting[0]
+        raise self._error(mark, None, None, self.waits_for)
 
     # Branches
 
@@ -217,6 +265,12 @@ class Replay(Generic[R]):
         inside = (*branch.path, branch.number)
         for place in range(0 if branch.effect is None else len(branches_of(branch.effect))):
             self._branches.pop((*inside, place), None)
+        if self._started:  # the outcome of this effect is that of the calls in it
+            self._started = {
+                place: mark
+                for place, mark in self._started.items()
+                if (*place[0], place[1])[: len(inside)] != inside
+            }
         branch.advance(resume, value)
         if branch.effect is not None:
             for place, steps in enumerate(branches_of(branch.effect)):
@@ -296,11 +350,20 @@ class Replay(Generic[R]):
             self._emit(event)
 
     def _error(
-        self, entry: Entry, branch: Branch | None, effect: Effect | None = None
+        self,
+        entry: Entry,
+        branch: Branch | None,
+        effect: Effect | None = None,
+        waits_for: str = "",
     ) -> ReplayError:
-        """The error of an entry that does not fit."""
+        """The error of an entry that does not fit; raises an interruption that has led the steps elsewhere."""
+        for one in self._branches.values():
+            interruption = None if one.is_over else interruption_of(one.steps)
+            if interruption is not None:
+                raise interruption
         found = effect if branch is None else branch.effect
-        error = ReplayError(str(entry), _described(found, entry), self._iteration)
+        described = waits_for or _described(found, entry)
+        error = ReplayError(str(entry), described, self._iteration)
         if self._differs is not None:
             self._differs(error)
         return error

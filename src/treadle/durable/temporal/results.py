@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from treadle.loop.journaled import result_from_data
-from treadle.messages import JSONDict
-from treadle.recording.data import from_data
 from treadle.results import Result
 
 if TYPE_CHECKING:
@@ -25,12 +23,5 @@ def result_of(outcome: Mapping[str, Any], loop: Loop[Any] | None) -> Result:
     Raises:
         JournalError: the loop does not accept the output any more.
     """
-    data: JSONDict = dict(outcome["result"])
-    result: Result
-    if loop is not None:
-        result = result_from_data(data, loop)
-    else:
-        if "typed_output" in data:
-            data["output"] = data.pop("typed_output")
-        result = from_data(data)
+    result = result_from_data(outcome["result"], loop)
     return dataclasses.replace(result, messages=result.run.messages)
