@@ -54,7 +54,7 @@ class TestNoData:
             "dispatch_tools",
             "PausedStateError",
         )
-        assert "the run cannot pause: memo['mine']" in result.reason.message
+        assert "the run cannot pause, or go on elsewhere: memo['mine']" in result.reason.message
         assert "got builtins:" in result.reason.message
         assert answers(result.messages)["a"] == "noted 1"
         assert recorded.done == ["note 1"]

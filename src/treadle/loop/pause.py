@@ -113,15 +113,18 @@ def _bound(run: Run, nonce: str) -> tuple[PendingCall, ...]:
     )
 
 
-def memo_as_data(memo: Mapping[str, Any]) -> JSONDict:
-    """The values that stages keep, as JSON data that a resumed run reads without loss.
+def kept_as_data(name: str, value: Any) -> Any:
+    """A value that a stage keeps, as JSON data that a resumed run reads without loss.
 
     Raises:
-        NotDataError: a value is no data; the text names its key and its type.
+        PausedStateError: it is no data; the text has its name and its type.
     """
-    from treadle.recording.data import to_data  # noqa: PLC0415 - few runs need it
+    from treadle.recording.data import NotDataError, to_data  # noqa: PLC0415 - few runs need it
 
-    return {name: to_data(value, f"memo[{name!r}]") for name, value in memo.items()}
+    try:
+        return to_data(value, f"memo[{name!r}]")
+    except NotDataError as error:
+        raise PausedStateError(f"the run cannot pause, or go on elsewhere: {error}") from error
 
 
 def _restored_memo(state: Mapping[str, Any]) -> JSONDict:
@@ -168,7 +171,7 @@ def _snapshot(run: Run, now: float) -> JSONDict:
         "approvals": {call_id: asdict(approval) for call_id, approval in ctx.approvals.items()},
         "paused_runs": {call_id: paused.state for call_id, paused in in_flight.paused.items()},
         "found_tools": list(run.run.found),
-        "memo": memo_as_data(ctx.memo),
+        "memo": {name: kept_as_data(name, value) for name, value in ctx.memo.items()},
         "calls_run": in_flight.calls_run,
         "is_taken_over": in_flight.is_taken_over,
         "pending_messages": list(run.pending_messages),

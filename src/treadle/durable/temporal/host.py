@@ -17,12 +17,10 @@ from treadle.durable.temporal.fitness import check_loop, is_limit
 from treadle.durable.temporal.payloads import Payloads
 from treadle.durable.temporal.subagents import has_subagents, with_child_workflows
 from treadle.effects import Call
-from treadle.errors import OptionError, PausedStateError, did_you_mean
+from treadle.errors import OptionError, did_you_mean
 from treadle.events import SubagentEvent
-from treadle.loop.pause import memo_as_data
 from treadle.loop.subagent import Subagent
 from treadle.pipeline import Pipeline, stage
-from treadle.recording.data import NotDataError
 from treadle.telemetry import no_telemetry
 from treadle.tools import toolset
 
@@ -117,17 +115,7 @@ class Host:
         return self._of_workflows[path]
 
     def _hand_over(self, ctx: Context) -> Context:
-        """Pause the run, without a call that waits, if the history of its workflow is long.
-
-        Raises:
-            PausedStateError: the run could not go on in a new history, whether it has to or not.
-        """
-        try:
-            memo_as_data(ctx.memo)
-        except NotDataError as error:
-            raise PausedStateError(
-                f"ctx.remember: a run on Temporal goes on in new histories, so it keeps data only: {error}"
-            ) from error
+        """Pause the run, without a call that waits, if the history of its workflow is long."""
         info = workflow.info()
         most = self._max_events
         is_long = most is not None and info.get_current_history_length() >= most

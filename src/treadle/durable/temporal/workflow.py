@@ -22,7 +22,7 @@ from treadle.errors import OptionError, PausedStateError, TreadleError
 from treadle.loop.handle import RunHandle
 from treadle.loop.journaled import outcome_of
 from treadle.loop.loop import Loop
-from treadle.loop.pause import Resumption
+from treadle.loop.pause import Resumption, kept_as_data
 from treadle.loop.run import Run, end_state
 from treadle.loop.start import start_run, start_subagent
 from treadle.messages import JSONDict
@@ -48,6 +48,7 @@ class _Handle(RunHandle):
     def bind(self, run: Run) -> None:
         super().bind(run)
         self._calls.run = run
+        run.run.check_kept = kept_as_data
 
 
 @workflow.defn(name=WORKFLOW)
