@@ -192,7 +192,7 @@ class RunContext:
         compactions: how often a stage has made the model see less of the history since the run was started or
             resumed; each begins a new epoch, and earlier iterations count for no loop.
         numbers: a list with the number of the latest event that the observers received; they share it.
-        check_kept: raises if a value that a stage keeps, with its name, could not be carried on; None if it need not.
+        check_kept: raises if a value that a stage keeps, by its name, cannot be carried on; None checks nothing.
     """
 
     state: RunState = field(default_factory=RunState)

@@ -196,7 +196,7 @@ def test_the_order_of_the_stages_is_named():
 
 
 def test_the_order_of_the_tools_is_named():
-    old, new = ({"tools": dict.fromkeys(names, {})} for names in ("abc", "bda"))
+    old, new = ({"tools": {name: {} for name in names}} for names in ("abc", "bda"))
     assert changes_between(old, new) == [
         "tool 'c' was removed",
         "tool 'd' was added",

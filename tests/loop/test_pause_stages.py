@@ -119,9 +119,7 @@ class TestNoData:
 
     def test_a_class_that_is_not_there_is_an_error_of_the_resumption(self, recorded):
         kind = dataclasses.make_dataclass("Gone", ["n"], namespace={"__module__": "gone"})
-        loop = recorded.loop(
-            stages=[lambda ctx: ctx.remember("mine", kind(1)), *default_stages()]
-        )
+        loop = recorded.loop(stages=[lambda ctx: ctx.remember("mine", kind(1)), *default_stages()])
         paused = SYNC.run(loop, ScriptedLLM(BATCH))
         with pytest.raises(PausedStateError, match="memo: gone:Gone is not imported"):
             SYNC.resume(loop, stored(paused), {"b": approve}, ScriptedLLM())

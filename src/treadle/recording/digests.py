@@ -60,7 +60,7 @@ class Digests:
         whole = state.copy()
         # A key that was replaced changes nothing that is asked.
         opts = {key: part for key, part in request.opts.items() if not is_credential(key)}
-        if is_list(opts.get("tools")):  # their order means nothing to a model
+        if is_list(opts.get("tools")):  # in any order
             opts["tools"] = sorted(opts["tools"], key=_text)
         whole.update(_text(opts))
         return whole.hexdigest()[:LENGTH]
