@@ -192,6 +192,7 @@ class RunContext:
         compactions: how often a stage has made the model see less of the history since the run was started or
             resumed; each begins a new epoch, and earlier iterations count for no loop.
         numbers: a list with the number of the latest event that the observers received; they share it.
+        check_kept: raises if a value that a stage keeps, by its name, cannot be carried on; None checks nothing.
     """
 
     state: RunState = field(default_factory=RunState)
@@ -227,6 +228,7 @@ class RunContext:
     clock: float = 0.0
     compactions: int = 0
     numbers: list[int] = field(default_factory=lambda: [0])
+    check_kept: Callable[[str, Any], object] | None = None
     repairs: list[tuple[str, tuple[str, ...]]] = field(
         default_factory=list[tuple[str, tuple[str, ...]]]
     )
@@ -591,7 +593,13 @@ class Context(_OwnDict):
         return self.evolve(decision=Decision.PAUSE, waiting=tuple(waiting))
 
     def remember(self, name: str, value: Any) -> Context:
-        """Keep a value for later iterations, as ``memo[name]``."""
+        """Keep a value for later iterations, as ``memo[name]``.
+
+        Raises:
+            PausedStateError: the run goes on in other processes, and the value is no data.
+        """
+        if self.run.check_kept is not None:
+            self.run.check_kept(name, value)
         return self.evolve(memo={**self.memo, name: value})
 
 

@@ -586,6 +586,15 @@ def test_a_changed_tool_is_named():
     assert caught.value.iteration == 1
 
 
+def test_tools_in_another_order_are_no_change():
+    script = ScriptedLLM(calls(call("pay", "c1", n=1)), "Done.")
+    one = Durable(SYNC, HELLO, script, {"tools": [pay, add]})
+    one.journal.interrupt(4)
+    with pytest.raises(ENDS):
+        one.process(tools=[pay, add])
+    assert one.process(tools=[add, pay]).output == "Done."
+
+
 def test_a_changed_stage_is_named():
     @stage
     def nothing(ctx: Any) -> Any:

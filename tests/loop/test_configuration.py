@@ -195,6 +195,15 @@ def test_the_order_of_the_stages_is_named():
     assert sentence.endswith(", circuit_breaker, guard")
 
 
+def test_the_order_of_the_tools_is_named():
+    old, new = ({"tools": {name: {} for name in names}} for names in ("abc", "bda"))
+    assert changes_between(old, new) == [
+        "tool 'c' was removed",
+        "tool 'd' was added",
+        "the order of the tools changed from a, b to b, a",
+    ]
+
+
 def test_the_loop_of_a_subagent_is_a_part_of_its_tool():
     def outer(**options):
         child = Loop(llm_send_fn=model, **options)

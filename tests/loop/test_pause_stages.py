@@ -1,5 +1,9 @@
-"""Any stage may pause a run; a state that is not JSON cannot be stored."""
+"""Any stage may pause a run; a state that is no data cannot be stored."""
 
+import dataclasses
+import datetime as dt
+import enum
+from decimal import Decimal
 from types import MappingProxyType
 
 import anyio
@@ -11,6 +15,7 @@ from treadle import (
     Loop,
     Ok,
     OptionError,
+    PausedStateError,
     PendingCall,
     StoppedByStage,
     approve,
@@ -24,13 +29,21 @@ from treadle.testing import ScriptedLLM, call, calls, check_history
 from .conftest import BATCH, SYNC, USER, RecordedTools, after_model, answers, asking, of, stored
 
 
-class TestNotJSON:
+class Color(enum.Enum):
+    RED = "red"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Point:
+    x: int
+    marks: frozenset[int]
+
+
+class TestNoData:
     """A state that cannot be stored ends the run, with a reason and a valid history."""
 
-    @pytest.mark.parametrize(
-        "value", [{1, 2}, object(), float("nan"), float("inf"), {(1, 2): 3}, {1: 2}, [{1: 2}], b"x"]
-    )
-    def test_a_value_in_the_memo_that_is_not_json(self, recorded, way, value):
+    @pytest.mark.parametrize("value", [object(), [object()], {"a": {1: object()}}, len])
+    def test_a_value_in_the_memo_that_is_no_data(self, recorded, way, value):
         def keep(ctx):
             return ctx.remember("mine", value)
 
@@ -41,13 +54,14 @@ class TestNotJSON:
             "dispatch_tools",
             "PausedStateError",
         )
-        assert "the run cannot pause: " in result.reason.message
+        assert "the run cannot pause, or go on elsewhere: memo['mine']" in result.reason.message
+        assert "got builtins:" in result.reason.message
         assert answers(result.messages)["a"] == "noted 1"
         assert recorded.done == ["note 1"]
         assert (result.run.status, result.run.nodes[0].status) == ("failed", "failed")
 
     def test_no_call_is_marked_as_waiting_if_the_pause_failed(self, recorded):
-        loop = recorded.loop(stages=[lambda ctx: ctx.remember("mine", {1}), *default_stages()])
+        loop = recorded.loop(stages=[lambda ctx: ctx.remember("mine", len), *default_stages()])
         assert "waits" not in answers(SYNC.run(loop, ScriptedLLM(BATCH)).messages)["b"]
 
     def test_a_memo_that_contains_itself(self, recorded):
@@ -82,17 +96,33 @@ class TestNotJSON:
         )
         assert "a run cannot be resumed at stage 'plug/asking'" in result.reason.message
 
-    def test_json_in_the_memo_is_restored(self, recorded):
+    @pytest.mark.parametrize(
+        "kept",
+        [
+            {"n": [1, 2.5, None, True, "ü"], "deep": {"a": {"b": []}}},
+            [{1, 2}, frozenset("ab"), (1, (2,)), float("inf"), b"x", {(1, 2): 3}, {"$": "set"}],
+            [dt.datetime(2026, 1, 2, tzinfo=dt.UTC), dt.date(2026, 1, 2), Decimal("1.10")],
+            {"color": Color.RED, "points": {Point(1, frozenset({2}))}},
+        ],
+    )
+    def test_data_in_the_memo_is_restored(self, recorded, kept):
         seen = []
-        kept = {"n": [1, 2.5, None, True, "ü"], "deep": {"a": {"b": []}}}
 
         def keep(ctx):
             seen.append(ctx.memo.get("mine"))
             return ctx.remember("mine", kept)
 
         loop, model = recorded.loop(stages=[keep, *default_stages()]), ScriptedLLM(BATCH, "done")
-        SYNC.resume(loop, SYNC.run(loop, model), {"b": approve}, model)
+        SYNC.resume(loop, stored(SYNC.run(loop, model)), {"b": approve}, model)
         assert seen == [None, kept]
+        assert repr(seen[1]) == repr(kept)
+
+    def test_a_class_that_is_not_there_is_an_error_of_the_resumption(self, recorded):
+        kind = dataclasses.make_dataclass("Gone", ["n"], namespace={"__module__": "gone"})
+        loop = recorded.loop(stages=[lambda ctx: ctx.remember("mine", kind(1)), *default_stages()])
+        paused = SYNC.run(loop, ScriptedLLM(BATCH))
+        with pytest.raises(PausedStateError, match="memo: gone:Gone is not imported"):
+            SYNC.resume(loop, stored(paused), {"b": approve}, ScriptedLLM())
 
 
 class TestCustomStages:

@@ -139,7 +139,7 @@ class TestPauses:
         assert result.messages[-1] == said("hurry")
 
     def test_a_run_that_cannot_be_paused_keeps_it(self, sign, handle):
-        stages = [lambda ctx: ctx.remember("mine", {1}), *default_stages()]
+        stages = [lambda ctx: ctx.remember("mine", object()), *default_stages()]
         _, _, result = self.paused(sign, handle, stages=stages)
         assert result.stop_reason == "pipeline_failed"
         assert result.messages[-1] == said("hurry")

@@ -91,11 +91,8 @@ def suspend(run: Run) -> Steps[JSONDict]:
         state["pause_id"] = f"{run.state.run_id}:{key}:{nonce}"
         state["tools"], state["changed_tools"] = _digests(run)
         made = json.loads(json.dumps(state, allow_nan=False))
-        is_whole = made["memo"] == _with_lists(state["memo"])
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
         raise PausedStateError(f"the run cannot pause: {error}") from error
-    if not is_whole:
-        raise PausedStateError("the run cannot pause: the memo has keys that are not text")
     made["digest"] = digest_of(made, run.config.pause_secret)
     if context.response.tool_calls and not context.tool_calls:  # paused before they were parsed
         context = parse_tool_calls(context)
@@ -116,11 +113,36 @@ def _bound(run: Run, nonce: str) -> tuple[PendingCall, ...]:
     )
 
 
-def _with_lists(value: Any) -> Any:
-    """A value with lists in place of tuples, as JSON returns it."""
-    if isinstance(value, (list, tuple)):
-        return [_with_lists(part) for part in value]  # pyright: ignore[reportUnknownVariableType]
-    return {key: _with_lists(part) for key, part in value.items()} if is_mapping(value) else value
+def kept_as_data(name: str, value: Any) -> Any:
+    """A value that a stage keeps, as JSON data that a resumed run reads without loss.
+
+    Raises:
+        PausedStateError: it is no data; the text has its name and its type.
+    """
+    from treadle.recording.data import NotDataError, to_data  # noqa: PLC0415 - few runs need it
+
+    try:
+        return to_data(value, f"memo[{name!r}]")
+    except NotDataError as error:
+        raise PausedStateError(f"the run cannot pause, or go on elsewhere: {error}") from error
+
+
+def _restored_memo(state: Mapping[str, Any]) -> JSONDict:
+    """The values that stages kept.
+
+    Raises:
+        PausedStateError: one is of a class that is not imported, or has changed.
+    """
+    from treadle.recording.data import MalformedDataError, from_data  # noqa: PLC0415 - as above
+    from treadle.recording.objects import missing_classes  # noqa: PLC0415
+
+    missing = missing_classes(state["memo"])
+    if missing:
+        raise PausedStateError(f"memo: {', '.join(missing)} is not imported, and a value is of it")
+    try:
+        return {name: from_data(value) for name, value in state["memo"].items()}
+    except MalformedDataError as error:
+        raise PausedStateError(f"the paused state is stale: memo: {error}") from error
 
 
 def _snapshot(run: Run, now: float) -> JSONDict:
@@ -149,7 +171,7 @@ def _snapshot(run: Run, now: float) -> JSONDict:
         "approvals": {call_id: asdict(approval) for call_id, approval in ctx.approvals.items()},
         "paused_runs": {call_id: paused.state for call_id, paused in in_flight.paused.items()},
         "found_tools": list(run.run.found),
-        "memo": dict(ctx.memo),
+        "memo": {name: kept_as_data(name, value) for name, value in ctx.memo.items()},
         "calls_run": in_flight.calls_run,
         "is_taken_over": in_flight.is_taken_over,
         "pending_messages": list(run.pending_messages),
@@ -568,7 +590,7 @@ def _restored_facts(
         },
         "approvals": approvals,
         "paused_runs": state["paused_runs"],
-        "memo": state["memo"],
+        "memo": _restored_memo(state),
         "trace": tuple(state["trace"]),
     }
 

@@ -34,6 +34,7 @@ def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
     for name, tool in before.items():
         if name in after:
             yield from _changes_of_tool(f"tool {name!r}", tool, after[name])
+    yield from _change_of_order("tools", [*before], [*after])
     yield from _changes_of_stages(old.get("stages", ()), new.get("stages", ()))
     for name in ("instructions", "model", "provider"):
         yield from _change(name, old.get(name), new.get(name))
@@ -56,9 +57,13 @@ def _changes_of_stages(old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
         if name not in old:
             where = f"after {new[place - 1]!r}" if place else "as the first one"
             yield f"stage {name!r} was added {where}"
+    yield from _change_of_order("stages", old, new)
+
+
+def _change_of_order(what: str, old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
     before, after = [n for n in old if n in new], [n for n in new if n in old]
     if before != after:
-        yield f"the order of the stages changed from {', '.join(before)} to {', '.join(after)}"
+        yield f"the order of the {what} changed from {', '.join(before)} to {', '.join(after)}"
 
 
 def _changes_of(what: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:

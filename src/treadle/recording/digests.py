@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from treadle import labels
 from treadle.effects import Call
-from treadle.messages import JSONDict, ToolCall
+from treadle.messages import JSONDict, ToolCall, is_list
 from treadle.model import ModelClient, ModelRequest
 from treadle.redaction import is_credential
 
@@ -59,8 +59,10 @@ class Digests:
             known.states.append(state)
         whole = state.copy()
         # A key that was replaced changes nothing that is asked.
-        opts = request.opts.items()
-        whole.update(_text({name: value for name, value in opts if not is_credential(name)}))
+        opts = {key: part for key, part in request.opts.items() if not is_credential(key)}
+        if is_list(opts.get("tools")):  # in any order
+            opts["tools"] = sorted(opts["tools"], key=_text)
+        whole.update(_text(opts))
         return whole.hexdigest()[:LENGTH]
 
 

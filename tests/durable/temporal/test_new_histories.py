@@ -1,15 +1,24 @@
 """A run with a long history goes on in a new one, from the state that a pause has, between two iterations."""
 
+import datetime as dt
+import enum
+from decimal import Decimal
+
 import pytest
 
 from treadle import Loop, ToolContext, tool
 from treadle.durable.temporal import SQLiteStore
 from treadle.events import RunFinished, RunStarted
+from treadle.stages import default_stages
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
 from . import running
 
 ITERATIONS = 9
+
+
+class Color(enum.Enum):
+    RED = "red"
 
 
 @tool
@@ -59,6 +68,51 @@ def test_a_run_goes_on_in_a_new_history(has_store, temporal_server, tmp_path):
     assert ends == ["paused"] * (len(histories) - 1) + ["answered"]
     numbers = [event.seq for event in events]
     assert numbers == list(range(1, len(events) + 1))
+
+
+def keeping(value):
+    """A stage that keeps a value, and the stages after it, which see that it is the same."""
+
+    def keep(ctx):
+        assert ctx.memo.get("mine", value) == value
+        return ctx.remember("mine", value)
+
+    return keep
+
+
+def test_what_stages_keep_goes_on_in_a_new_history(temporal_server):
+    kept = [{1, 2}, (3, (4,)), Decimal("1.10"), dt.date(2026, 1, 2), Color.RED, {1: "one"}]
+
+    async def read_all(client):
+        loop = loop_of(stages=[keeping(kept), *default_stages()])
+        async with running.serving(client, loop, max_events=40) as queue:
+            run = await running.started(client, loop, queue)
+            result = await run.result()
+            query = f"WorkflowId = '{run.run_id}'"
+            return result, [one async for one in client.list_workflows(query)]
+
+    result, histories = running.run(temporal_server, read_all)
+    assert result.unwrap().content == "Read."
+    assert len(histories) > 2
+
+
+@pytest.mark.parametrize("is_subagent", [False, True])
+def test_what_cannot_go_on_in_a_new_history_is_an_error_at_once(is_subagent, temporal_server):
+    """Also in a run of one iteration, which never goes on in a new history."""
+
+    async def read_one(client):
+        stages = [keeping(len), *default_stages()]
+        loop = Loop(llm_send_fn=ScriptedLLM("Read."), stages=stages, name="keeper")
+        if is_subagent:
+            outer = ScriptedLLM(calls(call("keeper", "s", task="Read.")), "All read.")
+            loop = Loop(llm_send_fn=outer, tools=[loop.as_tool("keeper", "Keeps.")], name="outer")
+        return await running.result_of(client, loop)
+
+    result = running.run(temporal_server, read_one)
+    text = result.messages[2]["content"] if is_subagent else str(result.reason)
+    assert "stage 'keep'" in text
+    assert "memo['mine']" in text
+    assert "got builtins:builtin_function_or_method" in text
 
 
 def test_a_subagent_goes_on_in_a_new_history_within_its_call(temporal_server):

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, cast
 
 from temporalio import workflow
+from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from treadle.durable.temporal.calls import RunCalls
 from treadle.durable.temporal.driver import WorkflowDriver
 from treadle.durable.temporal.host import HAND_OVER, Host
 from treadle.durable.temporal.payloads import ValueTooLargeError
+from treadle.durable.temporal.received import check_decisions, check_signal
 from treadle.durable.temporal.subagents import outer_context
 from treadle.effects import Steps
 from treadle.errors import OptionError, PausedStateError, TreadleError
 from treadle.loop.handle import RunHandle
 from treadle.loop.journaled import outcome_of
 from treadle.loop.loop import Loop
-from treadle.loop.pause import Resumption
+from treadle.loop.pause import Resumption, kept_as_data
 from treadle.loop.run import Run, end_state
 from treadle.loop.start import start_run, start_subagent
 from treadle.messages import JSONDict
@@ -28,6 +31,8 @@ from treadle.results import Err, Paused, PendingCall, Result, RunCancelled
 from treadle.run_state import RunState
 from treadle.telemetry import active_telemetry
 from treadle.tools import Approval
+
+log = logging.getLogger("treadle.durable")
 
 WORKFLOW = "treadle.run"
 HOST = "treadle.host"
@@ -44,6 +49,7 @@ class _Handle(RunHandle):
     def bind(self, run: Run) -> None:
         super().bind(run)
         self._calls.run = run
+        run.run.check_kept = kept_as_data
 
 
 @workflow.defn(name=WORKFLOW)
@@ -227,35 +233,47 @@ class RunWorkflow:
         return [call for call in self._paused.pending if call.id not in self._decisions]
 
     @workflow.update
-    def decide(self, decisions: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    def decide(self, *given: Any) -> list[str]:
         """Decide on calls that wait; the run continues when it has a decision on each.
 
         Args:
-            decisions: the fields of an `Approval`, by the id of the pending call.
+            *given: one mapping: the fields of an `Approval`, by the id of the pending call.
 
         Returns:
             The ids of the calls that still wait.
         """
-        self._decisions |= {key: Approval(**given) for key, given in decisions.items()}
+        self._decisions |= check_decisions(given)
         return [call.id for call in self._undecided()]
 
     @decide.validator
-    def _check_decisions(self, decisions: Mapping[str, Mapping[str, Any]]) -> None:
+    def _check_decisions(self, *given: Any) -> None:
+        decisions = check_decisions(given)
         if self._paused is None:
             raise OptionError("decisions: no call of the run waits for one")
-        given = {key: Approval(**one) for key, one in decisions.items()}
-        self._resumption(self._paused.state, given)
+        self._resumption(self._paused.state, decisions)
 
-    @workflow.signal
-    def steer(self, message: Any) -> None:
+    @workflow.signal(dynamic=True)
+    def receive(self, name: str, given: Sequence[RawValue]) -> None:
+        """Receive ``steer`` or ``cancel``; a signal that is malformed is dropped, since the run has to go on."""
+        try:
+            argument = check_signal(name, given)
+        except OptionError as error:
+            if not workflow.unsafe.is_replaying():
+                log.warning("run %s: dropped a %s", workflow.info().workflow_id, error)
+            return
+        if name == "cancel":
+            self._cancel()
+        else:
+            self._steer(argument)
+
+    def _steer(self, message: JSONDict) -> None:
         """Add a user message before the next request to the model."""
         if self._handle is None:
             self._messages.append(message)
         else:
             self._handle.steer(message)
 
-    @workflow.signal
-    def cancel(self) -> None:
+    def _cancel(self) -> None:
         """End the run with `RunCancelled`; running calls are cancelled and answered."""
         self._is_cancelled = True
         if self._handle is not None:
