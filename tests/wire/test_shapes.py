@@ -20,7 +20,7 @@ SHAPES = Path(__file__).parent / "shapes"
 FILES = sorted(SHAPES.glob("*/*"))
 KINDS = {".sse": EVENTS, ".json": JSON, ".ndjson": LINES}
 KEYS = {
-    "about", "content", "calls", "ending", "runs", "extra", "call_extra", "tokens", "error"
+    "about", "content", "calls", "ending", "runs", "extra", "call_extra", "tokens", "error", "kind"
 }  # fmt: skip
 
 
@@ -72,7 +72,8 @@ def test_a_response_means_the_same_in_every_shape(path, way):
 
     api = path.parent.name
     done = body(api, Said("Done.", (), COMPLETE[api]), streamed=path.suffix != ".json")
-    with Scripted((KINDS[path.suffix], sent), *[done] * 3) as server:
+    kind = expected.get("kind", KINDS[path.suffix])
+    with Scripted((kind, sent), *[done] * 3) as server:
         model = model_of(server, path, way)
         result = Loop.run_sync("q", model, tools=[get, now], on_event=keep, max_retries=0)
     check_history(result.messages)

@@ -19,7 +19,14 @@ from treadle.messages.message import (
     is_mapping,
     is_part,
 )
-from treadle.messages.response import CallChunk, Chunk, Response, ToolCall, Usage
+from treadle.messages.response import (
+    CallChunk,
+    Chunk,
+    Response,
+    ToolCall,
+    Usage,
+    refusal_of_parts,
+)
 
 T = TypeVar("T", Response, Chunk)
 MOST_TOKENS = 2**63
@@ -134,6 +141,7 @@ def to_response(raw: Any) -> Response:
     if value is None:
         found = describe(raw)
     elif "role" in value or "content" in value or "tool_calls" in value:
+        check_no_error(value)
         # A function of the user may put the reason into the message; the second name is Anthropic's.
         reason = value.get("finish_reason") or value.get("stop_reason")
         return _from_message(value, text_or_none(reason), None, value)
@@ -161,6 +169,8 @@ def check_no_error(*holders: Mapping[str, Any] | None) -> None:
         if holder is None:
             continue
         error = holder.get("error")
+        if isinstance(error, str) and error and "code" in holder:
+            error = {**holder, "message": error}
         if not error and holder.get("object") == "error":  # vLLM
             error = holder
         if not error:
@@ -258,6 +268,7 @@ def _from_message(
 
 
 _KNOWN = frozenset({"role", "content", "tool_calls"})
+_CHUNK_KEYS = frozenset({"choices", "usage"})
 _KNOWN_OF_CALL = frozenset({"id", "type", "function", "index"})
 
 
@@ -286,13 +297,23 @@ def _text_of(content: Any) -> str | None:
     if content is None or isinstance(content, str):
         return content
     if is_list(content):
-        texts = (part.get("text") for part in content if is_mapping(part))
+        parts = (part for part in content if is_mapping(part) and not _is_thought(part))
+        texts = (part.get("text") for part in parts)
         return "".join(text for text in texts if isinstance(text, str))
     raise _wrong("message.content: expected text or a list of parts", content)
 
 
+def _is_thought(part: Mapping[str, Any]) -> bool:
+    return str(part.get("type")).startswith(("thinking", "reasoning"))
+
+
 def _first(choices: Any) -> Mapping[str, Any] | None:
-    return _as_mapping(choices[0]) if isinstance(choices, (list, tuple)) and choices else None
+    """The first choice, by its index if there are several."""
+    given: Any = choices
+    found: list[Any] = [*map(_as_mapping, given)] if isinstance(choices, (list, tuple)) else []
+    if len(found) > 1 and all(one and isinstance(one.get("index"), int) for one in found):
+        return min(found, key=lambda one: one["index"])
+    return found[0] if found else None
 
 
 def _calls_of(message: Mapping[str, Any]) -> Sequence[Any]:
@@ -399,12 +420,17 @@ def to_chunk(raw: Any) -> Chunk:
     if isinstance(raw, str):
         return Chunk(raw)
     value = _as_mapping(raw)
-    if value is None or "choices" not in value:
+    if value is not None:
+        check_no_error(value)
+    if value is None or (value and _CHUNK_KEYS.isdisjoint(value)):
         raise _wrong("a chunk is text, a Chunk or a chat-completion chunk", raw)
-    choice = _first(value["choices"]) or {}
-    check_no_error(value, choice)
+    choice = _first(value.get("choices")) or {}
+    check_no_error(choice)
     delta = _with_logprobs(_as_mapping(choice.get("delta")) or {}, choice)
-    text = _text_of(delta.get("content")) or ""
+    content, extra = delta.get("content"), _unknown(delta, _KNOWN)
+    text = _text_of(content) or ""
+    if is_list(content) and (refusal := refusal_of_parts(content)):
+        extra["refusal"] = refusal
     calls = _calls_of(delta)
     number: Any = choice.get("index")
     return Chunk(
@@ -414,7 +440,7 @@ def to_chunk(raw: Any) -> Chunk:
         usage=_usage_of(value, choice),
         model=text_or_none(value.get("model")),
         id=text_or_none(value.get("id")),
-        extra=_unknown(delta, _KNOWN),
+        extra=extra,
         ends_with_reason=True,
         choice=number if isinstance(number, int) else 0,
     )

@@ -40,6 +40,13 @@ def ending_of(word: str) -> Ending | None:
     return found
 
 
+def gravest(one: str | None, two: str | None) -> str | None:
+    """Of two finish reasons of one response, the one that says that less of it may be used; else the second."""
+    if one is None or two is None:
+        return one or two
+    return one if _GRAVITY.get(ending_of(one), 0) > _GRAVITY.get(ending_of(two), 0) else two
+
+
 def is_permanent(word: str) -> bool:
     """Whether a response that failed with this finish reason would fail again."""
     return _normal(word) in _PERMANENT
@@ -90,6 +97,7 @@ _WORDS: Mapping[Ending, str] = {
 Mistral and watsonx; and of servers that implement these: DeepSeek (``insufficient_system_resource``), Zhipu
 (``sensitive``, ``network_error``), OpenRouter (``error``), vLLM and SGLang (``abort``, ``repetition``), Hugging
 Face and Together (``eos``, ``eos_token``), Baidu (``normal``)."""
+_GRAVITY: Mapping[Ending | None, int] = {Ending.CUT: 1, Ending.FILTERED: 2, Ending.FAILED: 3}
 _PERMANENT = frozenset(
     {
         *("cancelled", "canceled", "cancel", "user_cancel", "queued", "in_progress", "expired"),

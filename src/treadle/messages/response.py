@@ -191,7 +191,9 @@ class Response:
         only complete if all of them are known to be whole. Calls beside a refusal count as filtered; a refusal
         alone is a text of the model.
         """
-        if self.refusal is not None and self.tool_calls:
+        if self.tool_calls and (
+            self.refusal is not None or refusal_of_parts(self.extra.get("content"))
+        ):
             return Ending.FILTERED
         if self.finish_reason is None:
             return Ending.COMPLETE
@@ -244,6 +246,13 @@ def _are_closed(response: Response) -> bool:
             return False
     last = response.tool_calls[-1:]
     return response.is_streamed or not last or bool(parse_object(last[0].arguments))
+
+
+def refusal_of_parts(content: Any) -> str:
+    """The text of the parts of a content in which the model refuses; empty if there is none."""
+    parts: list[Any] = content if is_list(content) else []
+    found = (part.get("refusal") for part in parts if is_mapping(part))
+    return "".join(text for text in found if isinstance(text, str))
 
 
 def settled(response: Response) -> Response:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from treadle.messages.decode import take_refusal
+from treadle.messages.ending import gravest
 from treadle.messages.json_text import is_object
 from treadle.messages.message import JSONDict, is_dict, is_list
 from treadle.messages.reasoning import joined_reasoning
@@ -48,7 +49,8 @@ class StreamAccumulator:
         for call in chunk.tool_calls:
             self._add_call(call)
         self._extra.add(chunk.extra)
-        self._finish_reason = chunk.finish_reason or self._finish_reason
+        if chunk.finish_reason:
+            self._finish_reason = gravest(self._finish_reason, chunk.finish_reason)
         self._model = chunk.model or self._model
         self._id = chunk.id or self._id
         return True
@@ -198,7 +200,7 @@ class _CallAccumulator:
     def add(self, piece: CallChunk) -> None:
         """Add a piece; some servers repeat the id and the name with every piece."""
         self.id = self.id or piece.id
-        if piece.name != self.name and not self.arguments:
+        if piece.name != self.name and not (self.arguments and self.name):
             self.name += piece.name
         if piece.arguments:
             self.arguments.append(piece.arguments)
@@ -206,8 +208,10 @@ class _CallAccumulator:
         self.is_whole = piece.is_whole if self.is_whole is None else self.is_whole
 
     def joined(self) -> ToolCall:
-        arguments, extra = "".join(self.arguments), self.extra.joined()
-        if len(self.arguments) > 1 and self.arguments[-1].lstrip().startswith("{"):
-            last = self.arguments[-1]  # some servers send the whole call again at its end
-            arguments = last if is_object(last) and not is_object(arguments) else arguments
+        pieces, extra = self.arguments, self.extra.joined()
+        if len(pieces) > 1 and pieces[-1].lstrip().startswith("{"):
+            before = "".join(pieces[:-1])
+            if is_object(before) and is_object(pieces[-1]):
+                pieces = [before]  # some servers send the whole call again at its end
+        arguments = "".join(pieces)
         return ToolCall(self.id, self.name, arguments, extra=extra, is_whole=self.is_whole)

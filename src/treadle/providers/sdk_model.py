@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any, ClassVar
 
 from treadle.errors import OptionError
-from treadle.messages import Chunk, JSONDict, Response, for_sdk
+from treadle.messages import Chunk, JSONDict, Response, check_no_error, for_sdk, is_mapping
 from treadle.model import Provider, host_of
 from treadle.providers.prices import Prices, listed_cost
 from treadle.providers.sdk_connection import SDKConnection
@@ -92,6 +93,8 @@ class SDKModel(SDKConnection):
         client = await self._client()
         with self._explaining():
             raw = await self._send(client, body, is_streamed)
+            if is_streamed:
+                await _check_stream(raw)
         return _ending(self._chunks(raw)) if is_streamed else self._response(raw)
 
     @property
@@ -137,6 +140,16 @@ class SDKModel(SDKConnection):
     def _chunks(self, raw: Any) -> AsyncIterator[Chunk] | Any:
         """Translate the SDK's stream to chunks; an async generator that closes the stream when it ends."""
         raise NotImplementedError
+
+
+async def _check_stream(raw: Any) -> None:
+    """Raise the error that a server sent as a JSON body in place of a stream."""
+    response = getattr(raw, "response", None)
+    headers: Any = getattr(response, "headers", {})
+    if response is not None and "json" in str(headers.get("content-type", "")).lower():
+        with contextlib.suppress(ValueError):
+            found: Any = json.loads(await response.aread())
+            check_no_error(found if is_mapping(found) else None)
 
 
 def _ending(chunks: Any) -> Any:

@@ -9,16 +9,17 @@ _SECTION = re.compile(
     r"^(?:(?:keyword|other) )?(?:args|arguments|parameters|params):\s*$", re.IGNORECASE
 )
 _OTHER_SECTION = re.compile(
-    r"^(returns?|raises?|yields?|examples?|notes?|attributes|see also|warnings?|todo):?\s*$",
+    r"^(?:(?:returns?|raises?|yields?|examples?|notes?|attributes|see also|warnings?|todo):?\s*$"
+    r"|(?:returns?|raises?|yields?):\s)",
     re.IGNORECASE,
 )
 _NAMED = {
     "google": re.compile(r"^(?: {2,4}|\t)\*{0,2}(\w+)\s*(?:\(.*?\))?:\s*(.*)$"),
     "numpy": re.compile(
-        r"^(\w+(?:, ?\w+)*)\s*(?::.*)?()$"
+        r"^\*{0,2}(\w+(?:, ?\*{0,2}\w+)*)\s*(?::.*)?()$"
     ),  # the description is on the lines that follow
 }
-_SPHINX = re.compile(r"^:param\s+(?:[^:]*\s)?(\w+):\s*(.*)$")
+_SPHINX = re.compile(r"^:(?:param|parameter|arg|argument|key|keyword)\s+(?:[^:]*\s)?(\w+):\s*(.*)$")
 _INDENTED = frozenset({"google", "sphinx"})
 """Styles whose sections end with a paragraph that is not indented."""
 _RULE = re.compile(r"^-{3,}\s*$")
@@ -76,7 +77,7 @@ def _read_argument(line: str, section: str, current: str, arguments: dict[str, l
     """Read one line of a section of arguments; return the argument that it describes."""
     named = _NAMED[section].match(line) if section in _NAMED else None
     if named is not None:
-        names, parts = named[1].replace(",", " ").split(), [named[2]]
+        names, parts = named[1].replace(",", " ").replace("*", "").split(), [named[2]]
         arguments.update((name, parts) for name in names)  # NumPy describes several at once
         return names[0]
     if current and line.strip():

@@ -65,7 +65,7 @@ class Signature:
         inner, filled = _unwrapped(fn)
         own: str = getattr(inner, "__name__", type(inner).__name__)
         self.name: str = getattr(fn, "__name__", own)
-        self.description, described = read_docstring(inspect.getdoc(inner))
+        self.description, described = _described(inner)
         self.context_parameter: str | None = None
         self._positional: list[str] = []
         self._with_defaults: set[str] = set()
@@ -90,7 +90,8 @@ class Signature:
             elif parameter.kind is parameter.VAR_KEYWORD:
                 keys = _unpacked(hint)
                 extra, hint_of_extra = ("allow", hint) if keys is None else ("forbid", Any)
-                for key, (own, is_required) in (keys or {}).items():
+                left = {key: facts for key, facts in (keys or {}).items() if key not in filled}
+                for key, (own, is_required) in left.items():
                     hints[key] = own
                     fields[self._new(key)] = _key(key, own, is_required, described)
             else:
@@ -288,6 +289,15 @@ def _unwrapped(fn: Callable[..., Any]) -> tuple[Any, set[str]]:
         filled |= fn.keywords.keys()
         fn = fn.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     return fn, filled
+
+
+def _described(fn: Any) -> tuple[str, dict[str, str]]:
+    """The description, and those of the arguments; of an object, from its class and its ``__call__``."""
+    text, arguments = read_docstring(inspect.getdoc(fn))
+    if inspect.isroutine(fn) or inspect.isclass(fn):
+        return text, arguments
+    of_call, more = read_docstring(inspect.getdoc(type(fn).__call__))
+    return text or of_call, {**arguments, **more}
 
 
 def _parameters_of(fn: Callable[..., Any], inner: Any, name: str) -> list[inspect.Parameter]:

@@ -26,6 +26,7 @@ def response_of(raw: Any) -> Response:
         NotAResponseError: the server sent JSON that is no message.
         ProviderError: the server sent an error.
     """
+    check_no_error({"error": getattr(raw, "error", None)})
     content: Any = getattr(raw, "content", None)
     if content is None and getattr(raw, "type", None) == "message":
         content = []

@@ -19,6 +19,7 @@ class StreamReader:
         self._blocks: dict[int, JSONDict] = {}
         self._pieces: dict[int, list[str]] = {}
         """The pieces of a text, or of the input of a tool that runs at Anthropic, by the index of the block."""
+        self._is_refused = False
 
     def read(self, event: Any) -> Iterator[Chunk]:
         """The chunks for one event."""
@@ -71,7 +72,8 @@ class StreamReader:
 
     def _ended(self, event: Any) -> Iterator[Chunk]:
         extra = kept_blocks({index: self._whole(index) for index in self._blocks})
-        refusal = refusal_of(event.delta)
+        refusal = None if self._is_refused else refusal_of(event.delta)
+        self._is_refused = self._is_refused or refusal is not None
         yield Chunk(
             finish_reason=event.delta.stop_reason,
             usage=usage_of(event.usage),

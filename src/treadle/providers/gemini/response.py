@@ -39,7 +39,7 @@ class Reader:
         texts: list[str] = []
         details: list[JSONDict] = []
         calls: list[CallChunk] = []
-        candidate = raw.candidates[0] if raw.candidates else None
+        candidate = next((one for one in raw.candidates or () if not one.index), None)
         content = getattr(candidate, "content", None)
         for part in getattr(content, "parts", None) or ():
             if part.function_call is not None:
@@ -48,17 +48,22 @@ class Reader:
                 self._keep(part)
             elif part.thought:
                 details.append(detail(part.text, part.thought_signature, self._place("thought")))
+                if part.thought_signature is not None:
+                    self._kind = ""  # a signed thought is over
             else:
                 texts.append(self._text(part))
         extra: JSONDict = {"reasoning_details": details} if details else {}
         feedback = raw.prompt_feedback
-        if candidate is None and feedback is not None and feedback.block_reason is not None:
+        if feedback is not None and feedback.block_reason is not None:
             reason = _name_of(feedback.block_reason)
             reason = _BLOCKED_OTHER if reason == "OTHER" else reason
             if feedback.block_reason_message:
                 extra["refusal"] = feedback.block_reason_message
         else:
             reason = None if candidate is None else _name_of(candidate.finish_reason)
+        self._note_metadata(candidate)
+        if reason is not None:  # each piece of a value would be joined to those before
+            extra |= google(self._kept)
         return Chunk(
             text="".join(texts),
             tool_calls=tuple(calls),
@@ -66,7 +71,7 @@ class Reader:
             usage=usage_of(raw.usage_metadata),
             model=raw.model_version,
             id=raw.response_id,
-            extra={**extra, **self._kept_so_far(candidate)},
+            extra=extra,
         )
 
     # Parts
@@ -105,12 +110,11 @@ class Reader:
         elif made:
             self._kept.setdefault("parts", []).append({**made, "index": self._place("other")})
 
-    def _kept_so_far(self, candidate: Any) -> JSONDict:
+    def _note_metadata(self, candidate: Any) -> None:
         for name in _METADATA:
             found = getattr(candidate, name, None)
             if found is not None:
                 self._kept[name] = found.model_dump(mode="json", exclude_none=True)
-        return google(self._kept)
 
 
 def _name_of(value: Any) -> str | None:

@@ -72,7 +72,7 @@ def chunk_of(raw: Any, calls_before: int) -> Chunk:
 
 def _message(raw: Any) -> Mapping[str, Any]:
     check_no_error(raw if is_mapping(raw) else None)
-    message = raw.get("message") if is_mapping(raw) else None
+    message = raw.get("message", {} if raw.get("done") else None) if is_mapping(raw) else None
     if not is_mapping(message):
         raise NotAResponseError(f"llm_send_fn: Ollama's response has no message: {describe(raw)}")
     return message

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from treadle.messages import (
@@ -58,7 +58,7 @@ def response_of(raw: Any) -> Response:
     return Response(
         content=BETWEEN_MESSAGES.join(filter(None, map(texts_of, messages))) or None,
         tool_calls=calls,
-        finish_reason=finish_reason_of(raw),
+        finish_reason=finish_reason_of(raw, output),
         usage=usage_of(raw),
         model=raw.model,
         id=raw.id,
@@ -84,9 +84,17 @@ def usage_of(raw: Any) -> Any:
     return None if usage is None else to_usage(as_dict(usage))
 
 
-def finish_reason_of(raw: Any) -> str | None:
-    """Why the response is incomplete, else its status; None if the server gives none."""
+def finish_reason_of(raw: Any, output: Iterable[Mapping[str, Any]]) -> str | None:
+    """Why the response is incomplete, else its status; None if the server gives none.
+
+    Args:
+        raw: the response of the SDK.
+        output: its items; a text that is incomplete was cut, whatever the status says.
+    """
     details, status = getattr(raw, "incomplete_details", None), getattr(raw, "status", None)
     reason = getattr(details, "reason", None)
     # The status says that the response was cut, if the reason is a new one.
-    return str(reason) if reason and ending_of(str(reason)) else status and str(status)
+    if not (reason and ending_of(str(reason))):
+        reason = status
+    is_cut = any(one.get("type") == "message" and is_whole(one) is False for one in output)
+    return "incomplete" if is_cut and reason in {None, "completed"} else reason and str(reason)

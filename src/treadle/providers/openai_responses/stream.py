@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 from treadle.messages import CallChunk, Chunk, JSONDict, provider_error
 from treadle.providers.openai_responses.kept import (
@@ -29,6 +29,8 @@ class StreamReader:
         """The places of the items of which pieces came, each with the kind of its pieces."""
         self._message: int | None = None
         """The place of the last message with a text."""
+        self._places: dict[str | None, int] = {}
+        """The place of each item, by its id."""
 
     def read(self, event: Any) -> Iterator[Chunk]:
         """The chunks for one event.
@@ -39,10 +41,21 @@ class StreamReader:
         read = self._EVENTS.get(event.type)
         return iter(()) if read is None else read(self, event)
 
+    def _place(self, item_id: str | None, given: int | None) -> int:
+        """The place of an item. Some servers give none, or count otherwise at the end: its id tells then."""
+        if given is None:
+            given = self._places.get(item_id, len(self._places))
+        self._places.setdefault(item_id, given)
+        return given
+
+    def _place_of(self, event: Any) -> int:
+        return self._place(getattr(event, "item_id", None), getattr(event, "output_index", None))
+
     def _added(self, event: Any) -> Iterator[Chunk]:
         item = as_dict(event.item)
+        place = self._place(item.get("id"), getattr(event, "output_index", None))
         if item.get("type") == "function_call":
-            yield self._call(event.output_index, item)
+            yield self._call(place, item)
 
     def _call(self, place: int, item: Mapping[str, Any]) -> Chunk:
         number = self._calls[place] = len(self._calls)
@@ -51,15 +64,20 @@ class StreamReader:
         return Chunk(tool_calls=(begun,))
 
     def _arguments(self, event: Any) -> Iterator[Chunk]:
-        place = event.output_index
+        place = self._place_of(event)
         if place in self._calls:  # else they are in the complete item
             yield self._more_arguments(place, self._noted(place, "arguments", event.delta))
+
+    def _all_arguments(self, event: Any) -> Iterator[Chunk]:
+        place = self._place_of(event)
+        if place in self._calls and (place, "arguments") not in self._begun:
+            yield self._more_arguments(place, self._noted(place, "arguments", event.arguments))
 
     def _more_arguments(self, place: int, arguments: str) -> Chunk:
         return Chunk(tool_calls=(CallChunk(self._calls[place], arguments=arguments),))
 
     def _text(self, event: Any) -> Iterator[Chunk]:
-        yield self._said(event.output_index, event.delta)
+        yield self._said(self._place_of(event), event.delta)
 
     def _said(self, place: int, text: str) -> Chunk:
         is_another = self._message not in {None, place}
@@ -68,7 +86,12 @@ class StreamReader:
         return Chunk(text=BETWEEN_MESSAGES + text if is_another else text)
 
     def _refusal(self, event: Any) -> Iterator[Chunk]:
-        yield Chunk(extra={"refusal": self._noted(event.output_index, "refusal", event.delta)})
+        yield Chunk(extra={"refusal": self._noted(self._place_of(event), "refusal", event.delta)})
+
+    def _refused(self, event: Any) -> Iterator[Chunk]:
+        place = self._place_of(event)
+        if (place, "refusal") not in self._begun:
+            yield Chunk(extra={"refusal": self._noted(place, "refusal", event.refusal)})
 
     def _summary(self, event: Any) -> Iterator[Chunk]:
         yield self._reasoning(event, "summary", event.summary_index)
@@ -77,7 +100,7 @@ class StreamReader:
         yield self._reasoning(event, "text", event.content_index)
 
     def _reasoning(self, event: Any, key: str, part: int) -> Chunk:
-        place = event.output_index
+        place = self._place_of(event)
         text = self._noted(place, key, event.delta)
         return Chunk(extra={"reasoning_details": [detail(event.item_id, place, key, text, part)]})
 
@@ -90,7 +113,10 @@ class StreamReader:
     # Complete items
 
     def _item_done(self, event: Any) -> Iterator[Chunk]:
-        return self._complete(event.output_index, as_dict(event.item))
+        item = as_dict(event.item)
+        return self._complete(
+            self._place(item.get("id"), getattr(event, "output_index", None)), item
+        )
 
     def _complete(self, place: int, item: JSONDict) -> Iterator[Chunk]:
         """Note a complete item; yields what did not come in pieces."""
@@ -133,17 +159,21 @@ class StreamReader:
 
     def _ended(self, event: Any) -> Iterator[Chunk]:
         raw = event.response
-        for place, item in enumerate(getattr(raw, "output", None) or ()):
-            yield from self._complete(place, as_dict(item))
+        if getattr(raw, "error", None) or getattr(raw, "status", None) == "failed":
+            self._failed(event)
+        for place, one in enumerate(getattr(raw, "output", None) or ()):
+            item = as_dict(one)
+            known = self._places.get(item["id"], place) if item.get("id") else place
+            yield from self._complete(known, item)
         yield Chunk(
-            finish_reason=finish_reason_of(raw),
+            finish_reason=finish_reason_of(raw, self._done.values()),
             usage=usage_of(raw),
             model=getattr(raw, "model", None),
             id=getattr(raw, "id", None),
             extra=kept_items(item for _, item in sorted(self._done.items())),
         )
 
-    def _failed(self, event: Any) -> Iterator[Chunk]:
+    def _failed(self, event: Any) -> NoReturn:
         error = getattr(event.response, "error", None)
         raise provider_error(error or "the response failed", retryable=None if error else True)
 
@@ -158,9 +188,11 @@ class StreamReader:
         "response.output_item.done": _item_done,
         "response.output_text.delta": _text,
         "response.refusal.delta": _refusal,
+        "response.refusal.done": _refused,
         "response.reasoning_summary_text.delta": _summary,
         "response.reasoning_text.delta": _thought,
         "response.function_call_arguments.delta": _arguments,
+        "response.function_call_arguments.done": _all_arguments,
         "response.completed": _ended,
         "response.incomplete": _ended,
         "response.failed": _failed,
