@@ -18,7 +18,7 @@ from tests.ways import ASYNCIO, SYNC, TRIO, Way
 
 from treadle import Chunk, Err, Loop, Ok, Response, RunHandle, Tool, ToolCall, Usage, tool
 from treadle.events import RunFinished
-from treadle.messages import CallChunk, repair_history
+from treadle.messages import CallChunk, for_sdk, repair_history
 from treadle.stages import _run_call as calling
 from treadle.testing import ScriptedLLM, call, calls, check_history, history_problems
 
@@ -633,7 +633,7 @@ def test_unknown_keys_go_in_and_come_out(of_user, of_answer, of_call):
         messages, Model([copy.deepcopy(answer)], spoils=True), tools=tools_of([])
     ).result
     assert result.messages[0] == {"role": "user", "content": "Go.", **of_user}
-    assert result.messages[1] == answer
+    assert for_sdk(result.messages)[1] == answer
     messages = [*result.messages, {"role": "user", "content": "And?"}]
     again = SYNC.run(messages, Model([], spoils=True), tools=tools_of([])).result
     assert again.messages[: len(messages)] == messages

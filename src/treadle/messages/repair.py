@@ -133,7 +133,7 @@ class _Repair:
             return
         sent = sendable_json(values)
         parts = values.get("content")
-        if is_list(parts):
+        if is_list(parts) and parts:
             kept = [part for part in parts if part["type"] != "text" or part.get("text")]
             if len(kept) < len(parts):
                 self._report(index, "its empty text parts were removed")
@@ -141,7 +141,7 @@ class _Repair:
             sent["content"] = sendable_parts(kept)
         if sent != values:
             self._report(index, "it had values that cannot be sent; replaced")
-        if is_list(parts):
+        if is_list(parts) and parts:
             sent["content"] = sent["content"] or (None if message["role"] == "assistant" else "")
         others = {key: message[key] for key in message if key in _FIELDS_OF_CALLS}
         message.clear()
