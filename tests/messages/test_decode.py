@@ -306,7 +306,7 @@ class TestChunks:
     def test_pieces_of_calls(self, call, made):
         assert to_chunk({"choices": [{"delta": {"tool_calls": [call]}}]}).tool_calls == (made,)
 
-    @pytest.mark.parametrize("raw", [None, 5, b"x", {"delta": {}}, {"error": {"message": "x"}}])
+    @pytest.mark.parametrize("raw", [None, 5, b"x", {"delta": {}}, {"delta": None, "x": 1}])
     def test_anything_else_is_an_error_that_describes_the_value(self, raw):
         text = "^llm_send_fn: a chunk is text, a Chunk or a chat-completion chunk, got "
         with pytest.raises(NotAResponseError, match=text):
