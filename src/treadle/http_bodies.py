@@ -63,22 +63,37 @@ def _counted(response: Any, on_failed: Callable[[Any, Exception], object]) -> An
     """The stream of a response, which ends with an error after `MAX_BODY` bytes."""
     stream = response.stream
 
-    async def pieces() -> AsyncIterator[bytes]:
-        count = 0
-        try:
-            async for piece in stream:
-                count += len(piece)
-                _check_length(response, count)
-                yield piece
-        except Exception as error:
-            on_failed(response, error)
-            raise
-
     # httpx accepts only its own class of streams; there are two packages of it, for different SDKs.
     base = next(kind for kind in type(stream).__mro__ if kind.__name__ == "AsyncByteStream")
     made = _class_of(base)()
-    made.pieces, made.aclose = pieces, stream.aclose
+    made.pieces, made.aclose = (lambda: _Pieces(response, stream, on_failed)), stream.aclose
     return made
+
+
+class _Pieces:
+    """Counts the bytes of a stream. It is no generator, since one that nobody closes outlives its event loop."""
+
+    def __init__(
+        self, response: Any, stream: Any, on_failed: Callable[[Any, Exception], object]
+    ) -> None:
+        self._response, self._on_failed = response, on_failed
+        self._pieces: AsyncIterator[bytes] = aiter(stream)
+        self._count = 0
+
+    def __aiter__(self) -> _Pieces:
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            piece = await anext(self._pieces)
+            self._count += len(piece)
+            _check_length(self._response, self._count)
+        except StopAsyncIteration:
+            raise
+        except Exception as error:
+            self._on_failed(self._response, error)
+            raise
+        return piece
 
 
 def _check_length(response: Any, count: int) -> None:
