@@ -71,7 +71,10 @@ def _counted(response: Any, on_failed: Callable[[Any, Exception], object]) -> An
 
 
 class _Pieces:
-    """Counts the bytes of a stream. It is no generator, since one that nobody closes outlives its event loop."""
+    """Counts the bytes of a stream.
+
+    This is a class, because a generator that is not read to its end outlives its event loop.
+    """
 
     def __init__(
         self, response: Any, stream: Any, on_failed: Callable[[Any, Exception], object]

@@ -485,7 +485,7 @@ _OF_USAGE = (
 )
 _OF_COST = (
     "cost_of= has to return US dollars for each response that does not report its cost; pip install "
-    f"'treadle[prices]' brings the prices of the models that providers serve themselves; {_OR_NOT}"
+    f"'treadle[prices]' has the prices of models at their own providers; {_OR_NOT}"
 )
 _OF_COST_STREAM = f"{_OF_COST}. A streamed response has the usage for it with {_OPTION}"
 

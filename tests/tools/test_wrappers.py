@@ -203,6 +203,45 @@ def test_the_keys_of_an_unpacked_dict_are_parameters(kind):
     assert "not run" in ran(made, city="Rome", more=1)
 
 
+def with_city(fn):
+    @functools.wraps(fn)
+    def wrapper(*args, **kwargs):
+        kwargs["city"] = "Oslo"
+        return fn(*args, **kwargs)
+
+    return wrapper
+
+
+@pytest.mark.parametrize(
+    "fill", [with_city, lambda fn: functools.partial(fn, city="Oslo")], ids=["wrapper", "partial"]
+)
+def test_a_key_of_an_unpacked_dict_that_is_filled_is_not_in_the_schema(fill):
+    def look_up(**options: Unpack[Options]) -> str:
+        """Look up."""
+        return repr(options)
+
+    look_up.__annotations__["options"] = Unpack[Options]
+    made = tool(fill(look_up))
+    assert list(made.input_schema["properties"]) == ["days"]
+    assert sorted(eval(ran(made, days=2)).items()) == [("city", "Oslo"), ("days", 2)]  # noqa: S307
+    assert "not run" in ran(made, city="Rome")
+
+
+def test_an_object_is_described_by_its_class_and_its_call():
+    class Weather:
+        def __call__(self, city: str) -> str:
+            """Get the weather.
+
+            Args:
+                city: The city.
+            """
+            return city
+
+    made = tool(Weather())
+    assert made.description == "Get the weather."
+    assert made.input_schema["properties"]["city"]["description"] == "The city."
+
+
 def test_the_hint_of_further_arguments_is_their_type():
     def count(name: str, **counts: int) -> str:
         """Count."""

@@ -27,7 +27,7 @@ EVENTS_AHEAD = 64
 class EventStream(RunHandle, Generic[OutputT_co]):
     """The handle that ``Loop.stream`` returns; also an async iterator of the events of the run.
 
-    The run has a task of its own. If it raises an exception, so does the iterator after the last event.
+    The run has a separate task. If it raises an exception, so does the iterator after the last event.
     """
 
     def __init__(self) -> None:

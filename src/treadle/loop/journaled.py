@@ -268,7 +268,7 @@ class _Writer(LogMiddleware):
 
     Outcomes of the run itself, such as the time, are queued, and written with the next outcome of a call of a
     model, a tool or a stage, or before a call that must not run twice. So a run of one iteration takes two or
-    three writes, and one that was interrupted is taken up after the last of them.
+    three writes. An interrupted run continues after the last write.
 
     Args:
         opened: the run in the journal.
@@ -453,11 +453,10 @@ class _Writer(LogMiddleware):
                     del self._queue[: len(entries)], self._taken[: len(taken)]
         except NotDataError as error:
             raise JournalError(f"run {self._run_id!r}: {error}") from error
-        except Exception:
-            raise
-        except BaseException:
-            # An interruption of the thread of all steps, which end now. The entries may have been written, or not.
-            if threading.current_thread() is threading.main_thread():
+        except BaseException as error:
+            is_here = threading.current_thread() is threading.main_thread()
+            if is_here and not isinstance(error, Exception):
+                # An interruption of the thread of all steps, which end now. The entries may have been written.
                 self._is_detached = True
             raise
 

@@ -61,7 +61,7 @@ def loop_decision(
 
 def _after_calls(ctx: Context, output: Output | None, is_cut: bool) -> Steps[Context]:
     ctx = ctx.remember(_BLANKS, ()) if _BLANKS in ctx.memo else ctx
-    # The call of an output tool that was cut is an invalid output, which has retries of its own.
+    # The call of an output tool that was cut is an invalid output, which has separate retries.
     is_output = output is not None and any(call.name in output.names for call in ctx.tool_calls)
     was_cut, is_cut = ctx.memo.get(_WAS_CUT, False), is_cut and not is_output
     if was_cut and is_cut:

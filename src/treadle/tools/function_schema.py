@@ -26,7 +26,7 @@ from treadle.messages import MAX_COUNTED, format_path
 from treadle.tools.definition import ToolContext
 from treadle.tools.docstrings import read_docstring
 from treadle.tools.rendering import json_encoder
-from treadle.tools.wrappers import signature_of
+from treadle.tools.wrappers import filled_by_wrappers, signature_of
 
 
 class _Untitled(GenerateJsonSchema):
@@ -90,7 +90,8 @@ class Signature:
             elif parameter.kind is parameter.VAR_KEYWORD:
                 keys = _unpacked(hint)
                 extra, hint_of_extra = ("allow", hint) if keys is None else ("forbid", Any)
-                left = {key: facts for key, facts in (keys or {}).items() if key not in filled}
+                taken = filled | filled_by_wrappers(inner) if keys else filled
+                left = {key: facts for key, facts in (keys or {}).items() if key not in taken}
                 for key, (own, is_required) in left.items():
                     hints[key] = own
                     fields[self._new(key)] = _key(key, own, is_required, described)

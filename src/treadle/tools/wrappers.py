@@ -43,6 +43,16 @@ def signature_of(fn: Callable[..., Any]) -> inspect.Signature:
     return inspect.Signature([*positional, *rest, *others, *last], __validate_parameters__=False)
 
 
+def filled_by_wrappers(fn: Any) -> set[str]:
+    """The names of the arguments that the wrappers of a function fill."""
+    filled: set[str] = set()
+    while isinstance(fn, FunctionType) and hasattr(fn, "__wrapped__"):
+        wrapped = fn.__wrapped__
+        filled |= _filled_by(fn, wrapped)[1]
+        fn = wrapped
+    return filled
+
+
 def _filled_by(fn: FunctionType, wrapped: Any) -> tuple[int, set[str]]:
     """How many positional arguments a wrapper adds before its own, and the names that it passes itself."""
     try:

@@ -80,16 +80,20 @@ def keeping(value):
     return keep
 
 
+async def with_histories(client, loop, suffix=""):
+    """The result of a run in short histories, and the histories of its workflow or of that of a subagent."""
+    async with running.serving(client, loop, max_events=40) as queue:
+        run = await running.started(client, loop, queue)
+        result = await run.result()
+        query = f"WorkflowId = '{run.run_id}{suffix}'"
+        return result, [one async for one in client.list_workflows(query)]
+
+
 def test_what_stages_keep_goes_on_in_a_new_history(temporal_server):
     kept = [{1, 2}, (3, (4,)), Decimal("1.10"), dt.date(2026, 1, 2), Color.RED, {1: "one"}]
 
     async def read_all(client):
-        loop = loop_of(stages=[keeping(kept), *default_stages()])
-        async with running.serving(client, loop, max_events=40) as queue:
-            run = await running.started(client, loop, queue)
-            result = await run.result()
-            query = f"WorkflowId = '{run.run_id}'"
-            return result, [one async for one in client.list_workflows(query)]
+        return await with_histories(client, loop_of(stages=[keeping(kept), *default_stages()]))
 
     result, histories = running.run(temporal_server, read_all)
     assert result.unwrap().content == "Read."
@@ -121,11 +125,7 @@ def test_a_subagent_goes_on_in_a_new_history_within_its_call(temporal_server):
     async def read_all(client):
         model = ScriptedLLM(calls(call("reader", "s", task="Read.")), "All read.")
         loop = Loop(llm_send_fn=model, tools=[inner], name="outer", max_iterations=20)
-        async with running.serving(client, loop, max_events=40) as queue:
-            run = await running.started(client, loop, queue)
-            result = await run.result()
-            query = f"WorkflowId = '{run.run_id}/s'"
-            return result, [one async for one in client.list_workflows(query)]
+        return await with_histories(client, loop, "/s")
 
     result, histories = running.run(temporal_server, read_all)
     assert result.unwrap().content == "All read."

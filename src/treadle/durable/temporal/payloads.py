@@ -76,7 +76,7 @@ class StoreCodec(PayloadCodec):
         Raises:
             StoreError: the store could not be read.
             StoredValueError: the value is missing in the store.
-            OptionError: there is no store.
+            RuntimeError: there is no store.
         """
         found = list(await asyncio.gather(*map(self._read, payloads)))
         return found if self._inner is None else await self._inner.decode(found)
