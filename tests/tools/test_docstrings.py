@@ -119,3 +119,18 @@ def test_the_descriptions_reach_the_schema(text):
         name: spec["description"] for name, spec in made.input_schema["properties"].items()
     }
     assert descriptions == {"query": "what to look for, in several words.", "limit": "how many."}
+
+
+@pytest.mark.parametrize("field", ["param", "parameter", "arg", "argument", "key", "keyword"])
+def test_a_field_of_sphinx_may_have_any_of_its_names(field):
+    assert read_docstring(f"Do.\n\n:{field} a: first.")[1] == {"a": "first."}
+
+
+@pytest.mark.parametrize("line", ["Returns: it", "Raises: ValueError", "Yields: each"])
+def test_a_section_in_one_line_belongs_to_no_argument(line):
+    assert read_docstring(f"Do.\n\nArgs:\n    a: first.\n{line}")[1] == {"a": "first."}
+
+
+def test_numpy_marks_further_arguments_with_stars():
+    text = "Do.\n\nParameters\n----------\na : int\n    first.\n**more : dict\n    others."
+    assert read_docstring(text)[1] == {"a": "first.", "more": "others."}
