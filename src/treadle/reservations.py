@@ -119,5 +119,8 @@ class Reservations:
             return None
         more = CHARACTERS_PER_TOKEN * max(0, request.prompt - known.estimate)
         prompt = known.input + more
-        output = known.output if request.max_tokens is None else request.max_tokens
-        return prompt, output, prompt + output, known.cost + known.price * more
+        cost = known.cost + known.price * more
+        if request.max_tokens is None:
+            return prompt, known.output, prompt + known.output, cost
+        total = prompt + request.max_tokens
+        return prompt, request.max_tokens, total, max(cost, known.price * total)

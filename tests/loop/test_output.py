@@ -10,6 +10,7 @@ from typing_extensions import TypedDict
 
 from treadle import (
     Chunk,
+    Err,
     Loop,
     Ok,
     OptionError,
@@ -196,6 +197,21 @@ class TestForms:
         stages = [stage for stage in default_stages() if stage.name != "loop_decision"]
         with pytest.raises(PipelineError, match="has no loop_decision, which takes the output"):
             Loop(stages=stages, output=Invoice)
+
+
+@pytest.mark.parametrize("mode", ["tool", "json"])
+@pytest.mark.parametrize("reference", ["#", "#/properties/first"])
+def test_references_within_a_schema_lead_to_its_own_parts(mode, reference):
+    node = {"type": "object", "properties": {"v": {"type": "integer"}}, "required": ["v"]}
+    more = {"first": node, "rest": {"type": "array", "items": {"$ref": reference}}}
+    schema = {**node, "title": "Tree", "properties": {**node["properties"], **more}}
+    tree = {"v": 1, "rest": [{"v": 2}]}
+    said = json.dumps(tree) if mode == "json" else calls(call("Tree", "t", **tree))
+    options = {"output": schema, "output_mode": mode, "max_output_retries": 0}
+    assert Loop.run_sync("q", ScriptedLLM(said), **options).output == tree
+    wrong = {"v": 1, "rest": [{"value": {"v": 2}}]}
+    said = json.dumps(wrong) if mode == "json" else calls(call("Tree", "t", **wrong))
+    assert isinstance(Loop.run_sync("q", ScriptedLLM(said), **options), Err)
 
 
 class TestRetries:

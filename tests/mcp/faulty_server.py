@@ -49,6 +49,16 @@ FAULTS = {
     "result a list": lambda n: write(line(id=n, result=[1])),
     "code a text": lambda n: write(line(id=n, error={"code": "x", "message": "m"})),
     "no version": lambda n: write(json.dumps({"id": n, "result": {}}) + "\n"),
+    "nothing": lambda n: write(line(id=n)),
+    "surrogate": lambda n: write(answer(n).replace("done", "d\\ud83dne")),
+    "long number": lambda n: write(
+        answer(n).replace('"text": "done"', '"text": "done", "n": ' + "9" * 5_000)
+    ),
+    "deep": lambda n: write(
+        answer(n).replace('"text": "done"', '"text": "done", "n": ' + "[" * 300 + "]" * 300)
+    ),
+    "id a float": lambda n: write(answer(float(n))),
+    "batch": lambda n: write("[" + answer(n).strip() + "]\n"),
     "content null": lambda n: write(line(id=n, result={"content": None})),
     "block unknown": lambda n: write(line(id=n, result={"content": [{"type": "x"}]})),
     "structured a text": lambda n: write(

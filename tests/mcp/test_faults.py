@@ -81,6 +81,7 @@ class TestResponses:
             ("result a list", "malformed response"),
             ("code a text", "malformed response"),
             ("no version", "malformed response"),
+            ("nothing", "malformed response"),
             ("content null", "a result that cannot be read"),
             ("block unknown", "a result that cannot be read"),
             ("structured a text", "a result that cannot be read"),
@@ -125,6 +126,10 @@ class TestResponses:
             "lines of a log",
             "twice",
             "id a text",
+            "id a float",
+            "batch",
+            "long number",
+            "deep",
             "in pieces",
             "malformed notifications",
         ],
@@ -136,10 +141,14 @@ class TestResponses:
         assert faulty.notes() == ["started", "called act", "called act"]
         assert seconds < SECONDS / 2
 
-    def test_a_byte_within_a_text_is_replaced(self, faulty, sync):
-        with faulty("byte within a response") as server:
+    @pytest.mark.parametrize(
+        ("fault", "text"), [("byte within a response", "d\ufffd"), ("surrogate", "d?ne")]
+    )
+    def test_a_character_that_is_none_is_replaced(self, faulty, sync, fault, text):
+        with faulty(fault) as server:
             texts, _ = called(sync, server)
-        assert texts == ["d\ufffd", "done"]
+        assert texts == [text, "done"]
+        assert faulty.notes() == ["started", "called act", "called act"]
 
     def test_a_long_line_is_read(self, faulty, sync):
         with faulty("long line") as server:

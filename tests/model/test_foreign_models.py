@@ -92,6 +92,19 @@ def test_objects_of_one_class_share_no_entry_of_a_cache(of):
     assert answers == ["one", "two", "one"]
 
 
+def test_functions_with_other_arguments_share_no_entry_of_a_cache():
+    cache = ResponseCache()
+    answers = [
+        Loop.run_sync("q", functools.partial(said, text), model_middleware=[cache]).unwrap().text
+        for text in ("one", "two", "one")
+    ]
+    assert answers == ["one", "two", "one"]
+
+
+def said(text, messages):
+    return text
+
+
 def test_calls_are_dropped_if_the_options_disable_them():
     called = Response("Hi", (ToolCall("c", "add", '{"a": 1, "b": 2}'),))
     result = Loop.run_sync("q", ScriptedLLM(called), tools=[add], llm_opts={"tool_choice": "none"})

@@ -174,6 +174,8 @@ def test_a_response_is_read(text, expected):
         f"For example:\n```json\n{CALL}\n```\nwould add them.",
         f"`{CALL}`",
         f"1. {CALL}\n2. {CALL}",
+        f"<think>\n{CALL}",
+        f"<think>a</think>\n<think>\n{CALL}",
     ],
 )
 def test_a_call_that_is_quoted_does_not_act(text):

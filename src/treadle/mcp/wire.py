@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+import json
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from treadle.mcp.log import warn
-from treadle.messages import is_dict, is_list, safe_str, short_name
+from treadle.messages import JSONDict, is_dict, is_list, safe_str, sendable_json, short_name
 from treadle.redaction import redacted
 
 if TYPE_CHECKING:
@@ -99,14 +101,17 @@ class _Reader(_Stream):
         self._version = version
         self._on_end = on_end
         self._on_refused = on_refused
+        self._read: deque[Any] = deque()
 
     async def __anext__(self) -> Any:
         try:
-            while True:
+            while not self._read:
                 item = await self._stream.__anext__()
-                read = self._broken(item) if isinstance(item, Exception) else self._known(item)
-                if read is not None:
-                    return read
+                if isinstance(item, Exception):
+                    self._read.extend(self._repaired(item))
+                else:
+                    self._read.append(self._known(item))
+            return self._read.popleft()
         except StopAsyncIteration:
             self._on_end("")
             raise
@@ -147,42 +152,82 @@ class _Reader(_Stream):
         tool.pop("outputSchema", None)
         return True
 
-    def _broken(self, error: Exception) -> Any:
-        """What to read in place of something that is no message; None if it is skipped."""
-        from mcp import types  # noqa: PLC0415 - an extra
+    def _repaired(self, error: Exception) -> Iterator[Any]:
+        """The messages to read in place of what the SDK cannot read; none if it is skipped.
+
+        The SDK refuses JSON that Python reads: a byte order mark, escaped lone surrogates, long numbers, deep
+        nesting, a batch.
+        """
         from mcp.shared.message import SessionMessage  # noqa: PLC0415 - as above
 
         given = _given(error)
-        if isinstance(given, str) and given.startswith("\ufeff"):  # a byte order mark
-            try:
-                return self._known(
-                    SessionMessage(
-                        types.jsonrpc_message_adapter.validate_json(given[1:], by_name=False)
-                    )
-                )
-            except ValueError as cause:
-                error, given = cause, _given(cause)
-        if isinstance(given, str) and "\ufffd" in given:
+        value = _parsed(given) if isinstance(given, str) else given
+        found: list[Any] = value if is_list(value) else [value]
+        for one in found:
+            made = self._message(one) if is_dict(one) else None
+            if made is None:
+                self._refuse(one if is_dict(one) else given)
+            else:
+                yield self._known(SessionMessage(made))
+
+    def _message(self, given: Mapping[str, Any]) -> Any:
+        """The message in an object; for a malformed response, an error. None if it is neither."""
+        from mcp import types  # noqa: PLC0415 - an extra
+
+        try:
+            return types.jsonrpc_message_adapter.validate_python(_plain(given), by_name=False)
+        except ValueError as error:
+            number = given.get("id")
+            if type(number) not in {int, str} or not _is_response(given):
+                return None
+            text = f"malformed response: {_problems_of(error)}"
+            made = types.ErrorData(code=types.PARSE_ERROR, message=text)
+            return types.JSONRPCError(jsonrpc="2.0", id=number, error=made)
+
+    def _refuse(self, given: Any) -> None:
+        """Skip something that is no message; raises if it may have been a response."""
+        is_text = isinstance(given, str)
+        if is_text and "\ufffd" in given:
             raise self._end("it wrote bytes that are not UTF-8")
-        is_response = is_dict(given) and ("result" in given or "error" in given)
-        number: Any = given.get("id") if is_dict(given) else None
-        if is_response and type(number) in {int, str}:
-            made = types.ErrorData(
-                code=types.PARSE_ERROR, message=f"malformed response: {_problems_of(error)}"
-            )
-            return self._known(
-                SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=number, error=made))
-            )
-        if is_response or (isinstance(given, str) and '"jsonrpc"' in given):
+        if '"jsonrpc"' in given if is_text else is_dict(given) and _is_response(given):
             raise self._end("it wrote a message that cannot be read")
         warn("an MCP server wrote a line that is no message: %s", redacted(short_name(repr(given))))
-        return None
+
+
+def _is_response(given: Mapping[str, Any]) -> bool:
+    return "result" in given or "error" in given or ("jsonrpc" in given and "method" not in given)
+
+
+def _parsed(line: str) -> Any:
+    """The value of a line; the line itself if it is no JSON."""
+    try:
+        return json.loads(line.removeprefix("\ufeff"), parse_int=_integer)
+    except (ValueError, RecursionError):
+        return line
+
+
+def _integer(digits: str) -> Any:
+    return int(digits) if len(digits) < _MAX_DIGITS else digits
+
+
+_MAX_DIGITS = 300
+"""The digits of an integer that may be too large for a float; such an integer becomes a text."""
+
+
+def _plain(message: Mapping[str, Any]) -> JSONDict:
+    """A message in values that the SDK reads; an id such as ``4.0`` is an integer."""
+    made: JSONDict = sendable_json(message)
+    number = made.get("id")
+    if isinstance(number, float) and number.is_integer():
+        made["id"] = int(number)
+    return made
 
 
 def _given(error: Exception) -> Any:
     """The line that is no JSON; or its value, if it is an object but no message."""
     for problem in _errors_of(error):
-        if problem["type"] == "json_invalid" or problem["loc"][-1:] == ("method",):
+        is_whole = problem["type"] == "json_invalid" or problem["loc"][-1:] == ("method",)
+        if is_whole or is_list(problem["input"]):
             return problem["input"]
     return safe_str(error)
 

@@ -165,7 +165,9 @@ class ModelClient:
     def identity(self) -> list[Any]:
         """What tells the model apart from others, as far as the callable shows it."""
         info, fn = self.model_info(), self._fn
+        filled: list[Any] = []
         while isinstance(fn, functools.partial):
+            filled += fn.args
             fn = fn.func
         kind = fn if hasattr(fn, "__qualname__") else type(fn)
         names = [attribute_of(kind, name) for name in ("__module__", "__qualname__")]
@@ -174,7 +176,8 @@ class ModelClient:
         if info.model is None:  # objects of one class may differ in anything
             names.append(dict(vars(fn)) if hasattr(fn, "__dict__") else {})
             names.append(getattr(attribute_of(fn, "__self__"), "__dict__", {}))
-        return [info.provider, info.model, dict(opts if is_mapping(opts) else info.request), *names]
+        asked = dict(opts if is_mapping(opts) else info.request)
+        return [info.provider, info.model, asked, filled, *names]
 
     def request(
         self,

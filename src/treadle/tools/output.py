@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,15 @@ from pydantic_core import from_json
 
 from treadle.errors import OptionError, check_names
 from treadle.fast_dataclass import light_dataclass
-from treadle.messages import Chunk, MalformedJSONError, is_mapping, parse_json, safe_str, valid_name
+from treadle.messages import (
+    Chunk,
+    MalformedJSONError,
+    is_list,
+    is_mapping,
+    parse_json,
+    safe_str,
+    valid_name,
+)
 from treadle.tools.conversion import as_tool, terminal_copy
 from treadle.tools.definition import Tool
 from treadle.tools.docstrings import read_docstring
@@ -413,11 +422,28 @@ def _wrapped(schema: Mapping[str, Any]) -> dict[str, Any]:
     }
     return {
         "type": "object",
-        "properties": {VALUE: inner},
+        "properties": {VALUE: _moved(inner)},
         "required": [VALUE],
         "additionalProperties": False,
-        **root,
+        **_moved(root),
     }
+
+
+def _moved(part: Any) -> Any:
+    """A part of a schema whose references to the root, and to what is not a definition, lead to the field."""
+    if is_list(part):
+        return list(map(_moved, part))
+    if not is_mapping(part):
+        return part
+    return {
+        key: _moved_reference(value) if key == "$ref" else _moved(value)
+        for key, value in part.items()
+    }
+
+
+def _moved_reference(value: Any) -> Any:
+    is_moved = isinstance(value, str) and re.match(r"#(?!/(\$defs|definitions)/)", value)
+    return f"#/properties/{VALUE}{value[1:]}" if is_moved else _moved(value)
 
 
 def _tool_of(form: Form) -> Tool:

@@ -46,10 +46,10 @@ def signature_of(fn: Callable[..., Any]) -> inspect.Signature:
 def filled_by_wrappers(fn: Any) -> set[str]:
     """The names of the arguments that the wrappers of a function fill."""
     filled: set[str] = set()
-    while isinstance(fn, FunctionType) and hasattr(fn, "__wrapped__"):
-        wrapped = fn.__wrapped__
+    wrapped: Any = getattr(fn, "__wrapped__", None)
+    while isinstance(fn, FunctionType) and wrapped is not None:
         filled |= _filled_by(fn, wrapped)[1]
-        fn = wrapped
+        fn, wrapped = wrapped, getattr(wrapped, "__wrapped__", None)
     return filled
 
 

@@ -62,8 +62,10 @@ def read_reply(text: str, offer: Offer) -> Reply:
 def _opens(before: str) -> bool:
     """Whether calls begin a line, a list or a block of code.
 
-    A call within a sentence, or before further text, is quoted: it does not act.
+    A call within a sentence, in a thought, or before further text, is quoted: it does not act.
     """
+    if before.rfind("<think>") > before.rfind("</think>"):
+        return False
     bare = before.rstrip()
     line = (bare[:-1] if bare.endswith("[") else before).rpartition("\n")[2].strip()
     return not line or _OPENING_FENCE.fullmatch(line) is not None
