@@ -1,8 +1,11 @@
 """Any stage may pause a run; a state that is no data cannot be stored."""
 
+import collections
 import dataclasses
 import datetime as dt
 import enum
+import pathlib
+import typing
 from decimal import Decimal
 from types import MappingProxyType
 
@@ -33,6 +36,21 @@ class Color(enum.Enum):
     RED = "red"
 
 
+class Right(enum.Flag):
+    READ = 1
+    WRITE = 2
+
+
+class Level(enum.IntFlag):
+    LOW = 1
+    HIGH = 2
+
+
+class Pair(typing.NamedTuple):
+    one: int
+    two: int
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Point:
     x: int
@@ -59,6 +77,23 @@ class TestNoData:
         assert answers(result.messages)["a"] == "noted 1"
         assert recorded.done == ["note 1"]
         assert (result.run.status, result.run.nodes[0].status) == ("failed", "failed")
+
+    @pytest.mark.parametrize(
+        "kept",
+        [
+            collections.Counter("ab"),
+            {"a": [collections.defaultdict(list)]},
+            (Pair(1, 2),),
+            bytearray(b"x"),
+            pathlib.PureWindowsPath("c:/a"),
+        ],
+        ids=lambda kept: type(kept).__name__,
+    )
+    def test_what_would_be_restored_as_another_type(self, recorded, kept):
+        loop = recorded.loop(stages=[lambda ctx: ctx.remember("mine", kept), *default_stages()])
+        result = SYNC.run(loop, ScriptedLLM(BATCH))
+        assert result.stop_reason == "pipeline_failed"
+        assert "memo['mine']: expected data that can be restored as it is" in result.reason.message
 
     def test_no_call_is_marked_as_waiting_if_the_pause_failed(self, recorded):
         loop = recorded.loop(stages=[lambda ctx: ctx.remember("mine", len), *default_stages()])
@@ -103,6 +138,7 @@ class TestNoData:
             [{1, 2}, frozenset("a"), (1, (2,)), float("inf"), b"x", {(1, 2): 3}, {"$": "set"}],
             [dt.datetime(2026, 1, 2, tzinfo=dt.UTC), dt.date(2026, 1, 2), Decimal("1.10")],
             {"color": Color.RED, "points": {Point(1, frozenset({2}))}},
+            [Right.READ | Right.WRITE, Right(0), Level.LOW | Level.HIGH],
         ],
     )
     def test_data_in_the_memo_is_restored(self, recorded, kept):

@@ -35,7 +35,13 @@ from treadle.loop.subagent import Subagent
 from treadle.messages import JSONDict
 from treadle.pipeline.compiler import Kind
 from treadle.recording.configuration import changes_between
-from treadle.recording.data import MalformedDataError, NotDataError, from_data, to_data
+from treadle.recording.data import (
+    MalformedDataError,
+    NotDataError,
+    from_data,
+    to_data,
+    to_exact_data,
+)
 from treadle.recording.log import RECEIVED, RESUMED, STARTED, Entry, Path, Place
 from treadle.recording.middleware import LogMiddleware
 from treadle.recording.objects import missing_classes
@@ -483,13 +489,14 @@ def outcome_of(result: Result) -> JSONDict:
 
 
 def _result_as_data(result: Result) -> JSONDict:
+    if not isinstance(result, Ok):
+        return to_data(result)
+    data: JSONDict = to_data(dataclasses.replace(result, output=None), "the result")
     try:
-        data: JSONDict = to_data(result)
+        data["output"] = to_exact_data(result.output, "the output")
     except NotDataError:
-        if not isinstance(result, Ok):
-            raise
-        data = to_data(dataclasses.replace(result, output=None), "the result") | {"output": None}
-    if isinstance(result, Ok) and data.get("output") != result.output:
+        data["output"] = None
+    if data["output"] != result.output:
         # Its form for readers that do not have its class.
         data["typed_output"] = json.loads(to_json_line(result.output))
     return data

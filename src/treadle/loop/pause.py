@@ -119,10 +119,10 @@ def kept_as_data(name: str, value: Any) -> Any:
     Raises:
         PausedStateError: it is no data; the text has its name and its type.
     """
-    from treadle.recording.data import NotDataError, to_data  # noqa: PLC0415 - few runs need it
+    from treadle.recording.data import NotDataError, to_exact_data  # noqa: PLC0415 - few runs need it
 
     try:
-        return to_data(value, f"memo[{name!r}]")
+        return to_exact_data(value, f"memo[{name!r}]")
     except NotDataError as error:
         raise PausedStateError(f"the run cannot pause, or go on elsewhere: {error}") from error
 

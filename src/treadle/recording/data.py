@@ -106,6 +106,42 @@ def to_data(value: Any, place: str = "outcome") -> Any:
         raise NotDataError(f"{place}: it is nested too deeply, or contains itself") from None
 
 
+def to_exact_data(value: Any, place: str) -> Any:
+    """As `to_data`, for a value that is used again: a restored one has the same types.
+
+    Raises:
+        NotDataError: as in `to_data`; or a part would be restored as another type, a ``Counter`` as a dict.
+    """
+    made = to_data(value, place)
+    changed = _changed_part(value, from_data(made))
+    if changed is not _UNCHANGED:
+        name = name_of(type(changed))
+        raise NotDataError(f"{place}: expected data that can be restored as it is, got {name}")
+    return made
+
+
+_UNCHANGED: Any = object()
+_BASE: Any = object
+
+
+def _changed_part(value: Any, restored: Any) -> Any:
+    """The first part of a value that was restored otherwise."""
+    kind: Any = type(value)
+    if kind is not type(restored):  # the class of a `RecordedObject` is known elsewhere
+        return _UNCHANGED if isinstance(restored, RecordedObject) else value
+    if kind is dict:
+        pairs = zip((*value, *value.values()), (*restored, *restored.values()), strict=True)
+    elif kind in {list, tuple}:
+        pairs = zip(value, restored, strict=True)
+    else:
+        is_nan = kind is float and math.isnan(value)
+        has_equality = kind.__eq__ is not _BASE.__eq__
+        is_equal = is_nan or not has_equality or value == restored
+        return _UNCHANGED if is_equal else value
+    changes = (_changed_part(one, other) for one, other in pairs)
+    return next((part for part in changes if part is not _UNCHANGED), _UNCHANGED)
+
+
 def _to_data(value: Any, place: str) -> Any:
     kind = value.__class__
     if kind in ATOMS:
@@ -125,7 +161,7 @@ def _object(value: Any, place: str) -> JSONDict | None:
     """A member of an enumeration, a dataclass or a pydantic model; None for others."""
     kind: Any = value.__class__
     if isinstance(value, enum.Enum):
-        plain = value.value if isinstance(value, (str, int, float)) else None
+        plain = value.value if issubclass(kind, (str, int, float, enum.Flag)) else None
         return {_KIND: "member", "class": name_of(kind), "member": value.name, "value": plain}
     if kind is RecordedObject:
         return {_KIND: "object", "class": value.class_name, "state": _to_data(value.state, place)}
@@ -296,7 +332,11 @@ def _restored(kind: str, data: JSONDict) -> Any:  # noqa: C901, PLR0911, PLR0912
 def _restored_member(data: JSONDict) -> Any:
     """A member of an enumeration; its plain value, if it has one, if the class is not here."""
     name, member = str(data["class"]), data["member"]
-    found = getattr(imported(name), "__members__", {}).get(member, data["value"])
+    kind: Any = imported(name)
+    is_flag = isinstance(kind, type) and issubclass(kind, enum.Flag)
+    if is_flag:  # several members may be combined
+        return kind(data["value"])
+    found = getattr(kind, "__members__", {}).get(member, data["value"])
     return RecordedObject(name, member) if found is None else found
 
 
