@@ -126,7 +126,7 @@ _BASE: Any = object
 
 def _changed_part(value: Any, restored: Any) -> Any:
     """The first part of a value that was restored otherwise."""
-    kind: Any = type(value)
+    kind = value.__class__
     if kind is not type(restored):  # the class of a `RecordedObject` is known elsewhere
         return _UNCHANGED if isinstance(restored, RecordedObject) else value
     if kind is dict:
@@ -333,10 +333,9 @@ def _restored_member(data: JSONDict) -> Any:
     """A member of an enumeration; its plain value, if it has one, if the class is not here."""
     name, member = str(data["class"]), data["member"]
     kind: Any = imported(name)
-    is_flag = isinstance(kind, type) and issubclass(kind, enum.Flag)
-    if is_flag:  # several members may be combined
+    if hasattr(kind, "_flag_mask_"):  # of a Flag, whose members may be combined
         return kind(data["value"])
-    found = getattr(kind, "__members__", {}).get(member, data["value"])
+    found: Any = getattr(kind, "__members__", {}).get(member, data["value"])
     return RecordedObject(name, member) if found is None else found
 
 
