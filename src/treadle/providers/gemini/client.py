@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 
 from treadle.errors import ProviderError
-from treadle.http_bodies import client_options
+from treadle.http_bodies import LAST_PIECE, client_options
 from treadle.messages import JSONDict, NotAResponseError, check_no_error, is_mapping
 from treadle.providers.embedding import SDKEmbedder
 from treadle.providers.endpoint import PLACEHOLDER, Endpoint
@@ -130,9 +130,23 @@ class Stream:
     async def _next(self) -> Any:
         """The next piece; None at the end."""
         try:
-            return await anext(self._pieces, None)
+            piece = await anext(self._pieces, None)
         except (TypeError, AttributeError) as error:
+            self._check_no_error()
             raise ProviderError("the stream has an error that Google's SDK cannot read") from error
+        self._check_no_error()
+        return piece
+
+    def _check_no_error(self) -> None:
+        """Raise an error in the last bytes of the stream: the SDK reads one alone, whose code is a number."""
+        last = b"".join(response.extensions.get(LAST_PIECE, b"") for response in self._opened)
+        if b'"error"' not in last:
+            return
+        text = last.decode(errors="replace")
+        for part in (text, *text.splitlines()):
+            with contextlib.suppress(ValueError):
+                found: Any = json.loads(part.removeprefix("data:"))
+                check_no_error(found if is_mapping(found) else None)
 
     async def aclose(self) -> None:
         """Close the connection of a stream that was not read to its end, also in a task that is cancelled."""
