@@ -182,8 +182,8 @@ class TestAdvice:
     def test_for_a_cost(self):
         assert self.reason(completion(notes(1)), max_cost=9) == (
             "max_cost cannot be measured: the cost of a response is not known; cost_of= has to return US dollars "
-            "for each response that does not report its cost; pip install 'treadle[prices]' brings the prices of "
-            "the models that providers serve themselves; "
+            "for each response that does not report its cost; pip install 'treadle[prices]' has the prices of "
+            "models at their own providers; "
             'unmeasured="ignore" runs without this limit'
         )
 
