@@ -163,7 +163,8 @@ class Budget:
         depth: how many runs are around this one.
         max_requests: the limit of model calls of this run and its subagents; None is no limit.
         reservations: the requests of subagents under way; None without a limit of tokens or cost.
-        reserves: whether this run or a parent has a limit of tokens or cost.
+        has_tokens: whether this run has a limit of tokens or cost.
+        reserves: whether this run or a parent has one.
 
         has_unlimited_calls: whether there is no limit of tool calls.
         estimates: whether this run or a parent counts estimates.
@@ -188,8 +189,9 @@ class Budget:
         self.max_requests = limits.max_requests
         if parent is None and self.max_requests is None:
             self.max_requests = _REQUESTS_OF_TREE * limits.max_iterations
-        self.reservations = Reservations(str(self.depth)) if limits.has_tokens else None
-        self.reserves: bool = limits.has_tokens or (parent is not None and parent.reserves)
+        self.has_tokens = limits.has_tokens
+        self.reservations = Reservations(str(self.depth)) if self.has_tokens else None
+        self.reserves: bool = self.has_tokens or (parent is not None and parent.reserves)
         if unmeasured is None:
             unmeasured = "stop" if parent is None else parent.unmeasured
         self.unmeasured: Unmeasured = unmeasured
@@ -197,7 +199,8 @@ class Budget:
             parent is not None and parent.estimates
         )
         self.has_unlimited_calls = parent is None and limits.max_tool_calls is None
-        self._limits_only_iterations = parent is None and not limits.has_tokens
+        is_outermost = parent is None and limits.max_requests is None
+        self._limits_only_iterations = is_outermost and not self.has_tokens
         self.iterations = self.requests = self.tool_calls = 0
         self.usage = Usage()
         self.unknown: dict[str, str] = {}
@@ -245,10 +248,9 @@ class Budget:
         """Count a model call, before it is made: an iteration of this run, a request of all."""
         self.iterations += 1
         self.requests += 1
-        parent = self.parent
-        while parent is not None:
-            parent.requests += 1
-            parent = parent.parent
+        if self.parent is not None:
+            for one in self.parent.chain():
+                one.requests += 1
 
     def reserve_calls(self, count: int) -> None:
         """Count tool calls before they run."""
@@ -273,7 +275,7 @@ class Budget:
         usage = response.usage
         self.usage = self.usage.plus(usage)
         if not self._limits_only_iterations:
-            if self.limits.has_tokens:
+            if self.has_tokens:
                 self._note_unknown(response)
             if self.parent is not None:
                 self.parent.record_response(response)
@@ -289,7 +291,7 @@ class Budget:
             one.requests += used["requests"]
             one.tool_calls += used["tool_calls"]
             one.usage = one.usage.plus(usage)
-            if one.limits.has_tokens:
+            if one.has_tokens:
                 one.unknown = {**used["unknown"], **one.unknown}
         self.reserve_uses(used["uses"])
 
@@ -355,8 +357,9 @@ class Budget:
         most = self.limits.max_iterations
         if self.iterations >= most and not self.is_finishing:
             return MaxIterationsReached(most, self.name)
-        if self._limits_only_iterations:  # the common case, checked twice per iteration
-            return self._spent(self)
+        # The common case, checked thrice per iteration: without subagents, this is the first limit to be reached.
+        if self._limits_only_iterations and self.requests <= self.iterations:
+            return None
         return next((reason for one in self.chain() if (reason := one._spent(self))), None)  # noqa: SLF001
 
     def _spent(self, asking: Budget) -> Reason | None:
@@ -364,7 +367,7 @@ class Budget:
         most = self.max_requests
         if not self.is_finishing and most is not None and self.requests >= most:
             return BudgetExhausted("max_requests", most, self.requests, asking._name_of(self))
-        if not self.limits.has_tokens:
+        if not self.has_tokens:
             return None
         for kind, limit, used in () if self.is_finishing else _usage_by_limit(self):
             if limit is not None and used >= limit:
@@ -436,7 +439,7 @@ class Budget:
         tightest: dict[str, Any] = {}
         is_upper_bound = is_estimate = False
         for one in self.chain():
-            if one.limits.has_tokens:
+            if one.has_tokens:
                 is_upper_bound |= one.usage.is_lower_bound or any(_unmeasured_limits(one))
                 is_estimate |= one.usage.is_estimate
             for kind, limit, used in (

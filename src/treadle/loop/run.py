@@ -407,13 +407,14 @@ class Run:
         run, context = self.run, self.context
         if context.decision is _STOP:
             return context.error
-        ending = context.response.ending
         if context.decision is not None:
-            if ending is Ending.FILTERED and context.output is None:
+            is_filtered = context.output is None and context.response.ending is Ending.FILTERED
+            if is_filtered:
                 return incomplete(context, "filtered")  # a stage has taken it as the answer
             return None if run.output is None else self._problem_of_output(run.output)
         if not _has_nothing_to_ask(context):
             return repeated if run.finishing is None else None
+        ending = context.response.ending
         if ending in (Ending.CUT, Ending.FILTERED):
             return incomplete(context, "cut" if ending is Ending.CUT else "filtered")
         self.context = context.done()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from treadle.errors import ProviderError, TreadleError
@@ -141,6 +141,8 @@ def to_response(raw: Any) -> Response:
     if value is None:
         found = describe(raw)
     elif "role" in value or "content" in value or "tool_calls" in value:
+        if _KNOWN.issuperset(value):  # the common case
+            return _from_message(value, None, None, value)
         check_no_error(value)
         # A function of the user may put the reason into the message; the second name is Anthropic's.
         reason = value.get("finish_reason") or value.get("stop_reason")
@@ -236,8 +238,7 @@ def _from_message(
     completion: Mapping[str, Any],
 ) -> Response:
     content = message.get("content")
-    kinds = {part.get("type") for part in content if is_mapping(part)} if is_list(content) else ()
-    if "tool_use" in kinds or "function_call" in kinds:
+    if is_list(content) and not _CALL_KINDS.isdisjoint(_kinds_of(content)):
         raise NotAResponseError(
             "llm_send_fn: the content has calls in the form of another API; use the name of the model, such as "
             "'anthropic:NAME', or return a Response with tool_calls"
@@ -267,6 +268,13 @@ def _from_message(
     )
 
 
+def _kinds_of(parts: Sequence[Any]) -> Iterator[Any]:
+    return (
+        kind for part in parts if is_mapping(part) and isinstance(kind := part.get("type"), str)
+    )
+
+
+_CALL_KINDS = frozenset({"tool_use", "function_call"})
 _KNOWN = frozenset({"role", "content", "tool_calls"})
 _CHUNK_KEYS = frozenset({"choices", "usage"})
 _KNOWN_OF_CALL = frozenset({"id", "type", "function", "index"})

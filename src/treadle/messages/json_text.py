@@ -100,7 +100,7 @@ def parse_object(text: str) -> dict[str, Any]:
     Raises:
         MalformedJSONError: see `parse_json`; or they are not an object.
     """
-    value: Any = parse_json(text) if text and not text.isspace() else {}
+    value: Any = parse_json(text) if text.strip() else {}
     if not isinstance(value, dict):
         raise MalformedJSONError(
             f"expected a JSON object, got {json_type(value)} {short_json(value)}"

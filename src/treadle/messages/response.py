@@ -191,9 +191,7 @@ class Response:
         only complete if all of them are known to be whole. Calls beside a refusal count as filtered; a refusal
         alone is a text of the model.
         """
-        if self.tool_calls and (
-            self.refusal is not None or refusal_of_parts(self.extra.get("content"))
-        ):
+        if (self.refusal is not None or self.extra) and self._refuses_beside_calls():
             return Ending.FILTERED
         if self.finish_reason is None:
             return Ending.COMPLETE
@@ -201,6 +199,10 @@ class Response:
         if known is None:
             return Ending.COMPLETE if _are_closed(self) else Ending.CUT
         return known
+
+    def _refuses_beside_calls(self) -> bool:
+        refusal = self.refusal is not None or refusal_of_parts(self.extra.get("content"))
+        return bool(self.tool_calls and refusal)
 
     @property
     def is_blank(self) -> bool:

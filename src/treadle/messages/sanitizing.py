@@ -36,10 +36,12 @@ def valid_arguments(text: str) -> str:
 
 def is_plain(arguments: str) -> bool:
     """Whether valid arguments have nothing that `valid_arguments` might replace."""
-    return arguments.isascii() and _SUSPECT.search(arguments) is None
+    is_short = len(arguments) < _LONG_NUMBER and "\\u" not in arguments  # the common case
+    return arguments.isascii() and (is_short or _SUSPECT.search(arguments) is None)
 
 
-_SUSPECT = re.compile(r"\\u[dD]|[0-9]{300}")
+_LONG_NUMBER = 300
+_SUSPECT = re.compile(rf"\\u[dD]|[0-9]{{{_LONG_NUMBER}}}")
 
 
 def valid_name(name: str) -> str:

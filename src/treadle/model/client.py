@@ -383,7 +383,7 @@ class ModelRequest:
         response = settled(response)
         if response is raw:
             response = _copied(response)
-        if response.extra or any(call.extra for call in response.tool_calls):
+        if response.extra or any(map(_extra_of, response.tool_calls)):
             _set_origin(response, self.model.origin)
         first = self._first_chunk
         _set_times(response, (started, ended) if first is None else (started, ended, first))
@@ -482,6 +482,7 @@ class ModelRequest:
 
 
 _FIELDS = operator.attrgetter(*(spec.name for spec in dataclasses.fields(Response)))
+_extra_of = operator.attrgetter("extra")
 _set_times: Callable[[Response, tuple[float, ...]], None] = vars(Response)["times"].__set__
 _set_origin: Callable[[Response, str], None] = vars(Response)["origin"].__set__
 _set_provider: Callable[[Response, str], None] = vars(Response)["provider"].__set__

@@ -61,7 +61,7 @@ from treadle.redaction import redacted
 from treadle.results import LLMError
 from treadle.run_state import RunNode
 from treadle.stages._inject_results import inject
-from treadle.stages._reservation import reserving
+from treadle.stages._reservation import Reserved
 from treadle.stages._shared_breaker import release_calls
 from treadle.tools import Plan
 from treadle.tracebacks import from_user_code
@@ -75,7 +75,7 @@ next attempt, or None for the same request."""
 
 
 @stage(requires=("messages", "tools"), provides=("response",))
-def ask_model(
+def ask_model(  # noqa: C901, PLR0912 - a part of it would cost a generator in each iteration
     ctx: Context,
     *,
     max_retries: int = 3,
@@ -105,42 +105,43 @@ def ask_model(
         model_middleware: functions around each request, the first outermost; see
             `treadle.model.ModelMiddleware`.
     """
-    retries = max_retries, retry_delay, on_retry
-    asking = _asked(ctx, retries, (restart_streams, model_middleware, max_retry_delay))
-    return (yield from (reserving(ctx, asking) if ctx.run.budget.reserves else asking))
-
-
-def _asked(
-    ctx: Context, retries: _Retries, options: tuple[bool, Sequence[ModelMiddleware], float]
-) -> Steps[Context]:
-    """The steps of `ask_model`; the options are `restart_streams`, `model_middleware` and `max_retry_delay`."""
     run = ctx.run
-    reason = run.budget.exhausted()
-    if reason is not None:
-        return ctx.stop(reason)
-    again = _asked_again(ctx) if ctx.is_asked else None
-    if again is not None:
-        ctx = again
-    if run.repairs:
-        yield from report_edits(ctx)
-    if ctx.guidance is not None and ctx.messages.ends_with_assistant:
-        ctx = _with_stored_guidance(ctx, ctx.guidance)
-    request = ctx.request
-    run.budget.count_request()
-    requested = run.clock
-    if run.has_listeners:
-        requested = yield NOW
-        yield _requested(ctx, request, requested)
-    sending = (_model_of(ctx), *options)
+    reserved = Reserved(ctx) if run.budget.reserves else None
     try:
-        answer = yield from _send(ctx, request, sending, 1)
-    except Exception as error:  # noqa: BLE001 - a model may raise anything
-        made = yield from _retried(ctx, request, error, sending, retries)
-        if isinstance(made, _Failure):
-            return (yield from _failed(ctx, *made))
-        answer, request = made
-        ctx = _with_tools(ctx, request)
-    response = _counted(ctx, request, answer)
+        if reserved is not None:
+            yield from reserved.hold()
+        reason = run.budget.exhausted()
+        if reason is not None:
+            return ctx.stop(reason)
+        again = _asked_again(ctx) if ctx.is_asked else None
+        if again is not None:
+            ctx = again
+        if run.repairs:
+            yield from report_edits(ctx)
+        if ctx.guidance is not None and ctx.messages.ends_with_assistant:
+            ctx = _with_stored_guidance(ctx, ctx.guidance)
+        request = ctx.request
+        run.budget.count_request()
+        requested = run.clock
+        if run.has_listeners:
+            requested = yield NOW
+            yield _requested(ctx, request, requested)
+        sending = _model_of(ctx), restart_streams, model_middleware, max_retry_delay
+        try:
+            answer = yield from _send(ctx, request, sending, 1)
+        except Exception as error:  # noqa: BLE001 - a model may raise anything
+            retries = max_retries, retry_delay, on_retry
+            made = yield from _retried(ctx, request, error, sending, retries)
+            if isinstance(made, _Failure):
+                return (yield from _failed(ctx, *made))
+            answer, request = made
+            ctx = _with_tools(ctx, request)
+        response = _counted(ctx, request, answer)
+        if reserved is not None:
+            reserved.measured(response)
+    finally:
+        if reserved is not None:
+            reserved.release()
     if run.has_listeners:
         ended = run.clock
         duration = ended - requested

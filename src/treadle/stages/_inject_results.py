@@ -112,8 +112,7 @@ def inject(ctx: Context, unanswered: str = "Not run: it was not planned.") -> Co
         ctx.response.tool_calls and not ctx.tool_calls
     ):  # no stage has parsed them, or one has dropped them
         ctx = parse_tool_calls(ctx.evolve(parsed=None))
-    is_paused = ctx.response.ending is Ending.PAUSED and bool(ctx.response.extra)
-    if not ctx.tool_calls and ctx.response.is_blank and not is_paused:
+    if not (ctx.tool_calls or _has_message(ctx.response)):
         return ctx
     history, message = ctx.messages, assistant_message(ctx)
     # The history was given so, or a stage continued after a text.
@@ -135,6 +134,11 @@ def inject(ctx: Context, unanswered: str = "Not run: it was not planned.") -> Co
     longer = history.extended(messages, _copies(ctx, messages) if is_flat else None)
     ctx.run.injected = ctx.response
     return ctx.evolve(messages=longer, result_messages=tuple(messages))
+
+
+def _has_message(response: Response) -> bool:
+    """Whether a response without calls belongs in the history: it has a text, or blocks of a paused response."""
+    return not response.is_blank or (response.ending is Ending.PAUSED and bool(response.extra))
 
 
 def with_answer(ctx: Context) -> Context:

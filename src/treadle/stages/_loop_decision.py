@@ -46,11 +46,13 @@ def loop_decision(
     ending = ctx.response.ending
     if ending is Ending.FILTERED:
         return ctx.stop(incomplete(ctx, "filtered"))
+    is_cut, output = ending is Ending.CUT, ctx.run.output
     if ctx.tool_calls:
-        return (yield from _after_calls(ctx, ctx.run.output, ending is Ending.CUT))
+        ctx = _after_calls(ctx, output, is_cut)
+        is_decided = ctx.decision is not None
+        return ctx if output is None or is_decided else (yield from take_output(ctx, output))
     if ending is Ending.PAUSED:
         return ctx
-    is_cut, output = ending is Ending.CUT, ctx.run.output
     if ctx.response.is_blank and not is_cut:
         return _after_blank(ctx, max_blank_stops)
     is_answer = not ctx.response.is_blank and (accept_cut or not is_cut)
@@ -59,17 +61,17 @@ def loop_decision(
     return ctx.done() if is_answer else ctx.stop(incomplete(ctx, "cut"))
 
 
-def _after_calls(ctx: Context, output: Output | None, is_cut: bool) -> Steps[Context]:
+def _after_calls(ctx: Context, output: Output | None, is_cut: bool) -> Context:
     ctx = ctx.remember(_BLANKS, ()) if _BLANKS in ctx.memo else ctx
-    # The call of an output tool that was cut is an invalid output, which has separate retries.
-    is_output = output is not None and any(call.name in output.names for call in ctx.tool_calls)
-    was_cut, is_cut = ctx.memo.get(_WAS_CUT, False), is_cut and not is_output
-    if was_cut and is_cut:
-        return ctx.stop(incomplete(ctx, "cut"))
-    ctx = ctx if was_cut == is_cut else ctx.remember(_WAS_CUT, is_cut)
-    if output is not None:
-        return (yield from take_output(ctx, output))
-    for call in ctx.tool_calls:
+    if is_cut or _WAS_CUT in ctx.memo:
+        # The call of an output tool that was cut is an invalid output, which has separate retries.
+        names = () if output is None else output.names
+        is_cut = is_cut and not any(call.name in names for call in ctx.tool_calls)
+        was_cut = ctx.memo.get(_WAS_CUT, False)
+        if was_cut and is_cut:
+            return ctx.stop(incomplete(ctx, "cut"))
+        ctx = ctx if was_cut == is_cut else ctx.remember(_WAS_CUT, is_cut)
+    for call in ctx.tool_calls if output is None else ():
         tool = ctx.tools.get(call.name)
         if tool is not None and tool.terminal:
             return _after_terminal_call(ctx)

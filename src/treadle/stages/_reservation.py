@@ -7,40 +7,47 @@ from typing import Any
 
 from treadle.context import Context, Request
 from treadle.effects import Steps
-from treadle.messages import History, JSONDict, estimate_tokens
+from treadle.messages import History, JSONDict, Response, estimate_tokens
 from treadle.reservations import Reservation, Reservations
 
 _MAX_TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 """The options that limit a response, by the names of OpenAI and of other providers."""
 
 
-def reserving(ctx: Context, asking: Steps[Context]) -> Steps[Context]:
-    """Ask the model when its request fits within the limits of all runs around it, with the others under way.
+class Reserved:
+    """The reservation of a request with all runs around it; `release` has to follow.
 
-    A run asks for one response at a time, so that its requests compete with those of other subagents only. A
-    request is held until the response is counted, or the last attempt has failed.
+    A run asks for one response at a time, so that its requests compete with those of other subagents only.
 
     Args:
         ctx: the context.
-        asking: the steps that ask, not started. They check the limits, which may be reached meanwhile.
     """
-    own = ctx.run.budget
-    wanted = _reservation(ctx)
-    held: list[Reservations] = []
-    try:
-        for budget in own.chain():
-            if budget.reservations is not None and budget is not own:
-                yield from budget.reservations.hold(wanted, budget.admits)
-                held.append(budget.reservations)
-        made = yield from asking
-    finally:
-        for one in held:
-            one.release(wanted)
-    response, usage = made.response, made.response.usage
-    is_known = usage is not None and not (usage.is_lower_bound or response.is_cached)
-    if usage is not None and is_known and made.decision is None:
-        own.measured(wanted, usage)
-    return made
+
+    def __init__(self, ctx: Context) -> None:
+        self._own = ctx.run.budget
+        self._wanted = _reservation(ctx)
+        self._held: list[Reservations] = []
+
+    def hold(self) -> Steps[None]:
+        """Wait until the request fits within the limits of these runs, with the others under way.
+
+        A limit may be reached meanwhile.
+        """
+        for budget in self._own.chain():
+            if budget.reservations is not None and budget is not self._own:
+                yield from budget.reservations.hold(self._wanted, budget.admits)
+                self._held.append(budget.reservations)
+
+    def measured(self, response: Response) -> None:
+        """Learn from the response what later requests may use."""
+        usage = response.usage
+        if usage is not None and not (usage.is_lower_bound or response.is_cached):
+            self._own.measured(self._wanted, usage)
+
+    def release(self) -> None:
+        """End the reservation: the response is counted, or the last attempt has failed."""
+        for one in self._held:
+            one.release(self._wanted)
 
 
 def _reservation(ctx: Context) -> Reservation:
