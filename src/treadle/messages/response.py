@@ -194,7 +194,7 @@ class Response:
         if (self.refusal is not None or self.extra) and self._refuses_beside_calls():
             return Ending.FILTERED
         if self.finish_reason is None:
-            return Ending.COMPLETE
+            return _COMPLETE
         known = ending_of(self.finish_reason)
         if known is None:
             return Ending.COMPLETE if _are_closed(self) else Ending.CUT
@@ -238,6 +238,9 @@ class Response:
         return usage_status(self.usage)
 
 
+_COMPLETE = Ending.COMPLETE  # looked up slowly
+
+
 def _are_closed(response: Response) -> bool:
     """Whether the arguments of all calls are closed JSON objects.
 
@@ -269,6 +272,8 @@ def settled(response: Response) -> Response:
         ProviderError: the provider could not finish the response.
     """
     ending = response.ending
+    if ending is _COMPLETE:
+        return response
     if ending is Ending.FAILED:
         word = str(response.finish_reason)
         said = f": {response.text[:_SHOWN]}" if response.text.strip() else ""
@@ -276,7 +281,7 @@ def settled(response: Response) -> Response:
             f"the provider could not finish the response (finish reason {word!r}){said}",
             retryable=not is_permanent(word),
         )
-    if not response.tool_calls or ending is Ending.COMPLETE:
+    if not response.tool_calls:
         return response
     last = None if response.is_streamed else response.tool_calls[-1]
     calls = tuple(

@@ -230,7 +230,7 @@ def assistant_message(ctx: Context) -> JSONDict:
 
 
 def _call_message(call: ToolCall) -> JSONDict:
-    name, arguments = as_written(call)
+    name, arguments = (call.name, call.arguments) if call.written is None else as_written(call)
     is_valid = call.input is not None and arguments and not arguments.isspace()
     if not (is_valid and is_plain(arguments)):
         arguments = valid_arguments(arguments)

@@ -44,9 +44,9 @@ def loop_decision(
         accept_cut: whether a text that was cut is the answer.
     """
     ending = ctx.response.ending
-    if ending is Ending.FILTERED:
+    if ending is _FILTERED:
         return ctx.stop(incomplete(ctx, "filtered"))
-    is_cut, output = ending is Ending.CUT, ctx.run.output
+    is_cut, output = ending is _CUT, ctx.run.output
     if ctx.tool_calls:
         ctx = _after_calls(ctx, output, is_cut)
         is_decided = ctx.decision is not None
@@ -59,6 +59,9 @@ def loop_decision(
     if output is not None and not ctx.response.is_blank:
         return (yield from take_output(ctx, output, is_cut=not is_answer))
     return ctx.done() if is_answer else ctx.stop(incomplete(ctx, "cut"))
+
+
+_CUT, _FILTERED = Ending.CUT, Ending.FILTERED  # looked up slowly
 
 
 def _after_calls(ctx: Context, output: Output | None, is_cut: bool) -> Context:
