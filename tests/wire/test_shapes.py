@@ -4,6 +4,7 @@ Each file under ``shapes`` is one response, in a folder with the name of its API
 odd and what the response means; its body is what the server sends. To report a shape, add a file.
 """
 
+import contextlib
 import functools
 import json
 import tomllib
@@ -40,12 +41,14 @@ CASES = [
 ]
 
 
+@contextlib.contextmanager
 def model_of(server, path, way):
     api, streamed = path.parent.name, path.suffix != ".json"
     if way == "adapter":
-        return server.model(api, streamed=streamed)
-    client = OpenAI(base_url=f"{server.url}/v1", api_key="k", max_retries=0)
-    return functools.partial(client.chat.completions.create, model="m", stream=streamed)
+        yield server.model(api, streamed=streamed)
+        return
+    with OpenAI(base_url=f"{server.url}/v1", api_key="k", max_retries=0) as client:
+        yield functools.partial(client.chat.completions.create, model="m", stream=streamed)
 
 
 @pytest.mark.parametrize(("path", "way"), CASES)
@@ -73,8 +76,10 @@ def test_a_response_means_the_same_in_every_shape(path, way):
     api = path.parent.name
     done = body(api, Said("Done.", (), COMPLETE[api]), streamed=path.suffix != ".json")
     kind = expected.get("kind", KINDS[path.suffix])
-    with Scripted((kind, sent), *[done] * 3) as server:
-        model = model_of(server, path, way)
+    with (
+        Scripted((kind, sent), *[done] * 3) as server,
+        model_of(server, path, way) as model,
+    ):
         result = Loop.run_sync("q", model, tools=[get, now], on_event=keep, max_retries=0)
     check_history(result.messages)
     if "error" in expected:
