@@ -154,7 +154,8 @@ class TestNoData:
         assert repr(seen[1]) == repr(kept)
 
     def test_a_class_that_is_not_there_is_an_error_of_the_resumption(self, recorded):
-        kind = dataclasses.make_dataclass("Gone", ["n"], namespace={"__module__": "gone"})
+        kind = dataclasses.make_dataclass("Gone", ["n"])
+        kind.__module__ = "gone"
         loop = recorded.loop(stages=[lambda ctx: ctx.remember("mine", kind(1)), *default_stages()])
         paused = SYNC.run(loop, ScriptedLLM(BATCH))
         with pytest.raises(PausedStateError, match="memo: gone:Gone is not imported"):
