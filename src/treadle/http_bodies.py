@@ -10,8 +10,8 @@ from treadle.errors import TreadleError
 
 MAX_BODY = 64 * 1024 * 1024
 """The bytes of a response that are read, also of a stream."""
-LAST_PIECE = "last_piece"
-"""The extension of a response that has the bytes of its body that came last."""
+LAST_PIECES = "last_pieces"
+"""The extension of a response that has the last two pieces of its body: an event may be split."""
 
 
 class ResponseBodyError(TreadleError):
@@ -92,7 +92,8 @@ class _Pieces:
         try:
             piece = await anext(self._pieces)
             self._count += len(piece)
-            self._response.extensions[LAST_PIECE] = piece
+            pieces = self._response.extensions.get(LAST_PIECES, ())
+            self._response.extensions[LAST_PIECES] = (*pieces[-1:], piece)
             _check_length(self._response, self._count)
         except StopAsyncIteration:
             raise

@@ -357,7 +357,7 @@ class Budget:
         most = self.limits.max_iterations
         if self.iterations >= most and not self.is_finishing:
             return MaxIterationsReached(most, self.name)
-        # The common case, checked thrice per iteration: without subagents, this is the first limit to be reached.
+        # The common case, three times in an iteration: without subagents, `max_requests` is reached later.
         if self._limits_only_iterations and self.requests <= self.iterations:
             return None
         return next((reason for one in self.chain() if (reason := one._spent(self))), None)  # noqa: SLF001

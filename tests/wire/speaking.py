@@ -4,6 +4,7 @@ import contextlib
 import http.server
 import json
 import threading
+import time
 from typing import NamedTuple
 
 from treadle.providers import backend
@@ -292,6 +293,8 @@ STREAMED = dict(
 class Scripted:
     """A server that sends scripted bodies in order, and keeps what it received.
 
+    A body is a text, bytes, or a list of pieces, which are sent one after another.
+
     Attributes:
         url: its address.
         requests: the bodies that it received.
@@ -307,13 +310,16 @@ class Scripted:
                 length = int(self.headers.get("Content-Length") or 0)
                 outer.requests.append(json.loads(self.rfile.read(length) or "null"))
                 kind, text = outer.bodies.pop(0) if outer.bodies else (JSON, "{}")
-                data = text if isinstance(text, bytes) else text.encode()
+                pieces = text if isinstance(text, list) else [text]
+                pieces = [one if isinstance(one, bytes) else one.encode() for one in pieces]
                 self.send_response(200)
                 self.send_header("Content-Type", kind)
-                self.send_header("Content-Length", str(len(data)))
+                self.send_header("Content-Length", str(sum(map(len, pieces))))
                 self.end_headers()
                 with contextlib.suppress(ConnectionError):
-                    self.wfile.write(data)
+                    for place, piece in enumerate(pieces):
+                        time.sleep(0.05 if place else 0)
+                        self.wfile.write(piece)
 
             def log_message(self, *args):
                 pass

@@ -104,3 +104,10 @@ def test_a_response_means_the_same_in_every_shape(path, way):
         assert response.extra[key] == value
     for key, value in expected.get("call_extra", {}).items():
         assert response.tool_calls[0].extra[key] == value
+
+
+def test_an_error_that_arrives_in_two_pieces_keeps_its_text():
+    pieces = ['data: {"error": {"code": "INVALID", "mess', 'age": "no such city"}}\n\n']
+    with Scripted((EVENTS, pieces)) as server:
+        result = Loop.run_sync("q", server.model("gemini"), max_retries=0)
+    assert "no such city" in str(result.reason)

@@ -408,8 +408,7 @@ class Run:
         if context.decision is _STOP:
             return context.error
         if context.decision is not None:
-            is_filtered = context.output is None and context.response.ending is Ending.FILTERED
-            if is_filtered:
+            if context.output is None and context.response.ending is Ending.FILTERED:
                 return incomplete(context, "filtered")  # a stage has taken it as the answer
             return None if run.output is None else self._problem_of_output(run.output)
         if not _has_nothing_to_ask(context):

@@ -238,7 +238,7 @@ class Response:
         return usage_status(self.usage)
 
 
-_COMPLETE = Ending.COMPLETE  # looked up slowly
+_COMPLETE = Ending.COMPLETE  # cached: access to a member of an Enum is slow
 
 
 def _are_closed(response: Response) -> bool:

@@ -61,7 +61,7 @@ def loop_decision(
     return ctx.done() if is_answer else ctx.stop(incomplete(ctx, "cut"))
 
 
-_CUT, _FILTERED = Ending.CUT, Ending.FILTERED  # looked up slowly
+_CUT, _FILTERED = Ending.CUT, Ending.FILTERED  # cached: access to a member of an Enum is slow
 
 
 def _after_calls(ctx: Context, output: Output | None, is_cut: bool) -> Context:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import itertools
 import json
 from collections.abc import AsyncGenerator
 from contextvars import ContextVar
@@ -12,7 +13,7 @@ from typing import Any
 import anyio
 
 from treadle.errors import ProviderError
-from treadle.http_bodies import LAST_PIECE, client_options
+from treadle.http_bodies import LAST_PIECES, client_options
 from treadle.messages import JSONDict, NotAResponseError, check_no_error, is_mapping
 from treadle.providers.embedding import SDKEmbedder
 from treadle.providers.endpoint import PLACEHOLDER, Endpoint
@@ -138,8 +139,9 @@ class Stream:
         return piece
 
     def _check_no_error(self) -> None:
-        """Raise an error in the last bytes of the stream: the SDK reads one alone, whose code is a number."""
-        last = b"".join(response.extensions.get(LAST_PIECE, b"") for response in self._opened)
+        """Raise an error at the end of the stream: the SDK reads only one without candidates, with a number."""
+        pieces = (response.extensions.get(LAST_PIECES, ()) for response in self._opened)
+        last = b"".join(itertools.chain.from_iterable(pieces))
         if b'"error"' not in last:
             return
         text = last.decode(errors="replace")
