@@ -7,7 +7,7 @@ return a recipe: serial steps, then parallel steps, whose arguments may depend o
 from collections.abc import Mapping
 from typing import Any
 
-from treadle import Loop, Recipe, Step, ToolCall, ToolResult
+from treadle import Loop, Recipe, RecipeStep, ToolCall, ToolResult
 from treadle.testing import call, calls
 
 TRIP_REPORT = {
@@ -48,8 +48,11 @@ class Travel:
 
     def trip_report(self, arguments: Mapping[str, Any]) -> Recipe:
         """Locate the place first, then get weather and tides at the same time. Steps fail independently."""
-        first = Step("locate", {"name": arguments["place"]})
-        return Recipe(serial=[first], parallel=[Step("weather", location), Step("tides", location)])
+        first = RecipeStep("locate", {"name": arguments["place"]})
+        return Recipe(
+            serial=[first],
+            parallel=[RecipeStep("weather", location), RecipeStep("tides", location)],
+        )
 
 
 def model(messages: list[dict[str, Any]]) -> Any:

@@ -29,13 +29,13 @@ from treadle.tools import (
     Approval,
     CircuitBreaker,
     Dedupe,
-    InFlight,
     Locks,
     NotRunReason,
     Plan,
     Resolver,
     ResultCache,
     Tool,
+    ToolCallTable,
     ToolLike,
     check_implementations,
     toolset,
@@ -167,7 +167,7 @@ class RunContext:
         show_budget: whether the model is shown what remains of the limits.
         finishing: the limit that was reached, once the model is asked for a last answer; None before.
         has_listeners: whether there are listeners; without them, no events are made.
-        shows_text: whether some of them are the caller's, who may show the text of a response as it arrives.
+        streams_to_user: whether some of them are the caller's, who may show the text of a response as it arrives.
         deps: the object that the caller passed for tools and stages.
         asks_unknown: whether a person is asked about a call that may have run already; else the model is told.
         output: what the run has to end with; None if the text of the answer is the output.
@@ -197,7 +197,7 @@ class RunContext:
 
     state: RunState = field(default_factory=RunState)
     budget: Budget = field(default_factory=lambda: Budget(Limits()))
-    in_flight: InFlight = field(default_factory=InFlight)
+    in_flight: ToolCallTable = field(default_factory=ToolCallTable)
     result_cache: ResultCache = field(default_factory=ResultCache)
     dedupe: Dedupe = "off"
     locks: Locks = field(default_factory=Locks)
@@ -211,7 +211,7 @@ class RunContext:
     show_budget: bool = False
     finishing: Reason | None = None
     has_listeners: bool = False
-    shows_text: bool = False
+    streams_to_user: bool = False
     deps: Any = field(default=None, repr=False)
     asks_unknown: bool = False
     output: Output | None = None

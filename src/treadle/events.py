@@ -544,7 +544,7 @@ class RunFinished(EventBase):
 
 
 @fast_dataclass_kw
-class Completion:
+class RunSummary:
     """The completion event of a run as data, for programs without OpenTelemetry.
 
     Args:
@@ -569,7 +569,7 @@ class Completion:
     error: str | None = None
 
     @classmethod
-    def of(cls, started: RunStarted, finished: RunFinished) -> Completion:
+    def of(cls, started: RunStarted, finished: RunFinished) -> RunSummary:
         """The completion of a run, from its first and its last event."""
         return cls(
             agent_name=started.agent_name,

@@ -11,7 +11,7 @@ from typing import Any
 from treadle import ToolResult, labels
 from treadle.effects import Call, Effect, Mode, Steps, is_awaitable, map_effects
 from treadle.loop.subagent import Subagent
-from treadle.tools import InFlight, Tool, as_tool
+from treadle.tools import Tool, ToolCallTable, as_tool
 
 from .memory import MemoryJournal
 
@@ -102,7 +102,7 @@ class World:
             return outcome
         if isinstance(outcome[0], ToolResult):
             for one in args:
-                if isinstance(one, InFlight):
+                if isinstance(one, ToolCallTable):
                     one.complete(outcome[0])
         now = args[-1].now()
         return outcome[0], now, now

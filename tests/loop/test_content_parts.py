@@ -11,7 +11,7 @@ from treadle import (
     ModelRequested,
     Ok,
     Recipe,
-    Step,
+    RecipeStep,
     ToolFinished,
     approve,
     event_from_json,
@@ -215,7 +215,7 @@ def test_a_recipe_passes_the_parts_of_its_steps_on(way):
             raise AssertionError(one.name)
 
         def dispatch_recipe(self, name):
-            return lambda _: Recipe(serial=(Step("shoot"),)) if name == "album" else None
+            return lambda _: Recipe(serial=(RecipeStep("shoot"),)) if name == "album" else None
 
     tools = [shoot, {"name": "album", "input_schema": {"type": "object"}}]
     model = ScriptedLLM(calls(call("album", "c0")), "Done.")

@@ -8,7 +8,7 @@ import traceback
 import anyio
 import pytest
 
-from treadle import Err, Loop, Recipe, RunError, Step, SubagentEvent, default_stages, tool
+from treadle import Err, Loop, Recipe, RecipeStep, RunError, SubagentEvent, default_stages, tool
 from treadle.events import ToolFinished, ToolRetried
 from treadle.results import CircuitBroken, LLMError, PipelineFailed
 from treadle.stages import ask_model
@@ -106,9 +106,9 @@ PATHS = {
     "resolver": lambda: {"resolve_tool": lambda call: fault()},
     "step of a recipe": lambda: {
         "tools": [tool(name="other", description="")(plain)],
-        "resolve_tool": Recipes(Recipe([Step("other")])),
+        "resolve_tool": Recipes(Recipe([RecipeStep("other")])),
     },
-    "arguments of a step": lambda: {"resolve_tool": Recipes(Recipe([Step("broken", fault)]))},
+    "arguments of a step": lambda: {"resolve_tool": Recipes(Recipe([RecipeStep("broken", fault)]))},
     "compose of a recipe": lambda: {"resolve_tool": Recipes(Recipe(compose=fault))},
     "function of a lock": lambda: tools(lambda: "never runs", lock=fault),
     "tool of a subagent": lambda: subagent(plain),

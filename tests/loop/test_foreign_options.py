@@ -7,11 +7,11 @@ import pytest
 
 from treadle import Loop, LoopOptions, OptionError, presets, tool
 from treadle.context import RequestChanges
-from treadle.loop.option_hints import HINTS
+from treadle.loop.migration_hints import HINTS
 from treadle.loop.options import OPTION_NAMES
 from treadle.testing import ScriptedLLM
 from treadle.tools import ToolBehaviour
-from treadle.tools.option_hints import HINTS as TOOL_HINTS
+from treadle.tools.migration_hints import HINTS as TOOL_HINTS
 
 FRAMEWORKS = {
     # 2.68: Agent, Agent.run, ModelSettings and UsageLimits

@@ -14,10 +14,10 @@ from tests.deciding import on
 from treadle import (
     Loop,
     Recipe,
+    RecipeStep,
     Response,
     Retry,
     RunHandle,
-    Step,
     ToolContext,
     Usage,
     approve,
@@ -86,8 +86,8 @@ class Library:
 
     def dispatch_recipe(self, name):
         made = {
-            "compose": lambda arguments: Recipe([Step("sign2")], compose=fails),
-            "arguments": lambda arguments: Recipe([Step("sign2", fails)]),
+            "compose": lambda arguments: Recipe([RecipeStep("sign2")], compose=fails),
+            "arguments": lambda arguments: Recipe([RecipeStep("sign2", fails)]),
             "recipe": fails,
         }
         return made.get(name)

@@ -6,7 +6,7 @@ from tests.deciding import on
 from tests.telemetry.exits import DRIVERS, EXITS, USER, end, go, hang, sign
 from tests.whole.cancelling import DRIVES, cancelled_everywhere
 
-from treadle import Completion, Loop, approve
+from treadle import Loop, RunSummary, approve
 from treadle.events import IterationStarted, RunFinished, RunStarted
 from treadle.testing import ScriptedLLM, call, calls
 
@@ -28,7 +28,7 @@ def test_it_is_called_on_every_exit(driver, stop_reason, is_async):
     result = end(driver, stop_reason, on_complete=later if is_async else completions.append)
     reason = getattr(result, "reason", None)
     assert completions == [
-        Completion(
+        RunSummary(
             agent_name="bot",
             run_id=result.run.run_id,
             stop_reason=stop_reason,
@@ -41,7 +41,7 @@ def test_it_is_called_on_every_exit(driver, stop_reason, is_async):
     ]
     assert completions[0].run_id == result.run.run_id
     assert 0 <= completions[0].duration < 5
-    assert Completion.name == "treadle.loop.complete"
+    assert RunSummary.name == "treadle.loop.complete"
 
 
 @pytest.mark.parametrize("is_async", [False, True])

@@ -13,8 +13,8 @@ from treadle import (
     Loop,
     Ok,
     Recipe,
+    RecipeStep,
     RunHandle,
-    Step,
     ToolContext,
     ToolFinished,
     ToolProgress,
@@ -164,7 +164,7 @@ class TestReport:
                 raise AssertionError(one.name)
 
             def dispatch_recipe(self, name):
-                return lambda _: Recipe(serial=(Step("work"),)) if name == "plan" else None
+                return lambda _: Recipe(serial=(RecipeStep("work"),)) if name == "plan" else None
 
         plan = {"name": "plan", "input_schema": {"type": "object"}}
         seen = []

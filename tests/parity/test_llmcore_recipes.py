@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from treadle import Ok, Recipe, Step
+from treadle import Ok, Recipe, RecipeStep
 from treadle.testing import ScriptedLLM, call, calls
 
 from .conftest import answers
@@ -47,8 +47,8 @@ def test_a_recipe_expands_a_call_into_serial_and_parallel_steps(run):
 
     def recipe(arguments):
         return Recipe(
-            serial=[Step("weather", arguments), Step("sport", arguments, "games")],
-            parallel=[Step("news", {"city": "Bergen"})],
+            serial=[RecipeStep("weather", arguments), RecipeStep("sport", arguments, "games")],
+            parallel=[RecipeStep("news", {"city": "Bergen"})],
         )
 
     resolver = RecipeResolver(recipe, failing=["sport"])
@@ -86,7 +86,11 @@ def test_a_serial_failure_is_recorded_and_the_rest_continues(run):
         raise KeyError("nothing")
 
     def recipe(arguments):
-        steps = [Step("weather", arguments), Step("sport", no_arguments), Step("news", arguments)]
+        steps = [
+            RecipeStep("weather", arguments),
+            RecipeStep("sport", no_arguments),
+            RecipeStep("news", arguments),
+        ]
         return Recipe(serial=steps, compose=lambda results: [r.is_error for r in results.values()])
 
     resolver = RecipeResolver(recipe, failing=["weather"])
@@ -98,7 +102,9 @@ def test_parallel_steps_of_a_recipe_run_at_the_same_time(run):
     """None of them can finish before all have started. (In LlmCore they run one by one.)"""
 
     def recipe(arguments):
-        return Recipe(parallel=[Step(name, arguments) for name in ("weather", "news", "sport")])
+        return Recipe(
+            parallel=[RecipeStep(name, arguments) for name in ("weather", "news", "sport")]
+        )
 
     text, _ = reported(run, RecipeResolver(recipe, together=3))
     assert text.startswith("## Additional results\n\n### weather\nweather of Oslo\n\n### news")
@@ -111,7 +117,9 @@ def test_sub_calls_are_validated_and_recorded(run):
     """
 
     def recipe(arguments):
-        return Recipe(serial=[Step("weather", {"city": 7}), Step("news", arguments, "n")])
+        return Recipe(
+            serial=[RecipeStep("weather", {"city": 7}), RecipeStep("news", arguments, "n")]
+        )
 
     resolver = RecipeResolver(recipe)
     text, result = reported(run, resolver)
@@ -129,7 +137,7 @@ def test_a_custom_composition_makes_the_result(run):
     """`compose` receives the results by label; equal labels are numbered."""
 
     def recipe(arguments):
-        steps = [Step("news", {"city": city}) for city in ("Oslo", "Rome")]
+        steps = [RecipeStep("news", {"city": city}) for city in ("Oslo", "Rome")]
         return Recipe((), steps, lambda results: {k: r.content for k, r in results.items()})
 
     text, _ = reported(run, RecipeResolver(recipe))

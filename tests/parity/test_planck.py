@@ -11,7 +11,7 @@ from treadle.events import ToolFinished
 from treadle.messages import History, ToolCall, ToolResult
 from treadle.stages import prepare_call
 from treadle.testing import ScriptedLLM, call, calls
-from treadle.tools import InFlight, fingerprint, toolset
+from treadle.tools import ToolCallTable, fingerprint, toolset
 
 from .conftest import answers
 from .places import look
@@ -36,14 +36,14 @@ def context(in_flight, *tools):
 
 def test_a_new_table_is_empty():
     """Nothing runs, nothing is done, nothing was counted."""
-    in_flight = InFlight()
+    in_flight = ToolCallTable()
     assert (in_flight.running, in_flight.results, in_flight.counts) == ({}, {}, {})
     assert not in_flight.done
 
 
 def test_start_registers_calls_as_running():
     """They are running, by their ids, until they are marked done."""
-    in_flight = InFlight()
+    in_flight = ToolCallTable()
     one, two = a_call("1"), a_call("2")
     in_flight.start([one, two])
     assert in_flight.running == {"1": one, "2": two}
@@ -52,7 +52,7 @@ def test_start_registers_calls_as_running():
 
 def test_mark_done_moves_a_call_to_the_results():
     """It stops running, its siblings continue."""
-    in_flight = InFlight()
+    in_flight = ToolCallTable()
     in_flight.start([a_call("1"), a_call("2")])
     assert in_flight.mark_done("1", a_result("1"))
     assert list(in_flight.running) == ["2"]
@@ -61,7 +61,7 @@ def test_mark_done_moves_a_call_to_the_results():
 
 def test_a_stale_result_changes_nothing():
     """A result of a call that is not running (unknown, done or cancelled) is dropped."""
-    in_flight = InFlight()
+    in_flight = ToolCallTable()
     in_flight.start([a_call("1"), a_call("2")])
     in_flight.mark_done("1", a_result("1"))
     late = ToolResult("1", "late")
@@ -73,7 +73,7 @@ def test_a_stale_result_changes_nothing():
 
 def test_done_is_true_when_all_started_calls_have_results():
     """Neither when empty, nor while a call runs."""
-    in_flight = InFlight()
+    in_flight = ToolCallTable()
     assert not in_flight.done
     in_flight.start([a_call("1"), a_call("2")])
     in_flight.mark_done("1", a_result("1"))
@@ -84,7 +84,7 @@ def test_done_is_true_when_all_started_calls_have_results():
 
 def test_next_batch_clears_calls_and_results_and_keeps_the_counts():
     """Counts are of the whole turn; `new_turn`, after a user message, clears them too."""
-    in_flight = InFlight()
+    in_flight = ToolCallTable()
     made = a_call("1")
     in_flight.start([made, a_call("2")])
     in_flight.mark_done("1", a_result("1"))
@@ -150,7 +150,7 @@ def test_a_late_result_is_dropped_without_an_event(run):
 
 def test_prepare_call_runs_a_known_tool_and_counts_the_call(perform):
     """Its steps return the result; the table of calls in flight has it, and counted the call."""
-    in_flight = InFlight()
+    in_flight = ToolCallTable()
     steps = prepare_call(context(in_flight, look), "look", "1", {"place": "the hall"})
     assert list(in_flight.running) == ["1"]
     expected = ToolResult("1", "the hall is empty")
@@ -170,7 +170,7 @@ def test_prepare_call_runs_a_known_tool_and_counts_the_call(perform):
 )
 def test_prepare_call_answers_invalid_calls(perform, name, arguments, text):
     """An unknown tool and invalid arguments are results with the problem."""
-    in_flight = InFlight()
+    in_flight = ToolCallTable()
     result = perform(prepare_call(context(in_flight, look), name, "1", arguments))
     assert text in result.content
     assert (result.is_error, result.status) == (True, "invalid")
@@ -184,7 +184,7 @@ def test_prepare_call_makes_any_exception_an_error_result(perform):
     async def fall(place: str) -> str:
         raise OSError(f"no floor in {place}")
 
-    in_flight = InFlight()
+    in_flight = ToolCallTable()
     arguments = '{"place": "the hall"}'
     result = perform(prepare_call(context(in_flight, fall), "fall", "1", arguments))
     assert result == ToolResult("1", "Error: OSError: no floor in the hall", is_error=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 from opentelemetry.trace import Tracer
 
-from treadle import Chunk, Loop, Recipe, Step, Usage, approve, tool
+from treadle import Chunk, Loop, Recipe, RecipeStep, Usage, approve, tool
 from treadle.testing import ScriptedLLM, call, calls
 
 QUESTION = [
@@ -195,7 +195,10 @@ class RecipeResolver:
         return self.report if name == "report" else None
 
     def report(self, arguments: dict[str, Any]) -> Recipe:
-        return Recipe(serial=[Step("fetch", {})], parallel=[Step("count", {}), Step("sort", {})])
+        return Recipe(
+            serial=[RecipeStep("fetch", {})],
+            parallel=[RecipeStep("count", {}), RecipeStep("sort", {})],
+        )
 
 
 REPORT = {

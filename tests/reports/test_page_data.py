@@ -13,7 +13,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry
 
-from treadle import CircuitBreaker, Loop, Recipe, Step, Usage, approve, tool
+from treadle import CircuitBreaker, Loop, Recipe, RecipeStep, Usage, approve, tool
 from treadle.events import (
     IterationStarted,
     RunFinished,
@@ -426,7 +426,7 @@ class Library:
         return asked.name
 
     def dispatch_recipe(self, name):
-        recipe = Recipe(parallel=[Step("page", {"n": 1}), Step("page", {"n": 2})])
+        recipe = Recipe(parallel=[RecipeStep("page", {"n": 1}), RecipeStep("page", {"n": 2})])
         return (lambda _: recipe) if name == "summary" else None
 
 

@@ -19,7 +19,7 @@ from treadle.stages import (
     plan_calls,
     validate_calls,
 )
-from treadle.tools import InFlight, Locks, Plan, Recipe, Step, Tool, tool
+from treadle.tools import Locks, Plan, Recipe, RecipeStep, Tool, ToolCallTable, tool
 
 STAGES = (parse_tool_calls, validate_calls, plan_calls, dispatch_tools)
 
@@ -198,16 +198,20 @@ class TestWithinACall:
         return run_recipe
 
     def test_a_step_that_needs_a_key_of_its_call_has_it(self, run_recipe, workshop):
-        ctx = run_recipe(Recipe([Step("t")]), Tool("t", steps=workshop, lock="k"), holding="k")
+        ctx = run_recipe(
+            Recipe([RecipeStep("t")]), Tool("t", steps=workshop, lock="k"), holding="k"
+        )
         assert contents(ctx) == ["## Results\n\n### t\nok"]
 
     def test_steps_that_share_it_do_not_overlap_either(self, run_recipe, workshop):
-        steps = [Step("t", {"n": n}, f"s{n}") for n in range(3)]
+        steps = [RecipeStep("t", {"n": n}, f"s{n}") for n in range(3)]
         run_recipe(Recipe(parallel=steps), Tool("t", steps=workshop, lock="k"), holding="k")
         assert workshop.order == ["c1/s0", "c1/s1", "c1/s2"]
 
     def test_a_step_that_needs_another_key_acquires_it_if_it_is_free(self, run_recipe, workshop):
-        ctx = run_recipe(Recipe([Step("t")]), Tool("t", steps=workshop, lock="other"), holding="k")
+        ctx = run_recipe(
+            Recipe([RecipeStep("t")]), Tool("t", steps=workshop, lock="other"), holding="k"
+        )
         assert contents(ctx) == ["## Results\n\n### t\nok"]
 
     def test_a_step_whose_key_is_in_use_by_another_call_fails_instead_of_waiting(
@@ -217,7 +221,7 @@ class TestWithinACall:
         locks = Locks()
         ticket = locks.enter("other")
         ctx = run_recipe(
-            Recipe([Step("t")]),
+            Recipe([RecipeStep("t")]),
             Tool("t", steps=workshop, lock="other"),
             holding="k",
             locks=locks,
@@ -233,7 +237,7 @@ class TestWithinACall:
 
     def test_a_step_of_a_call_without_a_key_waits_like_any_call(self, run_recipe, workshop):
         tools = [Tool("t", steps=workshop, lock="k")]
-        ctx = run_recipe(Recipe([Step("t")]), *tools, before=[("t", {})])
+        ctx = run_recipe(Recipe([RecipeStep("t")]), *tools, before=[("t", {})])
         assert contents(ctx) == ["ok", "## Results\n\n### t\nok"]
         assert workshop.order == ["c1", "c2/t"]
 
@@ -256,11 +260,11 @@ class TestWithinACall:
             seen[call.id] = set(held_locks(ctx, call.id))
             yield Call(lambda: None)
 
-        run_recipe(Recipe([Step("t")]), Tool("t", steps=steps), holding="k")
+        run_recipe(Recipe([RecipeStep("t")]), Tool("t", steps=steps), holding="k")
         assert seen == {"c1/t": {"k"}}
 
     def test_the_keys_of_a_batch_are_dropped_with_it(self, run_recipe):
-        ctx = run_recipe(Recipe([Step("t")]), Tool("t", fn=lambda: None), holding="k")
+        ctx = run_recipe(Recipe([RecipeStep("t")]), Tool("t", fn=lambda: None), holding="k")
         ctx.run.in_flight.next_batch()
         assert dict(held_locks(ctx, "c1/t")) == {}
 
@@ -341,7 +345,7 @@ def test_a_call_that_is_cancelled_while_it_waits_leaves_the_queue(context, throu
     """Two runs share a key; the second is stopped while it waits for the first."""
     locks = Locks()
     ticket = locks.enter("k")
-    in_flight = InFlight(can_cancel=True)
+    in_flight = ToolCallTable(can_cancel=True)
     locking = Tool("t", fn=lambda: "ran", lock="k")
     ctx = context(("t", {}), tools=[locking], in_flight=in_flight, locks=locks)
     ctx = through(ctx, *STAGES[:3])

@@ -11,7 +11,7 @@ from treadle.stages import (
     SubagentPausedError,
     dispatch_tools,
 )
-from treadle.tools import InFlight, Plan, Tool, approve, deny, edit
+from treadle.tools import Plan, Tool, ToolCallTable, approve, deny, edit
 
 from .dispatching import IN_STEP, PLANNED, STAGES
 
@@ -237,7 +237,7 @@ class TestPause:
 
     def resumed(self, paused, **approvals):
         """The context as it enters the stage again, in the resumed run."""
-        in_flight = InFlight()
+        in_flight = ToolCallTable()
         in_flight.counts = paused.run.in_flight.counts
         in_flight.calls_run = paused.run.in_flight.calls_run
         paused.run.in_flight = in_flight

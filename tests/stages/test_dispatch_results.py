@@ -7,7 +7,7 @@ from treadle.results import Err
 from treadle.stages import (
     dispatch_tools,
 )
-from treadle.tools import InFlight, Plan, ResultCache, Tool, tool
+from treadle.tools import Plan, ResultCache, Tool, ToolCallTable, tool
 
 from .dispatching import STAGES
 
@@ -91,7 +91,7 @@ class TestCache:
         assert self.cached(ctx, "c3") is None
 
     def test_cancelled_calls_are_not_cached(self, context, through):
-        in_flight = InFlight(can_cancel=True)
+        in_flight = ToolCallTable(can_cancel=True)
         stopping = Tool("t", fn=in_flight.cancel_all)
         ctx = through(context(("t", {}), tools=[stopping], in_flight=in_flight), *STAGES)
         assert ctx.tool_results["c1"].status == "cancelled"

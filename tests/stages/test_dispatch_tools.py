@@ -12,7 +12,7 @@ from treadle.messages import ToolCall
 from treadle.results import Err, Ok
 from treadle.run_state import RunNodeStatus, RunState
 from treadle.stages import dispatch_tools, plan_calls
-from treadle.tools import InFlight, Plan, Tool, tool
+from treadle.tools import Plan, Tool, ToolCallTable, tool
 
 from .dispatching import IN_STEP, PLANNED, STAGES, broken, double
 
@@ -232,7 +232,7 @@ def test_cancelled_calls_and_the_rest_of_the_plan_are_answered_as_cancelled(cont
         Tool("stop", fn=stop_all, parallel_safe=False),
         Tool("after", fn=lambda: ran.append(1), parallel_safe=False),
     ]
-    ctx = context(tools=tools, in_flight=InFlight(can_cancel=True))
+    ctx = context(tools=tools, in_flight=ToolCallTable(can_cancel=True))
     ctx = ctx.replace(
         tool_calls=(ToolCall("a", "stop", "{}", {}, "1"), ToolCall("b", "after", "{}", {}, "2")),
     )

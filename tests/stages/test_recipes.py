@@ -19,7 +19,7 @@ from treadle.stages import (
     validate_calls,
 )
 from treadle.stages._run_call import compose
-from treadle.tools import Recipe, Step, Tool, tool
+from treadle.tools import Recipe, RecipeStep, Tool, tool
 
 STAGES = (parse_tool_calls, validate_calls, plan_calls, dispatch_tools)
 
@@ -71,8 +71,8 @@ def answer_of(ctx):
 def test_serial_and_parallel_steps_are_composed_in_sections(run_recipe):
     ctx, resolver = run_recipe(
         Recipe(
-            serial=[Step("double", {"n": 1}), Step("small")],
-            parallel=[Step("double", {"n": 2}, "more"), Step("fail", {"n": 3})],
+            serial=[RecipeStep("double", {"n": 1}), RecipeStep("small")],
+            parallel=[RecipeStep("double", {"n": 2}, "more"), RecipeStep("fail", {"n": 3})],
         )
     )
     assert answer_of(ctx) == (
@@ -97,8 +97,8 @@ def test_serial_steps_run_in_order_and_see_the_results_so_far(run_recipe):
 
     ctx, _ = run_recipe(
         Recipe(
-            [Step("double", {"n": 1}, "first"), Step("double", next_of, "second")],
-            [Step("double", next_of, "third")],
+            [RecipeStep("double", {"n": 1}, "first"), RecipeStep("double", next_of, "second")],
+            [RecipeStep("double", next_of, "third")],
         )
     )
     assert seen == [{"first": "2"}, {"first": "2", "second": "4"}]
@@ -114,7 +114,7 @@ def test_parallel_steps_run_at_the_same_time(run_recipe):
         both.wait()
         return n
 
-    recipe = Recipe(parallel=[Step("meet", {"n": 1}, "a"), Step("meet", {"n": 2}, "b")])
+    recipe = Recipe(parallel=[RecipeStep("meet", {"n": 1}, "a"), RecipeStep("meet", {"n": 2}, "b")])
     ctx, _ = run_recipe(recipe, tools=[meet])
     assert answer_of(ctx) == "## Additional results\n\n### a\n1\n\n### b\n2"
 
@@ -122,15 +122,15 @@ def test_parallel_steps_run_at_the_same_time(run_recipe):
 @pytest.mark.parametrize(
     ("step", "error"),
     [
-        (Step("double", {"n": "x"}), 'n: expected integer, got string "x"'),
-        (Step("fail", {"n": 1}), "Error: ValueError: 1"),
-        (Step("double", lambda results: results["ghost"]), "Error: KeyError: 'ghost'"),
-        (Step("double", {"n": {1, 2}}), "expected integer"),
+        (RecipeStep("double", {"n": "x"}), 'n: expected integer, got string "x"'),
+        (RecipeStep("fail", {"n": 1}), "Error: ValueError: 1"),
+        (RecipeStep("double", lambda results: results["ghost"]), "Error: KeyError: 'ghost'"),
+        (RecipeStep("double", {"n": {1, 2}}), "expected integer"),
     ],
 )
 @pytest.mark.parametrize("kind", ["serial", "parallel"])
 def test_a_step_that_fails_is_recorded_and_the_rest_continues(run_recipe, step, error, kind):
-    ctx, resolver = run_recipe(Recipe(**{kind: [step, Step("double", {"n": 2}, "good")]}))
+    ctx, resolver = run_recipe(Recipe(**{kind: [step, RecipeStep("double", {"n": 2}, "good")]}))
     assert error in answer_of(ctx)
     assert "### good\n4" in answer_of(ctx)
     assert resolver.resolved == []
@@ -138,14 +138,17 @@ def test_a_step_that_fails_is_recorded_and_the_rest_continues(run_recipe, step, 
 
 def test_a_step_may_name_a_tool_that_only_the_resolver_knows(run_recipe):
     """A recipe is written by its author, not by a model: its tools need not be listed."""
-    ctx, resolver = run_recipe(Recipe([Step("hidden")]))
+    ctx, resolver = run_recipe(Recipe([RecipeStep("hidden")]))
     assert answer_of(ctx) == "## Results\n\n### hidden\ndirect hidden"
     assert resolver.resolved == ["hidden"]
 
 
 def test_steps_of_one_label_are_numbered(run_recipe):
     ctx, _ = run_recipe(
-        Recipe([Step("double", {"n": 1}), Step("double", {"n": 2})], [Step("double", {"n": 3})])
+        Recipe(
+            [RecipeStep("double", {"n": 1}), RecipeStep("double", {"n": 2})],
+            [RecipeStep("double", {"n": 3})],
+        )
     )
     assert [line for line in answer_of(ctx).splitlines() if line.startswith("###")] == [
         "### double",
@@ -157,7 +160,7 @@ def test_steps_of_one_label_are_numbered(run_recipe):
 def test_a_recipe_may_compose_its_result_itself(run_recipe):
     ctx, _ = run_recipe(
         Recipe(
-            [Step("double", {"n": 1}, "a"), Step("fail", {"n": 1}, "b")],
+            [RecipeStep("double", {"n": 1}, "a"), RecipeStep("fail", {"n": 1}, "b")],
             compose=lambda results: {label: r.is_error for label, r in results.items()},
         )
     )
@@ -180,7 +183,7 @@ def test_a_recipe_that_fails_after_its_steps_is_an_error_and_runs_no_step_again(
         raise ValueError("broken")
 
     with caplog.at_level(logging.WARNING, "treadle.tools"):
-        ctx, resolver = run_recipe(Recipe([Step("small")], compose=broken))
+        ctx, resolver = run_recipe(Recipe([RecipeStep("small")], compose=broken))
     assert ctx.tool_results["c1"] == ToolResult("c1", "Error: ValueError: broken", True)
     assert resolver.resolved == ["small"]
     assert ctx.state.current_node.tool_calls[0].status is RunNodeStatus.FAILED
@@ -199,7 +202,9 @@ NO_APPROVAL = "needs approval, which cannot be requested within a recipe."
 @pytest.mark.parametrize("kind", ["serial", "parallel"])
 def test_calls_of_steps_count_towards_max_uses(run_recipe, kind):
     page = tool(name="page", max_uses=2)(lambda n: n)
-    ctx, _ = run_recipe(Recipe(**{kind: [Step("page", {"n": n}) for n in range(4)]}), tools=[page])
+    ctx, _ = run_recipe(
+        Recipe(**{kind: [RecipeStep("page", {"n": n}) for n in range(4)]}), tools=[page]
+    )
     assert (
         answer_of(ctx).count("Not run: 'page' has reached its maximum number of uses in a run, 2.")
         == 2
@@ -211,7 +216,7 @@ def test_calls_of_steps_count_towards_max_uses(run_recipe, kind):
 def test_a_step_that_needs_approval_is_denied_because_a_recipe_cannot_ask(run_recipe, kind):
     send = tool(name="send", requires_approval=True)(lambda: "sent")
     ctx, _ = run_recipe(
-        Recipe(**{kind: [Step("send"), Step("double", {"n": 1})]}), tools=[send, double]
+        Recipe(**{kind: [RecipeStep("send"), RecipeStep("double", {"n": 1})]}), tools=[send, double]
     )
     assert f"## Errors\n\n### send\nError: 'send' {NO_APPROVAL}" in answer_of(ctx)
     assert "### double\n2" in answer_of(ctx)
@@ -223,14 +228,16 @@ def test_a_step_that_is_a_paused_subagent_is_denied(run_recipe):
         yield Call(lambda: None)
         raise SubagentPausedError(Paused((PendingCall("x", "send", {}, "Send?"),)))
 
-    ctx, _ = run_recipe(Recipe([Step("child")]), tools=[Tool("child", steps=steps)])
+    ctx, _ = run_recipe(Recipe([RecipeStep("child")]), tools=[Tool("child", steps=steps)])
     assert answer_of(ctx) == f"## Errors\n\n### child\nError: it {NO_APPROVAL}"
     assert ctx.decision is not Decision.PAUSE
     assert ctx.run.in_flight.paused == {}
 
 
 def test_the_run_state_has_the_steps_under_their_call(run_recipe):
-    ctx, _ = run_recipe(Recipe([Step("double", {"n": 1})], [Step("fail", {"n": 1}, "x")]))
+    ctx, _ = run_recipe(
+        Recipe([RecipeStep("double", {"n": 1})], [RecipeStep("fail", {"n": 1}, "x")])
+    )
     (node,) = ctx.state.current_node.tool_calls
     assert [(n.name, n.group_id, n.status) for n in node.tool_calls] == [
         ("double", "c1/double", RunNodeStatus.SUCCESS),
@@ -240,7 +247,9 @@ def test_the_run_state_has_the_steps_under_their_call(run_recipe):
 
 def test_steps_emit_events_and_are_not_in_the_tool_results(run_recipe):
     events = []
-    ctx, _ = run_recipe(Recipe([Step("double", {"n": 1})]), emit=events.append, has_listeners=True)
+    ctx, _ = run_recipe(
+        Recipe([RecipeStep("double", {"n": 1})]), emit=events.append, has_listeners=True
+    )
     started = [event.call.id for event in events if isinstance(event, ToolStarted)]
     assert started == ["c1", "c1/double"]
     assert list(ctx.tool_results) == ["c1"]

@@ -14,7 +14,7 @@ from treadle.results import Err, Ok, Paused, PendingCall
 from treadle.run_state import RunNode, RunNodeStatus
 from treadle.stages import SubagentPausedError, prepare_call
 from treadle.stages._run_call import RETRY_DELAY, run_call
-from treadle.tools import InFlight, Tool, ToolContext, fingerprint, tool
+from treadle.tools import Tool, ToolCallTable, ToolContext, fingerprint, tool
 
 
 def call(**arguments):
@@ -409,7 +409,9 @@ class TestEnd:
             return "late"
 
         ctx = context(
-            tools=[Tool("t", fn=cancelled)], has_listeners=True, in_flight=InFlight(can_cancel=True)
+            tools=[Tool("t", fn=cancelled)],
+            has_listeners=True,
+            in_flight=ToolCallTable(can_cancel=True),
         )
         node, events = RunNode(), []
         with pytest.raises(end) if end else contextlib.nullcontext():
@@ -467,7 +469,7 @@ class TestEnd:
 
         ctx = context(
             tools=[Tool("t", fn=slow, timeout=0.3, retries=1)],
-            in_flight=InFlight(can_cancel=True),
+            in_flight=ToolCallTable(can_cancel=True),
             has_listeners=True,
         )
         node, events = RunNode(), []

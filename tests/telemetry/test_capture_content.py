@@ -3,7 +3,18 @@
 import anyio
 import pytest
 
-from treadle import Chunk, CircuitBreaker, Err, Loop, Paused, Recipe, RunHandle, Step, deny, tool
+from treadle import (
+    Chunk,
+    CircuitBreaker,
+    Err,
+    Loop,
+    Paused,
+    Recipe,
+    RecipeStep,
+    RunHandle,
+    deny,
+    tool,
+)
 from treadle.telemetry.content import captures_content
 from treadle.testing import ScriptedLLM, call, calls
 
@@ -81,7 +92,7 @@ class Library:
         raise LookupError(f"{CANARY} lookup")
 
     def dispatch_recipe(self, name):
-        step = Step("page", {"text": f"{CANARY} step"})
+        step = RecipeStep("page", {"text": f"{CANARY} step"})
         return (lambda _: Recipe(serial=[step], parallel=[step])) if name == "summary" else None
 
 

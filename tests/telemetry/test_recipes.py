@@ -2,7 +2,7 @@
 
 import anyio
 
-from treadle import Loop, Recipe, Step, tool
+from treadle import Loop, Recipe, RecipeStep, tool
 from treadle.telemetry import names
 from treadle.testing import ScriptedLLM, call, calls
 
@@ -29,8 +29,8 @@ class Library:
         return asked.name
 
     def dispatch_recipe(self, name):
-        steps = [Step("page", {"n": n}) for n in (1, 2, 13)]
-        recipe = Recipe(serial=[Step("page", {"n": 0})], parallel=[*steps, *self.more])
+        steps = [RecipeStep("page", {"n": n}) for n in (1, 2, 13)]
+        recipe = Recipe(serial=[RecipeStep("page", {"n": 0})], parallel=[*steps, *self.more])
         return (lambda _: recipe) if name == "summary" else None
 
 
@@ -71,7 +71,7 @@ def test_a_subagent_in_a_step_is_below_the_step(driver, watch):
     kid = Loop(tools=[double], name="kid")
     script = ScriptedLLM(calls(call("double", "i", n=1)), "in")
     helper = kid.as_tool("helper", "Helps.", script)
-    library = Library(watch, Step("helper", {"task": "a"}))
+    library = Library(watch, RecipeStep("helper", {"task": "a"}))
     model = ScriptedLLM(calls(call("summary", "c1")), "done")
     go(driver, USER, model, name="bot", tools=[helper], resolve_tool=library, **watch.options)
     around = ("execute_tool helper", "execute_tool summary", "invoke_agent bot")
@@ -89,7 +89,7 @@ def test_steps_at_the_deadline_end_with_the_run_and_are_not_counted(driver, watc
         limit.strike()
         await anyio.sleep(60)
 
-    library = Library(watch, Step("hang", {}))
+    library = Library(watch, RecipeStep("hang", {}))
     model = ScriptedLLM(calls(call("summary", "c1")))
     options = {"max_seconds": 9, "middleware": [limit.middleware], **watch.options}
     go(driver, USER, model, tools=[hang], resolve_tool=library, **options)

@@ -9,7 +9,7 @@ from tests.whole.cancelling import DRIVES, Cancelling
 from tests.whole.scripts import HELLO, Busy, completion_chunks, doze
 from tests.whole.test_chaos import Trouble
 
-from treadle import Loop, Recipe, Step, ToolContext, approve, tool
+from treadle import Loop, Recipe, RecipeStep, ToolContext, approve, tool
 from treadle.stages import _run_call as calling
 from treadle.telemetry import names
 from treadle.testing import ScriptedLLM, call, calls
@@ -86,7 +86,8 @@ def many_tools(run):
             if name != "summary":
                 return None
             return lambda _: Recipe(
-                serial=[Step("page", {})], parallel=[Step("page", {"n": n}) for n in (1, 2)]
+                serial=[RecipeStep("page", {})],
+                parallel=[RecipeStep("page", {"n": n}) for n in (1, 2)],
             )
 
     limited = tool(name="limited", timeout=0.002)(rest.fn)

@@ -3,7 +3,7 @@
 from treadle.effects import Signal
 from treadle.messages import ToolCall, ToolResult
 from treadle.results import Paused
-from treadle.tools import InFlight
+from treadle.tools import ToolCallTable
 
 
 def call(call_id="c1", print_="p"):
@@ -11,7 +11,7 @@ def call(call_id="c1", print_="p"):
 
 
 def test_a_call_is_running_until_it_has_its_result():
-    table = InFlight()
+    table = ToolCallTable()
     table.start([call("a"), call("b")])
     assert list(table.running) == ["a", "b"]
     assert table.mark_done("a", ToolResult("a", "1")) is True
@@ -21,11 +21,11 @@ def test_a_call_is_running_until_it_has_its_result():
 
 
 def test_an_empty_table_is_not_done():
-    assert InFlight().done is False
+    assert ToolCallTable().done is False
 
 
 def test_a_result_of_a_call_that_does_not_run_is_stale_and_dropped():
-    table = InFlight()
+    table = ToolCallTable()
     table.start([call("a")])
     table.mark_done("a", ToolResult("a", "first"))
     assert table.mark_done("a", ToolResult("a", "second")) is False
@@ -34,7 +34,7 @@ def test_a_result_of_a_call_that_does_not_run_is_stale_and_dropped():
 
 
 def test_the_counts_outlive_the_batch_but_not_the_turn():
-    table = InFlight()
+    table = ToolCallTable()
     table.start([call("a"), call("b"), call("c", print_="q")])
     table.next_batch()
     assert (table.running, table.results, dict(table.counts)) == ({}, {}, {"p": 2, "q": 1})
@@ -43,7 +43,7 @@ def test_the_counts_outlive_the_batch_but_not_the_turn():
 
 
 def test_cancel_all_answers_every_running_call_and_returns_these():
-    table = InFlight(can_cancel=True)
+    table = ToolCallTable(can_cancel=True)
     table.start([call("a"), call("b")])
     table.mark_done("a", ToolResult("a", "1"))
     assert [stopped.id for stopped in table.cancel_all()] == ["b"]
@@ -56,7 +56,7 @@ def test_cancel_all_answers_every_running_call_and_returns_these():
 
 
 def test_a_batch_after_a_cancellation_can_be_cancelled_again():
-    table = InFlight(can_cancel=True)
+    table = ToolCallTable(can_cancel=True)
     table.cancel_all()
     table.next_batch()
     assert isinstance(table.stop, Signal)
@@ -64,20 +64,20 @@ def test_a_batch_after_a_cancellation_can_be_cancelled_again():
 
 
 def test_without_a_handle_there_is_no_signal():
-    table = InFlight()
+    table = ToolCallTable()
     table.start([call("a")])
     table.cancel_all()
     assert table.stop is None
 
 
 def test_calls_that_continue_after_a_pause_run_and_are_not_counted_again():
-    table = InFlight()
+    table = ToolCallTable()
     table.restart([call("a")])
     assert (list(table.running), dict(table.counts)) == (["a"], {})
 
 
 def test_paused_subagents_and_lock_keys_are_dropped_with_their_batch():
-    table = InFlight()
+    table = ToolCallTable()
     table.paused["a"] = Paused(())
     table.held_locks["a"] = {"k": "k"}
     table.completed["a"] = ToolResult("a", "1")

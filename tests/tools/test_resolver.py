@@ -4,7 +4,7 @@ import pytest
 
 from treadle.effects import Mode
 from treadle.errors import OptionError, ToolDefinitionError
-from treadle.tools import Recipe, Resolver, Step, Tool, as_recipe, check_implementations
+from treadle.tools import Recipe, RecipeStep, Resolver, Tool, as_recipe, check_implementations
 
 
 class Full:
@@ -65,14 +65,16 @@ def test_it_has_recipes_for_some_names():
 @pytest.mark.parametrize(
     "made",
     [
-        Recipe([Step("a", {"x": 1})], [Step("b", label="B")]),
+        Recipe([RecipeStep("a", {"x": 1})], [RecipeStep("b", label="B")]),
         {"serial": [("a", {"x": 1})], "parallel": [{"tool": "b", "label": "B"}]},
         ([("a", {"x": 1})], [("b", {}, "B")]),
-        ([Step("a", {"x": 1})], (Step("b", {}, "B"),), None),
+        ([RecipeStep("a", {"x": 1})], (RecipeStep("b", {}, "B"),), None),
     ],
 )
 def test_a_recipe_may_be_a_mapping_or_a_triple_and_steps_too(made):
-    assert as_recipe(made) == Recipe((Step("a", {"x": 1}),), (Step("b", {}, "B"),), None)
+    assert as_recipe(made) == Recipe(
+        (RecipeStep("a", {"x": 1}),), (RecipeStep("b", {}, "B"),), None
+    )
 
 
 def nothing():

@@ -11,7 +11,19 @@ from typing import Any
 import anyio
 from pydantic import BaseModel
 
-from treadle import Chunk, Err, Ok, Recipe, Response, Step, ToolCall, ToolSearch, Usage, stage, tool
+from treadle import (
+    Chunk,
+    Err,
+    Ok,
+    Recipe,
+    RecipeStep,
+    Response,
+    ToolCall,
+    ToolSearch,
+    Usage,
+    stage,
+    tool,
+)
 from treadle.messages import CallChunk
 from treadle.model import status_of
 from treadle.stages import default_stages
@@ -699,8 +711,11 @@ class Library:
     @staticmethod
     def summary(arguments: Any) -> Recipe:
         return Recipe(
-            serial=[Step("page", {"n": 0}, "contents"), Step("page", lambda results: {"n": 13})],
-            parallel=[Step("page", {"n": n}) for n in (1, 2, 3)] + [Step("pge")],
+            serial=[
+                RecipeStep("page", {"n": 0}, "contents"),
+                RecipeStep("page", lambda results: {"n": 13}),
+            ],
+            parallel=[RecipeStep("page", {"n": n}) for n in (1, 2, 3)] + [RecipeStep("pge")],
         )
 
 

@@ -27,9 +27,9 @@ from treadle import (
     OptionError,
     Paused,
     Recipe,
+    RecipeStep,
     RunHandle,
     SQLiteClaims,
-    Step,
     Tool,
     ToolContext,
     approve,
@@ -82,7 +82,7 @@ class Client:
 
 def recipe(arguments, key):
     return Recipe(
-        serial=[Step("look", functools.partial(makes, key=SECRET))],
+        serial=[RecipeStep("look", functools.partial(makes, key=SECRET))],
         compose=functools.partial(makes, key=SECRET),
     )
 
@@ -190,8 +190,8 @@ def shows(*roots):
 
 
 def test_the_walk_finds_what_an_object_shows():
-    assert shows(Step("a", {"key": SECRET})) == ["Step"]
-    assert shows([{"a": (Recipe([Step("a", {"key": SECRET})]),)}]) == ["Recipe", "Step"]
+    assert shows(RecipeStep("a", {"key": SECRET})) == ["RecipeStep"]
+    assert shows([{"a": (Recipe([RecipeStep("a", {"key": SECRET})]),)}]) == ["Recipe", "RecipeStep"]
 
 
 def test_of_a_loop_and_its_options():

@@ -28,7 +28,7 @@ from treadle.events import RunFinished, RunStarted, SubagentEvent
 from treadle.json_data import to_json_line
 from treadle.loop.configuration import configuration_of
 from treadle.loop.journal import Journal, JournaledRun
-from treadle.loop.pause import Resumption
+from treadle.loop.pause import PausedRun
 from treadle.loop.run_start import start_of
 from treadle.loop.start import MISSING
 from treadle.loop.subagent import Subagent
@@ -167,7 +167,7 @@ class _Journaled:
             self._handle.bind_result(result)
             return result
         decisions = {key: Approval(**one) for key, one in opened.decisions.items()}
-        run = self._run_of(Resumption(self._loop, result.state, decisions, None))
+        run = self._run_of(PausedRun(self._loop, result.state, decisions, None))
         # The messages are those of the first part, by which a caller is known to mean this run.
         start = start_of(self._loop, run) | {"messages": opened.start["messages"]}
         yield _calling(opened.begin_part, self._run_id, start)
@@ -185,7 +185,7 @@ class _Journaled:
         return error
 
     def _run_of(self, given: Any) -> Run:
-        is_resumed = isinstance(given, Resumption)
+        is_resumed = isinstance(given, PausedRun)
         state = given.run_state if is_resumed else RunState(self._loop.settings.name, self._run_id)
         run = self._make(given, state)
         run.is_resumable = True
@@ -196,7 +196,7 @@ class _Journaled:
     def _part(self, run: Run) -> Steps[Result]:
         """Replay what is in the log, go on from there, and store the result."""
         self._handle.bind(run)
-        run.run.shows_text = bool(self._opened.start["shows_text"])
+        run.run.streams_to_user = bool(self._opened.start["streams_to_user"])
         log = self._opened.log
         writer = _Writer(self._opened, self._run_id, run.run.numbers)
         steps = run.steps()
@@ -266,7 +266,7 @@ def _given(loop: Loop[Any], start: Mapping[str, Any]) -> Any:
     """The messages, or the paused run, that a part starts from."""
     if "paused" not in start:
         return from_data(start["messages"])
-    return Resumption.recorded(loop, start)
+    return PausedRun.recorded(loop, start)
 
 
 class _Writer(LogMiddleware):
@@ -547,7 +547,7 @@ def check_options(loop: Loop[Any], given: Any) -> None:
     Raises:
         OptionError: they do not fit.
     """
-    if isinstance(given, Resumption):
+    if isinstance(given, PausedRun):
         raise OptionError(
             "journal: a run with a journal is resumed with run(), after journal.decide(run_id, decisions)"
         )

@@ -15,7 +15,7 @@ from treadle.errors import InitSignature, OptionError, check_names
 from treadle.loop.build import catalog_of, pipeline_of, tools_of
 from treadle.loop.event_stream import EventStream, streamed_run
 from treadle.loop.options import OF_STAGES, OF_TOOLS, OPTION_NAMES, LoopOptions, Settings, hint_of
-from treadle.loop.pause import PROCESS_CLAIMS, PausedForm, Resumption
+from treadle.loop.pause import PROCESS_CLAIMS, PausedForm, PausedRun
 from treadle.loop.start import MISSING, start_run
 from treadle.loop.subagent import TASK_SCHEMA, MakeMessages, Subagent
 from treadle.messages import Messages
@@ -358,10 +358,10 @@ class Loop(Generic[OutputT_co]):
 
     def resumption(
         self, paused: PausedForm, decisions: Mapping[str, Approval], *, take_over: bool = False
-    ) -> Resumption:
+    ) -> PausedRun:
         """Check a paused run, for `resume`; raises the errors of `resume`."""
         store = self.settings.claim_store
-        return Resumption(
+        return PausedRun(
             self,
             paused,
             decisions,

@@ -21,7 +21,7 @@ _LEAST: Mapping[Dedupe, int] = {"evidence": 4, "strict": 3, "off": 1}
 """How often a call has to be made until the model has seen a skip of it: call, repetition, skip, once more."""
 _SKIPPED = NotRunReason.NO_NEW_EVIDENCE
 
-Step: TypeAlias = tuple[str, ...]
+Repeated: TypeAlias = tuple[str, ...]
 """The values by which iterations are compared: their calls and results, or their text."""
 
 
@@ -40,7 +40,7 @@ class LoopDetector:
 
     def __init__(self, threshold: int | None) -> None:
         self._threshold = threshold
-        self._steps: deque[Step] = deque(maxlen=MAX_PERIOD)
+        self._steps: deque[Repeated] = deque(maxlen=MAX_PERIOD)
         self._alike = [0] * MAX_PERIOD
         # Of the iterations that are alike: how often they have to occur, and whether there was a skip before the
         # latest one, and in it.
@@ -85,7 +85,7 @@ class LoopDetector:
         shown = tuple(f"{short_name(c.name)}({short_name(c.arguments)})" for c in calls[:MAX_SHOWN])
         return LoopDetected(shown or (short_name(context.response.text),), rounds, made, period)
 
-    def _rounds(self, step: Step, context: Context) -> tuple[int, int]:
+    def _rounds(self, step: Repeated, context: Context) -> tuple[int, int]:
         """Add a step; return how often the most frequent pattern has occurred, and its length."""
         steps, most = self._steps, (1, 1)
         if step not in steps:  # the common case
@@ -135,7 +135,7 @@ class LoopDetector:
         self._was_skipped, self._is_skipped = seen["skipped"]
 
 
-def _step(context: Context, made: str) -> Step | None:
+def _step(context: Context, made: str) -> Repeated | None:
     """The value by which an iteration is compared; None if it is never a repetition."""
     calls = context.tool_calls
     if not calls:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from treadle.context import Context
 from treadle.effects import is_awaitable, is_exit
-from treadle.events import Completion, Event, IterationFinished, RunFinished, RunStarted, number
+from treadle.events import Event, IterationFinished, RunFinished, RunStarted, RunSummary, number
 
 if TYPE_CHECKING:
     import anyio
@@ -44,7 +44,7 @@ def of_iterations(on_iteration: Callable[[Context], Any]) -> Observer:
     return observe
 
 
-def of_completion(on_complete: Callable[[Completion], Any]) -> Observer:
+def of_completion(on_complete: Callable[[RunSummary], Any]) -> Observer:
     """An observer that calls a function with the completion of a run."""
     started: RunStarted | None = None
 
@@ -53,7 +53,7 @@ def of_completion(on_complete: Callable[[Completion], Any]) -> Observer:
         if isinstance(event, RunStarted):
             started = event
         elif isinstance(event, RunFinished) and started is not None:
-            return on_complete(Completion.of(started, event))
+            return on_complete(RunSummary.of(started, event))
         return None
 
     return observe

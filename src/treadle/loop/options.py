@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias, TypedDict
 from treadle.context import Context
 from treadle.effects import Steps, is_sync_callable
 from treadle.errors import OptionError, check_names, one_of
-from treadle.events import Completion
+from treadle.events import RunSummary
 from treadle.fast_dataclass import light_dataclass
 from treadle.limits import LIMIT_NAMES, Limits, Unmeasured
 from treadle.loop.handle import RunHandle
@@ -91,7 +91,7 @@ class LoopOptions(TypedDict, total=False):
     on_unknown: Literal["tell", "ask"]
     on_iteration: Callable[[Context], Any] | None
     on_event: Observer | Sequence[Observer] | None
-    on_complete: Callable[[Completion], Any] | None
+    on_complete: Callable[[RunSummary], Any] | None
     state: RunState | None
     handle: RunHandle | None
     middleware: Sequence[Middleware]
@@ -174,7 +174,7 @@ class Settings:
             the run for a person's decision.
         on_iteration: called with the context after each iteration.
         on_event: one observer of all events, or a list of them.
-        on_complete: called with the `Completion` of the run, on every exit; sync or async.
+        on_complete: called with the `RunSummary` of the run, on every exit; sync or async.
         state: the run state to continue in; None makes a new one.
         handle: observes, steers and cancels the run from outside.
         middleware: wraps the steps of the run, the first outermost.
@@ -230,7 +230,7 @@ class Settings:
     on_unknown: Literal["tell", "ask"] = "tell"
     on_iteration: Callable[[Context], Any] | None = None
     on_event: Observer | Sequence[Observer] | None = None
-    on_complete: Callable[[Completion], Any] | None = None
+    on_complete: Callable[[RunSummary], Any] | None = None
     state: RunState | None = None
     handle: RunHandle | None = None
     middleware: Sequence[Middleware] = ()
@@ -309,7 +309,7 @@ class Settings:
 
 def hint_of(name: str) -> str | None:
     """Where an option of another framework, of an SDK or of a request belongs; None if it is not known."""
-    from treadle.loop.option_hints import HINTS  # noqa: PLC0415 - most programs need no hint
+    from treadle.loop.migration_hints import HINTS  # noqa: PLC0415 - most programs need no hint
 
     return HINTS.get(name)
 
@@ -430,7 +430,7 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "restart_streams": (lambda value: isinstance(value, bool), "True or False"),
     "on_iteration": (callable, "a callable that takes a Context"),
     "on_event": (_is_callables, "a callable that takes an event, or a list of such"),
-    "on_complete": (callable, "a callable that takes a Completion"),
+    "on_complete": (callable, "a callable that takes a RunSummary"),
     "capture_content": (lambda value: isinstance(value, bool), "True, False or None"),
     "chat_telemetry": (lambda value: isinstance(value, bool), "True or False"),
     "accept_cut": (lambda value: isinstance(value, bool), "True or False"),

@@ -204,7 +204,7 @@ def _plan_as_json(plan: Plan) -> JSONDict:
 # Resuming
 
 
-class Resumption:
+class PausedRun:
     """A paused run, checked, with the decisions on its calls.
 
     Args:
@@ -271,7 +271,7 @@ class Resumption:
         }
 
     @classmethod
-    def recorded(cls, loop: Loop, start: Mapping[str, Any]) -> Resumption:
+    def recorded(cls, loop: Loop, start: Mapping[str, Any]) -> PausedRun:
         """The paused run of a recording, to be replayed: its pause is not claimed again.
 
         Args:

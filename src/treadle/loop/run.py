@@ -35,7 +35,7 @@ from treadle.events import (
 from treadle.fast_dataclass import fast_dataclass
 from treadle.loop.handle import RunHandle
 from treadle.loop.loop_detection import LoopDetector
-from treadle.loop.pause import Resumption, suspend
+from treadle.loop.pause import PausedRun, suspend
 from treadle.loop.session_turn import RunSession, continue_session
 from treadle.loop.stage_guard import lost_calls
 from treadle.messages import (
@@ -180,10 +180,10 @@ class Run:
         steps, session = self._steps(), self.config.session
         if session is not None:
             return continue_session(session, self, steps)
-        return self.given.claimed(steps) if isinstance(self.given, Resumption) else steps
+        return self.given.claimed(steps) if isinstance(self.given, PausedRun) else steps
 
     def _steps(self) -> Steps[Result]:
-        is_resumed = isinstance(self.given, Resumption)
+        is_resumed = isinstance(self.given, PausedRun)
         started = yield NOW
         reason = self._begin(started)
         try:
@@ -211,7 +211,7 @@ class Run:
         """Validate the input; return why the run cannot start, or None."""
         budget = self.run.budget
         self.run.clock = started
-        if isinstance(self.given, Resumption):
+        if isinstance(self.given, PausedRun):
             self.given.restore(self)
             budget.start(started, self.elapsed_before)
             # From now on the iteration is in progress.

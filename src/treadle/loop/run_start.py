@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from treadle.loop.configuration import configuration_of
 from treadle.loop.handle import RunHandle
-from treadle.loop.pause import Resumption
+from treadle.loop.pause import PausedRun
 from treadle.loop.start import make_run
 from treadle.messages import JSONDict, safe_str, to_message
 from treadle.model import Model
@@ -38,14 +38,14 @@ def start_of(loop: Loop[Any], run: Run) -> JSONDict:
         "name": state.agent_name,
         "has_handle": run.handle is not None,
         "has_listeners": services.has_listeners,
-        "shows_text": services.shows_text,
+        "streams_to_user": services.streams_to_user,
         "session": None if session is None else str(getattr(session, "id", "")),
         "configuration": {},
     }
     try:
         start["model"] = model = _model_of(run)
         start["configuration"] = configuration_of(loop, RecordedModel(model))
-        if isinstance(run.given, Resumption):
+        if isinstance(run.given, PausedRun):
             return start | run.given.as_json()
         start["messages"] = messages_as_data(run.given)
         if state.nodes or state.history:
@@ -92,7 +92,7 @@ def restarted(loop: Loop[Any], start: Mapping[str, Any]) -> Run:
         session = None if start["session"] is None else _RecordedSession(start["session"])
         loop = loop.with_options(session=session)
     if "paused" in start:
-        given: Any = Resumption.recorded(loop, start)
+        given: Any = PausedRun.recorded(loop, start)
         state, last_seq = given.run_state, given.last_seq
     else:
         given, last_seq = from_data(start["messages"]), 0
@@ -102,7 +102,7 @@ def restarted(loop: Loop[Any], start: Mapping[str, Any]) -> Run:
     model = RecordedModel(start.get("model", {}))
     run = make_run(loop, given, model, state, handle=handle, numbers=[last_seq])
     run.run.has_listeners = start.get("has_listeners", True)
-    run.run.shows_text = start["shows_text"]
+    run.run.streams_to_user = start["streams_to_user"]
     return run
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from treadle import labels
 from treadle.effects import NOW, Call, Steps, call_mode
 from treadle.errors import PausedStateError, SessionError
-from treadle.loop.pause import Resumption
+from treadle.loop.pause import PausedRun
 from treadle.messages import (
     SYSTEM_ROLES,
     JSONDict,
@@ -70,7 +70,7 @@ def continue_session(session: RunSession, run: Run, steps: Steps[Result]) -> Ste
     _continue(run, loaded)
     steps = _stored(session, run, loaded, steps)
     # The pause is over when the turn is stored: else the session still has it, and it can be taken over.
-    return (yield from given.claimed(steps) if isinstance(given, Resumption) else steps)
+    return (yield from given.claimed(steps) if isinstance(given, PausedRun) else steps)
 
 
 def _stored(session: RunSession, run: Run, loaded: JSONDict, steps: Steps[Result]) -> Steps[Result]:
@@ -92,7 +92,7 @@ def _stored(session: RunSession, run: Run, loaded: JSONDict, steps: Steps[Result
 
 def _continue(run: Run, loaded: JSONDict) -> None:
     given = run.given
-    if isinstance(given, Resumption):
+    if isinstance(given, PausedRun):
         if given.state["pause_id"] != loaded["pause_id"]:
             raise PausedStateError("the last turn of the session is not the pause that is resumed")
         return

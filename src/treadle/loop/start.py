@@ -22,13 +22,13 @@ from treadle.loop.observers import (
     of_iterations,
 )
 from treadle.loop.options import Settings
-from treadle.loop.pause import Resumption
+from treadle.loop.pause import PausedRun
 from treadle.loop.run import Run, RunConfig
 from treadle.model import Model, ModelClient
 from treadle.results import Result
 from treadle.run_state import RunState
 from treadle.telemetry import active_telemetry
-from treadle.tools import InFlight, Locks
+from treadle.tools import Locks, ToolCallTable
 
 if TYPE_CHECKING:
     from treadle.loop.loop import Loop
@@ -83,13 +83,13 @@ def start_run(
     )
     handle = stream or settings.handle
     has_listeners = bool(observers) or telemetry is not None or is_logged(logging.INFO)
-    shows_text = stream is not None or _shows_text(settings)
-    numbers = [given.last_seq if isinstance(given, Resumption) else 0]
+    streams_to_user = stream is not None or _shows_text(settings)
+    numbers = [given.last_seq if isinstance(given, PausedRun) else 0]
 
     def make(given: Any, state: RunState) -> Run:
         run = make_run(loop, given, llm_send_fn, state, handle=handle, numbers=numbers)
         run.run.has_listeners = has_listeners
-        run.run.shows_text = shows_text
+        run.run.streams_to_user = streams_to_user
         return run
 
     if settings.journal is None:
@@ -164,12 +164,12 @@ def start_subagent(
     """
     settings = loop.settings
     observers = _observers_of(settings)
-    numbers = [given.last_seq if isinstance(given, Resumption) else 0]
+    numbers = [given.last_seq if isinstance(given, PausedRun) else 0]
     context = _run_context(
         loop, numbers, llm_send_fn, state, handle, parent=parent, call_id=call_id
     )
     context.has_listeners = parent.has_listeners or bool(observers)
-    context.shows_text = parent.shows_text or _shows_text(settings)
+    context.streams_to_user = parent.streams_to_user or _shows_text(settings)
     run = Run(_config_of(loop), context, given, handle)
     if handle is not None:
         handle.bind(run)
@@ -223,7 +223,7 @@ def _observers_of(settings: Settings) -> list[Observer]:
 
 
 def _state_for(settings: Settings, given: Any) -> RunState:
-    if isinstance(given, Resumption):
+    if isinstance(given, PausedRun):
         if settings.state is not None:
             raise OptionError("state: a paused run continues in its own state; leave this out")
         return given.run_state
@@ -281,7 +281,7 @@ def _run_context(
             settings.name,
             state.agent_name,
         ),
-        in_flight=InFlight(can_cancel=handle is not None),
+        in_flight=ToolCallTable(can_cancel=handle is not None),
         locks=Locks() if locks is None else locks,
         held_locks=held,
         breaker=settings.breaker,

@@ -20,7 +20,7 @@ from treadle.effects import (
     with_reporter,
 )
 from treadle.events import SubagentEvent
-from treadle.loop.pause import Resumption, decisions_within
+from treadle.loop.pause import PausedRun, decisions_within
 from treadle.loop.start import start_subagent
 from treadle.messages import JSONDict, Messages, ToolCall
 from treadle.results import Err, LLMError, Ok, Paused, PipelineFailed, Result
@@ -110,9 +110,9 @@ class Subagent:
 
     def resumption(
         self, state: JSONDict, decisions: Mapping[str, Approval], *, take_over: bool = False
-    ) -> Resumption:
+    ) -> PausedRun:
         """Check the paused run of a call; its pause is claimed with that of the outer run."""
-        return Resumption(self.loop, state, decisions, None, take_over=take_over)
+        return PausedRun(self.loop, state, decisions, None, take_over=take_over)
 
 
 def run_inside(ctx: Context, loop: Loop[Any], given: Messages, key: str) -> Steps[Result]:

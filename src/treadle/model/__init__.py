@@ -16,10 +16,10 @@ from treadle.model.client import (
 from treadle.model.cost import with_cost
 from treadle.model.info import ModelInfo, host_of, model_info
 from treadle.model.middleware.composition import (
-    Answer,
     ModelMiddleware,
     SendRequest,
     StreamInterruptedError,
+    TimedResponse,
     through,
 )
 from treadle.model.registry import (
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from treadle.model.middleware.concurrency_limit import ConcurrencyLimit
     from treadle.model.middleware.fallback import Fallback, is_fallback_error
     from treadle.model.middleware.hedge import Hedge
-    from treadle.model.middleware.memory_cache import MemoryCache
+    from treadle.model.middleware.memory_cache import InMemoryCache
     from treadle.model.middleware.rate_limit import RateLimit, RateStore, SentRequest
     from treadle.model.middleware.redis_rates import RedisRates
     from treadle.model.middleware.response_cache import CacheStore, ResponseCache
@@ -58,7 +58,7 @@ else:
         "ConcurrencyLimit": "concurrency_limit",
         **dict.fromkeys(("Fallback", "is_fallback_error"), "fallback"),
         "Hedge": "hedge",
-        "MemoryCache": "memory_cache",
+        "InMemoryCache": "memory_cache",
         **dict.fromkeys(("RateLimit", "RateStore", "SentRequest"), "rate_limit"),
         "RedisRates": "redis_rates",
         **dict.fromkeys(("CacheStore", "ResponseCache"), "response_cache"),
@@ -77,7 +77,6 @@ else:
 __all__ = [
     "BASE_DELAY",
     "MAX_ASKED_DELAY",
-    "Answer",
     "CacheStore",
     "CacheVersionError",
     "ConcurrencyLimit",
@@ -85,8 +84,8 @@ __all__ = [
     "EventsOf",
     "Fallback",
     "Hedge",
+    "InMemoryCache",
     "LLMSendFn",
-    "MemoryCache",
     "Model",
     "ModelClient",
     "ModelInfo",
@@ -102,6 +101,7 @@ __all__ = [
     "SendRequest",
     "SentRequest",
     "StreamInterruptedError",
+    "TimedResponse",
     "add_alias",
     "aliases",
     "backend",

@@ -15,7 +15,7 @@ from treadle.stages._inject_results import assistant_message, inject, inject_res
 from treadle.stages._loop_decision import incomplete, loop_decision
 from treadle.stages._parse_tool_calls import parse_tool_calls
 from treadle.stages._plan_calls import NOT_RUN, approval_questions, fits_budget, plan_calls
-from treadle.stages._progress import Progress
+from treadle.stages._progress import ProgressReporter
 from treadle.stages._run_call import (
     ReturnedError,
     SubagentPausedError,
@@ -90,7 +90,7 @@ __all__ = [
     "GIVEN",
     "NOT_RUN",
     "OnRetry",
-    "Progress",
+    "ProgressReporter",
     "RepairCall",
     "ReturnedError",
     "Stage",

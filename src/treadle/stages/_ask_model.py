@@ -44,12 +44,12 @@ from treadle.messages import (
 from treadle.model import (
     BASE_DELAY,
     MAX_ASKED_DELAY,
-    Answer,
     EventsOf,
     ModelClient,
     ModelMiddleware,
     ModelRequest,
     StreamInterruptedError,
+    TimedResponse,
     delay_before_retry,
     is_retryable,
     retry_after,
@@ -201,7 +201,7 @@ def _model_of(ctx: Context) -> ModelClient:
     return ctx.run.model
 
 
-def _send(ctx: Context, request: Request, sending: _Sending, attempt: int) -> Steps[Answer]:
+def _send(ctx: Context, request: Request, sending: _Sending, attempt: int) -> Steps[TimedResponse]:
     """The steps that send a request once, through the middleware."""
     run, (model, restart_streams, middleware, max_retry_delay) = ctx.run, sending
     sent = _model_request(ctx, model, request)
@@ -217,7 +217,7 @@ def _send(ctx: Context, request: Request, sending: _Sending, attempt: int) -> St
 
 def _retried(
     ctx: Context, request: Request, error: Exception, sending: _Sending, retries: _Retries
-) -> Steps[tuple[Answer, Request] | _Failure]:
+) -> Steps[tuple[TimedResponse, Request] | _Failure]:
     """Send a request again after a temporary error, until an attempt succeeds or no other one may.
 
     Returns:
@@ -265,12 +265,12 @@ def _failure(error: Exception, attempt: int, note: str = "") -> _Failure:
     return _Failure(reason, shown)
 
 
-def _perform(ctx: Context, restart_streams: bool, sent: ModelRequest) -> Steps[Answer]:
+def _perform(ctx: Context, restart_streams: bool, sent: ModelRequest) -> Steps[TimedResponse]:
     """Send one request to its model."""
     run = ctx.run
     sent.is_priced = run.cost_of is None
     try:
-        answer: Answer = yield Call.of(
+        answer: TimedResponse = yield Call.of(
             ModelRequest.send,
             (sent,),
             sent.model.mode,
@@ -285,7 +285,7 @@ def _perform(ctx: Context, restart_streams: bool, sent: ModelRequest) -> Steps[A
             sent.so_far, label=labels.STREAMED, key=str(ctx.iteration), reporting=True
         )
         _note_failed(ctx, sent, ModelCallStatus.ERROR, timing, error)
-        if text and run.shows_text and not restart_streams:
+        if text and run.streams_to_user and not restart_streams:
             raise StreamInterruptedError(text, error) from error
         raise
     except BaseException:
@@ -561,7 +561,7 @@ def _with_exchange(view: Sequence[JSONDict], exchange: tuple[JSONDict, ...]) -> 
     return [*(view[:-1] if is_joined else view), *exchange]
 
 
-def _counted(ctx: Context, request: Request, answer: Answer) -> Response:
+def _counted(ctx: Context, request: Request, answer: TimedResponse) -> Response:
     """Count the usage of a response; return the response, with its cost and, if asked for, an estimate."""
     run, (response, _, ended) = ctx.run, answer
     if run.budget.estimates and (response.usage is None or response.usage.is_lower_bound):

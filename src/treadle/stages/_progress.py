@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from treadle.effects import Notifier
 
 
-class Progress:
+class ProgressReporter:
     """Emits `ToolProgress` for one attempt of a call, from whichever thread its tool runs in.
 
     Args:

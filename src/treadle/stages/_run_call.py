@@ -34,17 +34,17 @@ from treadle.messages import ATOMS, ToolCall, ToolResult, copy_json, safe_str
 from treadle.model import doubled
 from treadle.results import Err, Ok, Paused
 from treadle.run_state import RunNode, RunNodeStatus
-from treadle.stages._progress import Progress
+from treadle.stages._progress import ProgressReporter
 from treadle.stages._unknown_calls import RUN_AGAIN, unknown
 from treadle.stages._validate_calls import check_call, invalid_call_text
 from treadle.tools import (
-    InFlight,
     Invoke,
     LockedError,
     Recipe,
+    RecipeStep,
     Resolver,
-    Step,
     Tool,
+    ToolCallTable,
     ToolContext,
     as_recipe,
     error_text,
@@ -329,7 +329,7 @@ def _with_progress(
     ctx: Context, call: ToolCall, tool: Tool | None, attempt: int
 ) -> Steps[Timed[ToolResult]]:
     """One attempt of a call that may report progress."""
-    progress = Progress(
+    progress = ProgressReporter(
         ctx.iteration,
         call,
         has_listeners=ctx.run.has_listeners,
@@ -362,7 +362,7 @@ def _effect(
     call: ToolCall,
     tool: Tool | None,
     attempt: int,
-    progress: Progress | None = None,
+    progress: ProgressReporter | None = None,
 ) -> Call:
     """The effect of one attempt of a call in a run."""
     takes_context = tool is not None and tool.fn is not None and tool.takes_context
@@ -375,9 +375,9 @@ def call_effect(
     tool: Tool | None,
     resolver: Resolver | None,
     context: ToolContext | None,
-    in_flight: InFlight,
+    in_flight: ToolCallTable,
     *,
-    progress: Progress | None = None,
+    progress: ProgressReporter | None = None,
 ) -> Call:
     """Make the effect of one attempt: the tool's function, or the resolver. Its outcome is the result, `Timed`.
 
@@ -424,7 +424,7 @@ async def _async_run(
     invoke: Invoke,
     call: ToolCall,
     context: ToolContext | None,
-    in_flight: InFlight,
+    in_flight: ToolCallTable,
     reporter: Reporter,
 ) -> Timed[ToolResult]:
     started = reporter.now()
@@ -461,7 +461,7 @@ def _sync_run(
     invoke: Invoke,
     call: ToolCall,
     context: ToolContext | None,
-    in_flight: InFlight,
+    in_flight: ToolCallTable,
     reporter: Reporter,
 ) -> Any:
     """Make the result where the tool runs: a tool may return anything, but a result is data."""
@@ -498,7 +498,7 @@ async def _async_reporting_run(
     bind: Bind,
     call: ToolCall,
     context: ToolContext | None,
-    in_flight: InFlight,
+    in_flight: ToolCallTable,
     reporter: Reporter,
 ) -> Timed[ToolResult]:
     return await _async_run(bind(reporter), call, context, in_flight, reporter)
@@ -508,14 +508,14 @@ def _sync_reporting_run(
     bind: Bind,
     call: ToolCall,
     context: ToolContext | None,
-    in_flight: InFlight,
+    in_flight: ToolCallTable,
     reporter: Reporter,
 ) -> Any:
     return _sync_run(bind(reporter), call, context, in_flight, reporter)
 
 
 def _tool_context(
-    ctx: Context, call: ToolCall, attempt: int, progress: Progress | None
+    ctx: Context, call: ToolCall, attempt: int, progress: ProgressReporter | None
 ) -> ToolContext:
     return ToolContext(
         call.id,
@@ -623,7 +623,7 @@ def _by_recipe(
 def _run_recipe(ctx: Context, call: ToolCall, node: RunNode, recipe: Recipe) -> Steps[ToolResult]:
     results: dict[str, ToolResult] = {}
 
-    def sub_call(label: str, step: Step) -> Steps[ToolResult]:
+    def sub_call(label: str, step: RecipeStep) -> Steps[ToolResult]:
         """Make the steps of a sub-call, and its node at once, so that the driver does not affect the order."""
         made = RunNode(
             node.agent_name,
@@ -648,9 +648,11 @@ def _run_recipe(ctx: Context, call: ToolCall, node: RunNode, recipe: Recipe) -> 
     return tool_result(call.id, composed)
 
 
-def _labelled(steps: Sequence[Step], taken: Sequence[str] | Mapping[str, Step]) -> dict[str, Step]:
+def _labelled(
+    steps: Sequence[RecipeStep], taken: Sequence[str] | Mapping[str, RecipeStep]
+) -> dict[str, RecipeStep]:
     """The steps by label; steps with the same label are numbered."""
-    labelled: dict[str, Step] = {}
+    labelled: dict[str, RecipeStep] = {}
     for step in steps:
         label, number = step.label or step.tool, 1
         while label in labelled or label in taken:
@@ -661,7 +663,7 @@ def _labelled(steps: Sequence[Step], taken: Sequence[str] | Mapping[str, Step]) 
 
 
 def _run_step(
-    ctx: Context, outer_id: str, node: RunNode, step: Step, results: Mapping[str, ToolResult]
+    ctx: Context, outer_id: str, node: RunNode, step: RecipeStep, results: Mapping[str, ToolResult]
 ) -> Steps[ToolResult]:
     """Make a sub-call, which is checked like any other call; a failure becomes its result."""
     call_id = node.group_id or ""

@@ -27,7 +27,7 @@ import pytest
 from treadle.errors import ReplayError
 from treadle.loop import Loop
 from treadle.loop.options import LoopOptions
-from treadle.loop.pause import Resumption
+from treadle.loop.pause import PausedRun
 from treadle.loop.run_start import messages_as_data
 from treadle.messages import Messages
 from treadle.model import Model
@@ -212,7 +212,7 @@ class RecordedRuns:
         run = next((one for one in self._runs if one.run_id == paused.run.run_id), None)
         if run is None or self._parts[run.run_id] == len(run.parts):
             _fail(f"the test resumes a run that was not resumed in {_shown(self.path)}")
-        given = Resumption(loop, paused, decisions, None).as_json()
+        given = PausedRun(loop, paused, decisions, None).as_json()
         return self._replayed(run, loop, "decisions", given["decisions"])
 
     def _replayed(self, run: Run, loop: Loop[T], name: str, given: Any) -> Result[T]:

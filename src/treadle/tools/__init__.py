@@ -17,7 +17,7 @@ from treadle.tools.conversion import (
 )
 from treadle.tools.definition import Invoke, Tool, ToolContext
 from treadle.tools.fast_check import Check, compile_check
-from treadle.tools.in_flight import InFlight
+from treadle.tools.in_flight import ToolCallTable
 from treadle.tools.locks import LockedError, Locks
 from treadle.tools.plan import NotRunReason, Plan, PlanReason
 from treadle.tools.rendering import (
@@ -39,7 +39,7 @@ from treadle.tools.repeats import (
     marked,
     signature,
 )
-from treadle.tools.resolver import Recipe, Resolver, Step, as_recipe, check_implementations
+from treadle.tools.resolver import Recipe, RecipeStep, Resolver, as_recipe, check_implementations
 from treadle.tools.return_value import tool_result
 from treadle.tools.tool_search import SEARCH_TOOLS, ToolSearch
 from treadle.tools.wrapped_calls import CALL_TOOL, as_written
@@ -58,7 +58,6 @@ __all__ = [
     "Check",
     "CircuitBreaker",
     "Dedupe",
-    "InFlight",
     "Invoke",
     "Learned",
     "LockedError",
@@ -67,11 +66,12 @@ __all__ = [
     "Plan",
     "PlanReason",
     "Recipe",
+    "RecipeStep",
     "Resolver",
     "ResultCache",
-    "Step",
     "Tool",
     "ToolBehaviour",
+    "ToolCallTable",
     "ToolContext",
     "ToolLike",
     "ToolSearch",

@@ -110,7 +110,7 @@ def tool(fn: Any = None, /, **options: Any) -> Any:
 
 def tool_hint(name: str) -> str | None:
     """Where an option that other frameworks give to a tool belongs; None if it is not known."""
-    from treadle.tools.option_hints import HINTS  # noqa: PLC0415 - most programs need no hint
+    from treadle.tools.migration_hints import HINTS  # noqa: PLC0415 - most programs need no hint
 
     return HINTS.get(name)
 

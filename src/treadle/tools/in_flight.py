@@ -9,7 +9,7 @@ from treadle.messages import ToolCall, ToolResult
 from treadle.results import Paused
 
 
-class InFlight:
+class ToolCallTable:
     """The calls of a batch, from their start to their results.
 
     Args:

@@ -17,7 +17,7 @@ Arguments: TypeAlias = Mapping[str, Any]
 
 
 @fast_dataclass
-class Step:
+class RecipeStep:
     """One call of a recipe.
 
     Args:
@@ -43,8 +43,8 @@ class Recipe:
         compose: makes the result from all results, by label; None formats them as sections.
     """
 
-    serial: tuple[Step, ...] | list[Step] = ()
-    parallel: tuple[Step, ...] | list[Step] = ()
+    serial: tuple[RecipeStep, ...] | list[RecipeStep] = ()
+    parallel: tuple[RecipeStep, ...] | list[RecipeStep] = ()
     compose: Callable[[Mapping[str, ToolResult]], Any] | None = None
 
 
@@ -105,7 +105,8 @@ def as_recipe(made: Any) -> Recipe:
     """Make a recipe from a `Recipe`, a mapping with its fields, or a triple of them; steps likewise."""
     recipe = _as(Recipe, made)
     serial, parallel = (
-        tuple(_as(Step, given) for given in steps) for steps in (recipe.serial, recipe.parallel)
+        tuple(_as(RecipeStep, given) for given in steps)
+        for steps in (recipe.serial, recipe.parallel)
     )
     return Recipe(serial, parallel, recipe.compose)
 

@@ -13,7 +13,7 @@ import pytest
 
 from treadle import Loop, ModelResponded, Response, TextDelta, Usage, tool
 from treadle.errors import OptionError
-from treadle.model import CacheVersionError, MemoryCache, ResponseCache, SQLiteCache
+from treadle.model import CacheVersionError, InMemoryCache, ResponseCache, SQLiteCache
 from treadle.testing import call, calls
 
 from .conftest import check_replay
@@ -22,7 +22,7 @@ from .flaky import BusyError, Named
 
 @pytest.fixture(params=["memory", "sqlite"])
 def store(request, tmp_path):
-    return MemoryCache() if request.param == "memory" else SQLiteCache(tmp_path / "cache.db")
+    return InMemoryCache() if request.param == "memory" else SQLiteCache(tmp_path / "cache.db")
 
 
 def test_the_same_request_is_answered_from_the_store(way, store):
@@ -160,7 +160,7 @@ def test_a_store_may_be_async(driven):
 
 @pytest.mark.parametrize("kept", ["{", "[]", "5", '{"content": 5}', b"\xff"])
 def test_a_text_that_is_no_response_is_ignored(kept, caplog):
-    class Store(MemoryCache):
+    class Store(InMemoryCache):
         def get(self, key):
             return kept
 
@@ -178,7 +178,7 @@ def test_a_replay_needs_the_effects_alone(driven):
 
 class TestMemory:
     def test_the_one_that_was_not_used_longest_is_removed(self):
-        cache = MemoryCache(2)
+        cache = InMemoryCache(2)
         cache.put("a", "1")
         cache.put("b", "2")
         assert cache.get("a") == "1"
@@ -187,7 +187,7 @@ class TestMemory:
 
     def test_it_needs_room(self):
         with pytest.raises(OptionError, match="max_entries: expected at least 1, got 0"):
-            MemoryCache(0)
+            InMemoryCache(0)
 
 
 class TestSQLite:

@@ -28,7 +28,7 @@ from treadle.events import RunStarted
 from treadle.messages import JSONDict, ToolCall
 from treadle.model import ModelRequest
 from treadle.recording.data import from_data
-from treadle.tools import InFlight, ToolContext
+from treadle.tools import ToolCallTable, ToolContext
 
 if TYPE_CHECKING:
     from treadle.durable.temporal.host import Host, Relay
@@ -199,7 +199,7 @@ class RunCalls:
                 return answer
 
     async def _tool(
-        self, call: ToolCall, context: ToolContext | None, in_flight: InFlight, *, once: bool
+        self, call: ToolCall, context: ToolContext | None, in_flight: ToolCallTable, *, once: bool
     ) -> Any:
         tool = self._loop.tools.get(call.name)
         given = {**tool_call_as_data(call, context), **self._facts()}
@@ -330,7 +330,7 @@ class _Late:
     def __init__(
         self,
         sent: ModelRequest | None = None,
-        in_flight: InFlight | None = None,
+        in_flight: ToolCallTable | None = None,
     ) -> None:
         self._sent = sent
         self._in_flight = in_flight

@@ -12,10 +12,10 @@ from treadle import labels
 from treadle.durable.temporal.fitness import is_limit
 from treadle.effects import Call, Steps
 from treadle.messages import JSONDict, ToolCall
-from treadle.model import Answer, ModelClient, ModelRequest, through
+from treadle.model import ModelClient, ModelRequest, TimedResponse, through
 from treadle.recording.data import from_data, to_data
-from treadle.stages import Progress, call_effect, events_of_chunks
-from treadle.tools import InFlight, ToolContext
+from treadle.stages import ProgressReporter, call_effect, events_of_chunks
+from treadle.tools import ToolCallTable, ToolContext
 
 if TYPE_CHECKING:
     from treadle.loop.loop import Loop
@@ -105,7 +105,7 @@ def tool_call_from_data(
     iteration: int,
     *,
     has_listeners: bool,
-) -> tuple[Call, InFlight]:
+) -> tuple[Call, ToolCallTable]:
     """Make the effect of a call again, with the tool and the ``deps`` of the loop as they are on this worker.
 
     Returns:
@@ -115,7 +115,7 @@ def tool_call_from_data(
     if data["is_parsed"]:
         call = dataclasses.replace(call, input=_parsed(call))
     tool, facts = loop.tools.get(call.name), data["context"]
-    progress = Progress(
+    progress = ProgressReporter(
         iteration,
         call,
         has_listeners=has_listeners,
@@ -134,7 +134,7 @@ def tool_call_from_data(
             loop.settings.deps,
             progress.report,
         )
-    in_flight = InFlight()
+    in_flight = ToolCallTable()
     has_progress = tool is None or tool.is_generator or tool.takes_context
     effect = call_effect(
         call, tool, loop.resolver, context, in_flight, progress=progress if has_progress else None
@@ -149,13 +149,13 @@ def chat_effect(request: ModelRequest, iteration: int) -> Call:
     )
 
 
-def within_limits(call: Call, request: ModelRequest, loop: Loop[Any]) -> Steps[Answer]:
+def within_limits(call: Call, request: ModelRequest, loop: Loop[Any]) -> Steps[TimedResponse]:
     """Perform the call that sends a request when the limits allow it that the loop shares with others.
 
     They are those of ``model_middleware`` for which a workflow could not wait.
     """
 
-    def send(_: ModelRequest) -> Steps[Answer]:
+    def send(_: ModelRequest) -> Steps[TimedResponse]:
         return (yield call)
 
     return through(filter(is_limit, loop.settings.model_middleware), send)(request)

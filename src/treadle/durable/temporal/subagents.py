@@ -11,7 +11,7 @@ from treadle.context import Context, RunContext
 from treadle.durable.temporal.results import result_of
 from treadle.effects import Call, Steps
 from treadle.limits import Budget
-from treadle.loop.pause import Resumption, decisions_within
+from treadle.loop.pause import PausedRun, decisions_within
 from treadle.loop.subagent import Subagent, attach, refusal, value_of
 from treadle.messages import JSONDict, ToolCall, copy_json
 from treadle.recording.data import from_data, to_data
@@ -97,7 +97,7 @@ class ChildWorkflow:
         run.budget.add(made["used"])
         return result
 
-    def resumption(self, state: JSONDict, decisions: Mapping[str, Approval]) -> Resumption:
+    def resumption(self, state: JSONDict, decisions: Mapping[str, Approval]) -> PausedRun:
         """Check the paused run of a call; see `Subagent.resumption`."""
         return self._subagent.resumption(state, decisions)
 
@@ -112,7 +112,7 @@ def _outer(run: RunContext, call: ToolCall) -> JSONDict:
         "run_id": run.state.run_id,
         "call_id": call.id,
         "has_listeners": run.has_listeners,
-        "shows_text": run.shows_text,
+        "streams_to_user": run.streams_to_user,
         "budgets": [
             {
                 "limits": to_data(one.limits),
@@ -141,7 +141,10 @@ def outer_context(outer: Mapping[str, Any], loops: list[Loop[Any]]) -> RunContex
     if budget is None:
         raise AssertionError("unreachable: every run has a budget")
     context = RunContext(state=RunState("", outer["run_id"]), budget=budget)
-    context.has_listeners, context.shows_text = outer["has_listeners"], outer["shows_text"]
+    context.has_listeners, context.streams_to_user = (
+        outer["has_listeners"],
+        outer["streams_to_user"],
+    )
     costs = (loop.settings.cost_of for loop in loops)
     context.cost_of = next((cost_of for cost_of in costs if cost_of is not None), None)
     return context

@@ -23,7 +23,7 @@ from treadle.errors import OptionError, PausedStateError, TreadleError
 from treadle.loop.handle import RunHandle
 from treadle.loop.journaled import outcome_of
 from treadle.loop.loop import Loop
-from treadle.loop.pause import Resumption, kept_as_data
+from treadle.loop.pause import PausedRun, kept_as_data
 from treadle.loop.run import Run, end_state
 from treadle.loop.start import start_run, start_subagent
 from treadle.messages import JSONDict
@@ -126,8 +126,8 @@ class RunWorkflow:
                 return self._ended(_cancelled(result))
             start = self._resumption(result.state, self._decisions)
 
-    def _resumption(self, state: JSONDict, decisions: Mapping[str, Approval]) -> Resumption:
-        return Resumption(self._loop, state, decisions, None)
+    def _resumption(self, state: JSONDict, decisions: Mapping[str, Approval]) -> PausedRun:
+        return PausedRun(self._loop, state, decisions, None)
 
     def _ended(self, result: Result) -> JSONDict:
         budget = None if self._calls.run is None else self._calls.run.run.budget.as_json()
@@ -172,11 +172,11 @@ class RunWorkflow:
             loop = loop.with_options(on_event=(telemetry, *listeners))
         if self._outer is None:
             loop = loop.with_options(handle=handle)
-            if not isinstance(start, Resumption):
+            if not isinstance(start, PausedRun):
                 loop = loop.with_options(run_id=run_id)
             steps, deliver = start_run(loop, start, None)
         else:
-            is_resumed = isinstance(start, Resumption)
+            is_resumed = isinstance(start, PausedRun)
             state = start.run_state if is_resumed else RunState(self._given["name"], run_id)
             outer = outer_context(self._outer, self._host.outer_loops(self._path))
             call_id = self._outer["call_id"]

@@ -9,11 +9,11 @@ from treadle.effects import Steps, Timed
 from treadle.messages import Response
 from treadle.model.client import ModelRequest
 
-Answer: TypeAlias = Timed[Response]
+TimedResponse: TypeAlias = Timed[Response]
 """A response, with the times of its start and end, in seconds since the epoch."""
-SendRequest: TypeAlias = Callable[[ModelRequest], Steps[Answer]]
+SendRequest: TypeAlias = Callable[[ModelRequest], Steps[TimedResponse]]
 """Sends a request; returns the steps that do so. Their outcome is the response, or the exception of the model."""
-ModelMiddleware: TypeAlias = Callable[[ModelRequest, SendRequest], Steps[Answer]]
+ModelMiddleware: TypeAlias = Callable[[ModelRequest, SendRequest], Steps[TimedResponse]]
 """Takes a request and the function that sends it; returns steps that send it, a changed one or none."""
 
 

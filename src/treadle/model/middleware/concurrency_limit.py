@@ -6,7 +6,7 @@ from treadle import labels
 from treadle.effects import Steps
 from treadle.errors import OptionError
 from treadle.model.client import ModelRequest
-from treadle.model.middleware.composition import Answer, SendRequest
+from treadle.model.middleware.composition import SendRequest, TimedResponse
 from treadle.model.middleware.target import Per, check_per, key_of
 from treadle.queues import Queues
 
@@ -32,6 +32,6 @@ class ConcurrencyLimit:
         self._turns = Queues(most)
         self._per: Per = check_per("ConcurrencyLimit", per)
 
-    def __call__(self, request: ModelRequest, send: SendRequest) -> Steps[Answer]:
+    def __call__(self, request: ModelRequest, send: SendRequest) -> Steps[TimedResponse]:
         """Send a request when it has its turn."""
         return self._turns.taking(key_of(request, self._per), send(request), labels.LIMIT)

@@ -8,7 +8,7 @@ from itertools import zip_longest
 from treadle.effects import Steps
 from treadle.errors import OptionError, TreadleError
 from treadle.model.client import Model, ModelClient, ModelRequest, check_model
-from treadle.model.middleware.composition import Answer, SendRequest, StreamInterruptedError
+from treadle.model.middleware.composition import SendRequest, StreamInterruptedError, TimedResponse
 from treadle.model.middleware.target import answered_by, client_of, name_of
 from treadle.model.retry import (
     RETRYABLE_STATUS,
@@ -98,7 +98,7 @@ class Fallback:
         self._on = on
         self._retries_first = retries_first
 
-    def __call__(self, request: ModelRequest, send: SendRequest) -> Steps[Answer]:
+    def __call__(self, request: ModelRequest, send: SendRequest) -> Steps[TimedResponse]:
         """Send a request to each model, until one responds."""
         errors: list[Exception] = []
         for model, following in zip_longest((request.model, *self._models), self._models):
@@ -126,7 +126,9 @@ def _wait_of(error: Exception) -> float:
     return retry_after(error) or 0
 
 
-def _asked(model: Model | ModelClient, request: ModelRequest, send: SendRequest) -> Steps[Answer]:
+def _asked(
+    model: Model | ModelClient, request: ModelRequest, send: SendRequest
+) -> Steps[TimedResponse]:
     """Ask one model. What it does to its request does not affect the others."""
     client = client_of(model)
     answer = yield from send(request.copy(client))

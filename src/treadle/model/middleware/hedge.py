@@ -11,7 +11,7 @@ from treadle.effects import Bounded, Call, Parallel, Reporter, Signal, Sleep, St
 from treadle.errors import OptionError
 from treadle.messages import Chunk
 from treadle.model.client import EventsOf, Model, ModelRequest, check_model
-from treadle.model.middleware.composition import Answer, SendRequest, StreamInterruptedError
+from treadle.model.middleware.composition import SendRequest, StreamInterruptedError, TimedResponse
 from treadle.model.middleware.target import answered_by, client_of
 
 
@@ -40,7 +40,7 @@ class Hedge:
         self._after = after
         self._model = model
 
-    def __call__(self, request: ModelRequest, send: SendRequest) -> Steps[Answer]:
+    def __call__(self, request: ModelRequest, send: SendRequest) -> Steps[TimedResponse]:
         """Send a request once or twice, and return the first response."""
         race = _Race()
         outcomes = yield Parallel(
@@ -57,14 +57,14 @@ class Hedge:
 
     def _first(
         self, race: _Race, request: ModelRequest, send: SendRequest
-    ) -> Steps[Answer | Exception | None]:
+    ) -> Steps[TimedResponse | Exception | None]:
         outcome = yield from race.entered(0, request.copy(), send)
         race.no_second.set()
         return outcome
 
     def _second(
         self, race: _Race, request: ModelRequest, send: SendRequest
-    ) -> Steps[Answer | Exception | None]:
+    ) -> Steps[TimedResponse | Exception | None]:
         try:
             yield Bounded(_slept(self._after), until=race.no_second)
         except Stopped:
@@ -104,7 +104,7 @@ class _Race:
 
     def entered(
         self, place: int, request: ModelRequest, send: SendRequest
-    ) -> Steps[Answer | Exception | None]:
+    ) -> Steps[TimedResponse | Exception | None]:
         """Send a request, until the other one wins.
 
         Returns:

@@ -1,4 +1,4 @@
-"""`MemoryCache`: responses in memory, the latest used ones."""
+"""`InMemoryCache`: responses in memory, the latest used ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from treadle.forks import renew_after_fork
 MAX_ENTRIES = 1_000
 
 
-class MemoryCache:
+class InMemoryCache:
     """A `CacheStore` in memory. It is thread-safe; a forked child has a copy.
 
     Args:
@@ -23,11 +23,13 @@ class MemoryCache:
 
     def __init__(self, max_entries: int = MAX_ENTRIES) -> None:
         if max_entries < 1:
-            raise OptionError(f"MemoryCache: max_entries: expected at least 1, got {max_entries!r}")
+            raise OptionError(
+                f"InMemoryCache: max_entries: expected at least 1, got {max_entries!r}"
+            )
         self._most = max_entries
         self._texts: OrderedDict[str, str] = OrderedDict()
         self._mutex = threading.Lock()
-        renew_after_fork(self, MemoryCache._renew)
+        renew_after_fork(self, InMemoryCache._renew)
 
     def _renew(self) -> None:
         self._mutex = threading.Lock()

@@ -15,7 +15,7 @@ from treadle.errors import OptionError
 from treadle.forks import renew_after_fork
 from treadle.messages import Response, estimate_usage
 from treadle.model.client import ModelRequest
-from treadle.model.middleware.composition import Answer, SendRequest
+from treadle.model.middleware.composition import SendRequest, TimedResponse
 from treadle.model.middleware.target import Per, check_per, key_of
 from treadle.model.retry import retry_after, status_of
 from treadle.queues import Queues
@@ -122,7 +122,7 @@ class RateLimit:
         self._store: RateStore = self._own if store is None else store
         self._mode = Mode.INLINE if store is None else Mode.THREAD
 
-    def __call__(self, request: ModelRequest, send: SendRequest) -> Steps[Answer]:
+    def __call__(self, request: ModelRequest, send: SendRequest) -> Steps[TimedResponse]:
         """Send a request when the limits allow it."""
         key = key_of(request, self._per)
         sent = SentRequest(0 if self._tokens is None else _estimated(request))

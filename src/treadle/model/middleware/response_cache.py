@@ -13,8 +13,8 @@ from treadle.effects import NOW, Call, Mode, Steps, call_mode
 from treadle.json_data import from_json, to_json_line
 from treadle.messages import Ending, Response, Usage
 from treadle.model.client import ModelRequest
-from treadle.model.middleware.composition import Answer, SendRequest
-from treadle.model.middleware.memory_cache import MemoryCache
+from treadle.model.middleware.composition import SendRequest, TimedResponse
+from treadle.model.middleware.memory_cache import InMemoryCache
 
 log = logging.getLogger("treadle.model")
 
@@ -54,21 +54,21 @@ class ResponseCache:
     A callable that does not show its model, such as a function, is told apart by its name and module alone.
 
     Args:
-        store: the store; by default a new `MemoryCache`. See also `SQLiteCache`.
+        store: the store; by default a new `InMemoryCache`. See also `SQLiteCache`.
         namespace: a part of every key, such as the base URL of a server, or a version of what the caller does
             with the responses.
     """
 
     def __init__(self, store: CacheStore | None = None, *, namespace: str = "") -> None:
-        self._store = MemoryCache() if store is None else store
+        self._store = InMemoryCache() if store is None else store
         self._namespace = namespace
-        is_quick = isinstance(self._store, MemoryCache)
+        is_quick = isinstance(self._store, InMemoryCache)
         self._modes = [
             Mode.INLINE if is_quick else call_mode(method)
             for method in (self._store.get, self._store.put)
         ]
 
-    def __call__(self, request: ModelRequest, send: SendRequest) -> Steps[Answer]:
+    def __call__(self, request: ModelRequest, send: SendRequest) -> Steps[TimedResponse]:
         """Answer a request from the store, or send it."""
         key = request_key(request, self._namespace)
         if key is None:

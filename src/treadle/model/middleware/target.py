@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from treadle.errors import OptionError
 from treadle.model.client import Model, ModelClient, ModelRequest
-from treadle.model.middleware.composition import Answer
+from treadle.model.middleware.composition import TimedResponse
 from treadle.model.registry import named_model
 
 Per: TypeAlias = Literal["provider", "model"]
@@ -30,7 +30,7 @@ def name_of(model: Model | ModelClient) -> str:
     return model if isinstance(model, str) else client_of(model).name
 
 
-def answered_by(client: ModelClient, answer: Answer) -> Answer:
+def answered_by(client: ModelClient, answer: TimedResponse) -> TimedResponse:
     """An answer with the names of the model and the provider that gave it, if the response does not say them."""
     response, started, ended = answer
     info = client.model_info()
