@@ -28,6 +28,7 @@ from treadle.stages import (
     inject_results,
     parse_tool_calls,
     plan_calls,
+    run_calls,
     validate_calls,
 )
 from treadle.testing import call, calls, check_history
@@ -217,11 +218,17 @@ class EditedRun:
         assert any(answer in text or (self.rewrites and text == "[gone]") for text in texts)
 
 
-def at(position, edit, **options):
+def at(position, edit, of=None, **options):
     """The default stages with a custom one, called ``edit``, at a position."""
     stages = list(default_stages(**options))
-    stages.insert(position, stage(name="edit")(edit))
+    stages.insert(position, custom(edit, "edit", of))
     return stages
+
+
+def custom(edit, name, of=None):
+    """A stage that edits; one that plans says so."""
+    provides = ("plan",) if (of or edit) in PLANNING else ()
+    return stage(edit, name, provides=provides)
 
 
 def performed(made):
@@ -308,77 +315,82 @@ def _nodes(ctx):
     return () if node is None else node.tool_calls
 
 
+def calls_of(ctx):
+    """The calls of an iteration, whether or not they are parsed."""
+    return ctx.tool_calls or ctx.response.tool_calls
+
+
 def drop_calls(run, ctx):
     _take_out(run, ctx, {c.id for c in ctx.tool_calls})
-    return ctx.replace(tool_calls=())
+    for one in calls_of(ctx):
+        ctx = ctx.drop(one, "it is not needed.")
+    return ctx
 
 
 def drop_first_call(run, ctx):
     _take_out(run, ctx, {c.id for c in ctx.tool_calls[:1]})
-    return ctx.replace(tool_calls=ctx.tool_calls[1:])
+    return ctx.drop(calls_of(ctx)[0], "it is not needed.") if calls_of(ctx) else ctx
 
 
-def reorder_calls(_run, ctx):
-    return ctx.replace(tool_calls=tuple(reversed(ctx.tool_calls)))
+def drop_from_plan(run, ctx):
+    _take_out(run, ctx, {c.id for c in ctx.plan.calls[:1]})
+    return ctx.drop(ctx.plan.calls[0].id, "it is not needed.") if ctx.plan.calls else ctx
 
 
 def edit_arguments(run, ctx):
-    changed = [
-        dataclasses.replace(c, arguments=json.dumps({"n": next(run.numbers)}), input=None)
-        for c in ctx.tool_calls
-    ]
-    return ctx.replace(tool_calls=tuple(changed))
-
-
-def edit_input(run, ctx):
-    changed = [dataclasses.replace(c, input={"n": next(run.numbers)}) for c in ctx.tool_calls]
-    return ctx.replace(tool_calls=tuple(changed))
+    for one in calls_of(ctx):
+        if one.id not in ctx.tool_results or _nodes(ctx):
+            ctx = ctx.edit_call(one, {"n": next(run.numbers)})
+    return ctx
 
 
 def add_call(run, ctx):
-    n = next(run.numbers)
-    extra = ToolCall(f"extra_{ctx.iteration}", "note", json.dumps({"n": n}), {"n": n}, f"note-{n}")
-    return ctx.replace(tool_calls=(*ctx.tool_calls, extra))
+    return ctx.add_call("note", {"n": next(run.numbers)}, call_id=f"extra_{ctx.iteration}")
+
+
+def add_call_that_waits(run, ctx):
+    return ctx.add_call("wipe", json.dumps({"n": next(run.numbers)}))
 
 
 def edit_results(_run, ctx):
-    changed = {
-        i: dataclasses.replace(r, content=f"edited {i}") for i, r in ctx.tool_results.items()
-    }
-    return ctx.replace(tool_results=changed)
-
-
-def drop_results(_run, ctx):
-    return ctx.replace(tool_results={})
+    for call_id in ctx.tool_results:
+        ctx = ctx.edit_result(call_id, f"edited {call_id}")
+    return ctx
 
 
 def answer_calls(run, ctx):
     _take_out(run, ctx, {c.id for c in ctx.tool_calls})
-    return ctx.replace(
-        tool_results={
-            **{c.id: ToolResult(c.id, "from the stage") for c in ctx.tool_calls},
-            **ctx.tool_results,
-        }
-    )
+    for one in calls_of(ctx):
+        ctx = ctx.answer(one, "from the stage")
+    return ctx
 
 
 def replace_response(run, ctx):
     if ctx.is_asked:
         _take_out(run, ctx, {c.id for c in ctx.tool_calls})
-    return ctx.replace(response=Response(f"Replaced {ctx.iteration}."))
+    return ctx.with_response(Response(f"Replaced {ctx.iteration}."))
 
 
 def replace_response_by_call(run, ctx):
     if ctx.is_asked:
         _take_out(run, ctx, {c.id for c in ctx.tool_calls})
     arguments = json.dumps({"n": next(run.numbers)})
-    return ctx.replace(response=Response(None, tool_calls=(ToolCall("new", "note", arguments),)))
+    return ctx.with_response(Response(None, tool_calls=(ToolCall("new", "note", arguments),)))
 
 
-def drop_from_plan(run, ctx):
-    left = ctx.plan.calls[1:]
-    _take_out(run, ctx, {c.id for c in ctx.plan.calls[:1]})
-    return ctx.replace(plan=dataclasses.replace(ctx.plan, batches=(left,) if left else ()))
+def replace_calls(_run, ctx):
+    return ctx.replace(tool_calls=tuple(reversed(ctx.tool_calls)))
+
+
+def replace_results(_run, ctx):
+    return ctx.replace(tool_results={})
+
+
+def replace_plan(_run, ctx):
+    return ctx.replace(plan=Plan())
+
+
+# Edits of a stage that provides the plan
 
 
 def empty_plan(run, ctx):
@@ -408,11 +420,11 @@ def refuse_by_plan(run, ctx):
 
 
 def replace_tools(run, ctx):
-    return ctx.replace(tools={"other": run.other, "note": run.note})
+    return ctx.with_tools(remove=list(ctx.tools), add=[run.other, run.note])
 
 
 def remove_tools(_run, ctx):
-    return ctx.replace(tools={})
+    return ctx.with_tools(remove=list(ctx.tools))
 
 
 def add_tools(run, ctx):
@@ -451,8 +463,10 @@ def forget_injection(_run, ctx):
 
 
 def change_everything(run, ctx):
-    return drop_results(run, drop_calls(run, rewrite(run, ctx)))
+    return drop_calls(run, rewrite(run, ctx))
 
+
+PLANNING = (empty_plan, plan_twice, plan_all, plan_unknown_call, refuse_by_plan)
 
 EDITS = {
     edit.__name__: edit
@@ -471,16 +485,17 @@ EDITS = {
         no_messages,
         drop_calls,
         drop_first_call,
-        reorder_calls,
+        drop_from_plan,
         edit_arguments,
-        edit_input,
         add_call,
+        add_call_that_waits,
         edit_results,
-        drop_results,
         answer_calls,
         replace_response,
         replace_response_by_call,
-        drop_from_plan,
+        replace_calls,
+        replace_results,
+        replace_plan,
         empty_plan,
         plan_twice,
         plan_all,
@@ -517,10 +532,8 @@ def dispatch_twice(_run, ctx):
 
 
 def dispatch_in_parts(_run, ctx):
-    plan = ctx.plan
-    for batch in plan.batches:
-        ctx = ctx.replace(plan=dataclasses.replace(plan, batches=(batch,)))
-        ctx = yield from through(ctx, dispatch_tools)
+    for batch in ctx.plan.batches:
+        ctx = yield from run_calls(ctx, batch)
     return ctx
 
 
@@ -608,45 +621,41 @@ TRIMS = {
 REFUSED = {
     **dict.fromkeys(EDITS, range(0)),
     **dict.fromkeys(
-        (
-            "edit_results",
-            "drop_results",
-            "answer_calls",
-            "replace_response",
-            "replace_response_by_call",
-            "drop_from_plan",
-            "empty_plan",
-            "plan_twice",
-            "plan_all",
-            "refuse_by_plan",
-            "change_everything",
-            "decide_done",
-        ),
-        range(1),
+        ("replace_calls", "replace_results", "replace_plan", "redact_in_place"), range(10)
     ),
-    "add_call": [0, 7, 8, 9],
+    "plan_unknown_call": range(10),
+    "decide_done": range(1),
+    "add_call": [0, *range(6, 10)],
+    "add_call_that_waits": [0, *range(6, 10)],
+    "replace_response": [0, *range(6, 10)],
+    "replace_response_by_call": [0, *range(6, 10)],
     "change_request": range(1, 10),
-    "plan_unknown_call": range(6),
     "no_messages": range(7),
-    "redact_in_place": range(10),
+    "forget_injection": range(7, 10),
 }
 """The positions at which an edit is refused."""
+REFUSED_AFTER_CALLS = {
+    **dict.fromkeys(
+        ("drop_calls", "drop_first_call", "drop_from_plan", "edit_arguments", "answer_calls"),
+        range(6, 10),
+    ),
+    "edit_results": range(7, 10),
+    "change_everything": range(6, 10),
+}
+"""The positions at which an edit is refused if there are calls."""
 
 WRONG_KINDS = {
-    "calls as a generator": lambda ctx: ctx.replace(tool_calls=(c for c in ctx.tool_calls)),
-    "calls as dicts": lambda ctx: ctx.replace(tool_calls=({"id": "a"},)),
-    "calls as one text": lambda ctx: ctx.replace(tool_calls="a"),
-    "calls as None": lambda ctx: ctx.replace(tool_calls=None),
-    "results as texts": lambda ctx: ctx.replace(
-        tool_results={c.id: "text" for c in ctx.tool_calls} or {"a": "text"}
-    ),
-    "results as a list": lambda ctx: ctx.replace(tool_results=[1]),
-    "results of unknown calls": lambda ctx: ctx.replace(
-        tool_results={"nobody": ToolResult("nobody", "x")}
-    ),
-    "results with content that is no text": lambda ctx: ctx.replace(
-        tool_results={c.id: ToolResult(c.id, 5) for c in ctx.tool_calls} or 5
-    ),
+    "a call that does not exist": lambda ctx: ctx.drop("nobody", "why"),
+    "a call that is a number": lambda ctx: ctx.answer(5, "text"),
+    "a drop without a reason": lambda ctx: ctx.drop(next(iter(ctx.tool_calls), "a"), " "),
+    "arguments that are a number": lambda ctx: ctx.add_call("note", 5),
+    "arguments that are no data": lambda ctx: ctx.add_call("note", {"n": object()}),
+    "a call whose name is a number": lambda ctx: ctx.add_call(5, {}),
+    "an edit of a call that does not exist": lambda ctx: ctx.edit_call("nobody", {}),
+    "a result of a call that does not exist": lambda ctx: ctx.edit_result("nobody", "text"),
+    "a result that is a number": lambda ctx: ctx.edit_result("a", 5),
+    "guidance as a number": lambda ctx: ctx.guide(5),
+    "empty guidance": lambda ctx: ctx.guide(""),
     "messages as None": lambda ctx: ctx.replace(messages=None),
     "messages as a number": lambda ctx: ctx.replace(messages=5),
     "messages as texts": lambda ctx: ctx.replace(messages=["Hi"]),
@@ -656,18 +665,15 @@ WRONG_KINDS = {
     "a message with content that is no text": lambda ctx: ctx.replace(
         messages=[*ctx.messages, {"role": "user", "content": 5}]
     ),
-    "tools as a list of numbers": lambda ctx: ctx.replace(tools=[42]),
-    "tools as a number": lambda ctx: ctx.replace(tools=42),
-    "a tool that is a number": lambda ctx: ctx.replace(tools={"note": 42}),
-    "a decision as a text": lambda ctx: ctx.replace(decision="done"),
+    "a tool that is a number": lambda ctx: ctx.with_tools(add=[42]),
+    "tools as a number": lambda ctx: ctx.with_tools(add=42),
+    "a tool that does not exist": lambda ctx: ctx.with_tools(remove=["nobody"]),
     "a stop with a number": lambda ctx: ctx.stop(5),
-    "a stop without a reason": lambda ctx: ctx.replace(
-        decision=next(d for d in type(ctx.stop("x").decision) if d == "stop")
-    ),
-    "a response as a text": lambda ctx: ctx.replace(response="Done.", decision=None),
+    "waiting as None": lambda ctx: ctx.pause(None),
+    "waiting for texts": lambda ctx: ctx.pause(("a",)),
     **{
-        f"a response whose {name} is {value!r}": lambda ctx, name=name, value=value: ctx.replace(
-            response=dataclasses.replace(ctx.response, **{name: value}), decision=None
+        f"a response whose {name} is {value!r}": lambda ctx, name=name, value=value: (
+            ctx.with_response(dataclasses.replace(ctx.response, **{name: value}))
         )
         for name, value in (
             ("content", 5),
@@ -682,29 +688,29 @@ WRONG_KINDS = {
         )
     },
     **{
-        f"a call whose {name} is {value!r}": lambda ctx, name=name, value=value: ctx.replace(
-            tool_calls=[
-                dataclasses.replace(one, **{name: value})
-                for one in ctx.tool_calls or (ToolCall("a", "note"),)
-            ]
+        f"the field {name}": lambda ctx, name=name: ctx.replace(**{name: getattr(ctx, name)})
+        for name in (
+            "tool_calls",
+            "tool_results",
+            "plan",
+            "validation_errors",
+            "response",
+            "tools",
+            "decision",
+            "error",
+            "output",
+            "guidance",
+            "memo",
+            "waiting",
+            "iteration",
         )
-        for name, value in (("name", 5), ("arguments", {"n": 1}), ("extra", 5), ("extra", {1: 2}))
     },
-    "a plan as a list": lambda ctx: ctx.replace(plan=[1]),
-    "a plan of dicts": lambda ctx: ctx.replace(plan=Plan((({"id": "a"},),))),
-    "a plan whose batches are calls": lambda ctx: ctx.replace(plan=Plan(ctx.tool_calls or (5,))),
-    "guidance as a number": lambda ctx: ctx.replace(guidance=5),
-    "memo as a list": lambda ctx: ctx.replace(memo=[]),
-    "waiting as None": lambda ctx: ctx.replace(waiting=None),
-    "waiting for texts": lambda ctx: ctx.pause(("a",)),
-    "validation errors as None": lambda ctx: ctx.replace(validation_errors=None),
     "an unknown field": lambda ctx: ctx.replace(typo=1),
     "the run": lambda ctx: ctx.evolve(run=None),
-    "the iteration": lambda ctx: ctx.evolve(iteration=7),
     "the approvals": lambda ctx: ctx.evolve(approvals={"a": 1}),
     "nothing returned": lambda ctx: None,
     "a list of contexts": lambda ctx: [ctx],
 }
-"""Invalid return values of a stage."""
+"""Invalid edits and return values of a stage."""
 
 POSITIONS = range(len(default_stages()) + 1)

@@ -26,12 +26,14 @@ from .edited_runs import (
     EDITS,
     POSITIONS,
     REFUSED,
+    REFUSED_AFTER_CALLS,
     REWRITES,
     SCRIPTS,
     USER,
     WRONG_KINDS,
     EditedRun,
     at,
+    calls_of,
     performed,
     through,
     with_handle,
@@ -52,8 +54,11 @@ def test_no_edit_makes_the_run_lose_work(edit, position, script):
         entered.append(ctx)
         return EDITS[edit](run, ctx)
 
-    result = run.run(at(position, edited))
-    assert refused_by(result) == ("edit" if entered and position in REFUSED[edit] else None)
+    result = run.run(at(position, edited, EDITS[edit]))
+    has_calls = any(map(calls_of, entered))
+    is_refused = bool(entered) and position in REFUSED[edit]
+    is_refused |= has_calls and position in REFUSED_AFTER_CALLS.get(edit, ())
+    assert refused_by(result) == ("edit" if is_refused else None)
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from treadle.context import Context
 from treadle.errors import OptionError
 from treadle.loop.options import OF_ASK_MODEL, OF_DEFAULT_STAGES, Settings, check_choice
-from treadle.loop.stage_guard import protect, review
+from treadle.loop.stage_check import check, protect
 from treadle.messages import ReadOnlyDict
 from treadle.pipeline import Pipeline, PipelineError, Stage
 from treadle.pipeline.components import Component, Composer, DeadEnd, components_of, nested_in
@@ -84,7 +84,7 @@ def _pipeline(stages: Any) -> Pipeline[Context]:
         until=_is_decided,
         item=Context,
         given=GIVEN,
-        review=review,
+        review=check,
         prepare=protect,
         trusted=BUILT_IN,
     )

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from treadle import labels
+from treadle.context import with_parsed_calls
 from treadle.effects import NOW, Call, Mode, Steps, call_mode
 from treadle.errors import OptionError, PausedStateError
 from treadle.events import reason_as_json, reason_from_json
@@ -39,7 +40,7 @@ from treadle.pauses.claimant import Claimant
 from treadle.pauses.claims import resumed_already
 from treadle.results import Paused, PendingCall
 from treadle.run_state import RunState
-from treadle.stages import inject, parse_tool_calls, report_edits
+from treadle.stages import inject, report_notes
 from treadle.tools import Approval, NotRunReason, Plan, PlanReason, Tool, fingerprint
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def suspend(run: Run) -> Steps[JSONDict]:
     Raises:
         PausedStateError: a value is not JSON, or no run could continue at this stage.
     """
-    yield from report_edits(run.context)
+    yield from report_notes(run.context)
     now = yield NOW
     run.pauses += 1
     if run.handle is not None:
@@ -95,7 +96,7 @@ def suspend(run: Run) -> Steps[JSONDict]:
         raise PausedStateError(f"the run cannot pause: {error}") from error
     made["digest"] = digest_of(made, run.config.pause_secret)
     if context.response.tool_calls and not context.tool_calls:  # paused before they were parsed
-        context = parse_tool_calls(context)
+        context = with_parsed_calls(context)
     run.keep(inject(context, WAITING))
     return made
 

@@ -37,7 +37,7 @@ from treadle.loop.handle import RunHandle
 from treadle.loop.loop_detection import LoopDetector
 from treadle.loop.pause import PausedRun, suspend
 from treadle.loop.session_turn import RunSession, continue_session
-from treadle.loop.stage_guard import lost_calls
+from treadle.loop.stage_check import lost_calls
 from treadle.messages import (
     NOTHING,
     Ending,
@@ -74,7 +74,7 @@ from treadle.results import (
     RunCancelled,
 )
 from treadle.run_state import RunState
-from treadle.stages import incomplete, inject, report_edits, with_answer
+from treadle.stages import incomplete, inject, report_notes
 from treadle.tools import Tool
 from treadle.tracebacks import from_user_code
 
@@ -369,16 +369,14 @@ class Run:
             if len(run.reserved) > len(run.in_flight.results):
                 run.release_new(context.plan.calls)
             context = inject(context, "Not run.")
-            if context.response is not run.injected:
-                context = with_answer(context)
             self.keep(context)
         return (yield from self._end_iteration(reason))
 
     def _end_iteration(self, reason: Reason | None) -> Steps[Reason | None]:
         """End an iteration: look for loops, record its status, report it."""
         run, context, node = self.run, self.context, self.state.nodes[-1]
-        if run.repairs or run.refused:
-            yield from report_edits(context)
+        if run.notes or run.unsettled:
+            yield from report_notes(context)
         repeated = self.detector.look(context, node)
         is_over = context.decision is not None or repeated is not None or not context.tool_calls
         if reason is None and is_over:
@@ -451,7 +449,7 @@ class Run:
                 )
                 yield from self._cancelled_call(number, reason, timing)
         self._settle(_LATE if isinstance(reason, DeadlineExceeded) else _CANCELLED, streamed)
-        yield from report_edits(self.context)
+        yield from report_notes(self.context)
 
     def _cancelled_call(self, iteration: int, reason: Reason, timing: Timing | None) -> Steps[None]:
         """Report the request to the model that was interrupted, and note its times."""

@@ -273,6 +273,7 @@ def _run_context(
         cost_of = parent.cost_of
     return RunContext(
         state=state,
+        provides=loop.pipeline.provides,
         numbers=numbers,
         budget=Budget(
             settings.limits,

@@ -104,6 +104,7 @@ def stage(
     count: int | None = None,
     requires: Sequence[str] = (),
     provides: Sequence[str] = (),
+    replaces: Stage[..., Any] | None = None,
     **options: Any,
 ) -> Stage[P, R]: ...
 @overload
@@ -114,6 +115,7 @@ def stage(
     count: int | None = None,
     requires: Sequence[str] = (),
     provides: Sequence[str] = (),
+    replaces: Stage[..., Any] | None = None,
     **options: Any,
 ) -> _Decorator: ...
 def stage(
@@ -123,6 +125,7 @@ def stage(
     count: int | None = None,
     requires: Sequence[str] = (),
     provides: Sequence[str] = (),
+    replaces: Stage[..., Any] | None = None,
     **options: Any,
 ) -> Any:
     """Make a stage of a function; also a decorator, with or without arguments.
@@ -134,6 +137,7 @@ def stage(
         count: the maximum number of items of a `stream` in this stage at once; None sets no limit.
         requires: fields of the item that an earlier stage has to provide.
         provides: fields of the item that this stage fills.
+        replaces: the stage in whose place this one stands: what it requires and provides, this one does, too.
         **options: keyword arguments for the function.
 
     Returns:
@@ -144,7 +148,13 @@ def stage(
     """
     if fn is None:
         return functools.partial(
-            stage, name=name, count=count, requires=requires, provides=provides, **options
+            stage,
+            name=name,
+            count=count,
+            requires=requires,
+            provides=provides,
+            replaces=replaces,
+            **options,
         )
     if not callable(fn):
         raise PipelineError(f"a stage must be callable, not {type(fn).__name__}")
@@ -158,8 +168,8 @@ def stage(
         name=name or old.name,
         options={**old.options, **options},
         count=old.count if count is None else count,
-        requires=_field_names(requires) or old.requires,
-        provides=_field_names(provides) or old.provides,
+        requires=_field_names(requires) or old.requires or (replaces.requires if replaces else ()),
+        provides=_field_names(provides) or old.provides or (replaces.provides if replaces else ()),
         anonymous=old.anonymous and not name,
     )
     _check_options(made, options)

@@ -18,7 +18,14 @@ from treadle import effects
 from treadle.effects import Steps
 from treadle.errors import InitSignature, did_you_mean
 from treadle.pipeline.compiler import Compiler, Kind, Reviewer, classes_of
-from treadle.pipeline.components import Component, ComponentLike, check_plain, components_of
+from treadle.pipeline.components import (
+    Component,
+    ComponentLike,
+    Stage,
+    check_plain,
+    components_of,
+    stage,
+)
 from treadle.pipeline.diagram import mermaid, text
 from treadle.pipeline.editing import edited
 from treadle.pipeline.errors import NotOneItemError, PipelineError
@@ -107,6 +114,11 @@ class Pipeline(Generic[ItemT]):
             given=self._options["given"],
             reviewers=self.reviewers,
         )
+        self.provides = {
+            name: frozenset(one.provides)
+            for name, one, _ in self._program.named
+            if isinstance(one, Stage)
+        }
         ops = self._program.ops
         self._ops = observed(ops, self._on_stage) if self._on_stage else ops
 
@@ -233,8 +245,11 @@ class Pipeline(Generic[ItemT]):
         return self._edited([name], lambda old: (old, *components_of(components)))
 
     def replace(self, name: str, *components: ComponentLike) -> Pipeline[ItemT]:
-        """A new pipeline with other components in place of a named one; see `insert_before`."""
-        return self._edited([name], lambda _: components_of(components))
+        """A new pipeline with other components in place of a named one; see `insert_before`.
+
+        A stage in place of a stage takes over what it requires and provides, unless it declares that itself.
+        """
+        return self._edited([name], lambda old: _in_place_of(old, components_of(components)))
 
     def without(self, *names: str) -> Pipeline[ItemT]:
         """A new pipeline without the named components; see `insert_before`."""
@@ -260,3 +275,10 @@ class Pipeline(Generic[ItemT]):
         if kind not in {"mermaid", "text"}:
             raise PipelineError(f"kind must be 'mermaid' or 'text', not {kind!r}")
         return mermaid(self.components) if kind == "mermaid" else text(self.components)
+
+
+def _in_place_of(old: Component, new: tuple[Component, ...]) -> tuple[Component, ...]:
+    """The components that replace one; a stage takes over what the replaced stage requires and provides."""
+    if isinstance(old, Stage) and len(new) == 1 and isinstance(new[0], Stage):
+        return (stage(new[0], replaces=old),)
+    return new

@@ -7,14 +7,15 @@ from typing import Any, Literal
 
 from treadle.model import BASE_DELAY, ModelMiddleware
 from treadle.pipeline import Stage
-from treadle.stages._ask_model import OnRetry, ask_model, events_of_chunks, report_edits
+from treadle.stages._ask_model import OnRetry, ask_model, events_of_chunks
 from treadle.stages._budget_guard import budget_guard
 from treadle.stages._circuit_breaker import circuit_breaker
-from treadle.stages._dispatch_tools import dispatch_tools
-from treadle.stages._inject_results import assistant_message, inject, inject_results, with_answer
+from treadle.stages._dispatch_tools import dispatch_tools, run_calls
+from treadle.stages._inject_results import assistant_message, inject, inject_results
 from treadle.stages._loop_decision import incomplete, loop_decision
+from treadle.stages._notes import report_notes
 from treadle.stages._parse_tool_calls import parse_tool_calls
-from treadle.stages._plan_calls import NOT_RUN, approval_questions, fits_budget, plan_calls
+from treadle.stages._plan_calls import NOT_RUN, plan_calls
 from treadle.stages._progress import ProgressReporter
 from treadle.stages._run_call import (
     ReturnedError,
@@ -23,13 +24,7 @@ from treadle.stages._run_call import (
     held_locks,
     prepare_call,
 )
-from treadle.stages._validate_calls import (
-    RepairCall,
-    check_call,
-    invalid_call_text,
-    validate_calls,
-    validated,
-)
+from treadle.stages._validate_calls import RepairCall, validate_calls
 from treadle.tools import Dedupe
 
 GIVEN = ("messages", "tools", "run", "iteration", "guidance")
@@ -95,28 +90,23 @@ __all__ = [
     "ReturnedError",
     "Stage",
     "SubagentPausedError",
-    "approval_questions",
     "ask_model",
     "assistant_message",
     "budget_guard",
     "call_effect",
-    "check_call",
     "circuit_breaker",
     "default_stages",
     "dispatch_tools",
     "events_of_chunks",
-    "fits_budget",
     "held_locks",
     "incomplete",
     "inject",
     "inject_results",
-    "invalid_call_text",
     "loop_decision",
     "parse_tool_calls",
     "plan_calls",
     "prepare_call",
-    "report_edits",
+    "report_notes",
+    "run_calls",
     "validate_calls",
-    "validated",
-    "with_answer",
 ]

@@ -11,10 +11,8 @@ from treadle import labels
 from treadle.context import Context, Request
 from treadle.effects import NOW, Call, Emit, Reporter, Sleep, Steps, without_frame
 from treadle.events import (
-    CallRefused,
     Event,
     FirstChunk,
-    HistoryRepaired,
     ModelFailed,
     ModelRequested,
     ModelResponded,
@@ -61,8 +59,8 @@ from treadle.redaction import redacted
 from treadle.results import LLMError
 from treadle.run_state import RunNode
 from treadle.stages._inject_results import inject
+from treadle.stages._notes import report_notes
 from treadle.stages._reservation import Reserved
-from treadle.stages._shared_breaker import release_calls
 from treadle.tools import Plan
 from treadle.tracebacks import from_user_code
 
@@ -75,7 +73,7 @@ next attempt, or None for the same request."""
 
 
 @stage(requires=("messages", "tools"), provides=("response",))
-def ask_model(  # noqa: C901, PLR0912 - a part of it would cost a generator in each iteration
+def ask_model(  # noqa: C901 - a part of it would cost a generator in each iteration
     ctx: Context,
     *,
     max_retries: int = 3,
@@ -113,11 +111,10 @@ def ask_model(  # noqa: C901, PLR0912 - a part of it would cost a generator in e
         reason = run.budget.exhausted()
         if reason is not None:
             return ctx.stop(reason)
-        again = _asked_again(ctx) if ctx.is_asked else None
-        if again is not None:
-            ctx = again
-        if run.repairs:
-            yield from report_edits(ctx)
+        if ctx.is_asked:
+            ctx = _asked_again(ctx)
+        if run.notes or run.unsettled:
+            yield from report_notes(ctx)
         if ctx.guidance is not None and ctx.messages.ends_with_assistant:
             ctx = _with_stored_guidance(ctx, ctx.guidance)
         request = ctx.request
@@ -154,8 +151,6 @@ def ask_model(  # noqa: C901, PLR0912 - a part of it would cost a generator in e
                 status=response.status,
             )
         )
-    if again is not None:
-        run.asked_again = again, response
     return ctx.evolve(response=response, parsed=None, is_asked=True, guidance=None)
 
 
@@ -326,21 +321,6 @@ def _timing_of(node: RunNode | None, text: str) -> Timing | None:
     """The times of the latest request, if it failed with an error of this text; else middleware raised it."""
     last = node.asked[-1] if node is not None and node.asked else None
     return last.timing if isinstance(last, ModelCall) and last.error == text else None
-
-
-def report_edits(ctx: Context) -> Steps[None]:
-    """Report the repairs of the stages' edits, and the planned calls that do not run after all."""
-    run = ctx.run
-    while run.repairs:
-        name, lines = run.repairs.pop(0)
-        if run.has_listeners:
-            yield Emit(HistoryRepaired(repairs=lines, stage=name))
-    while run.refused:
-        call, reason = run.refused.pop(0)
-        if reason is None:
-            yield from release_calls(ctx, (call,))
-        elif run.has_listeners:
-            yield Emit(CallRefused(iteration=ctx.iteration, call=call, reason=reason))
 
 
 def _guidance(ctx: Context) -> str | None:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
-from treadle.context import Context
+from treadle.context import Context, Decision, has_run, with_plan
 from treadle.effects import Bounded, Parallel, Steps, Stopped
 from treadle.messages import JSONDict, ToolCall, ToolResult
 from treadle.pipeline import stage
 from treadle.results import Paused, PendingCall
 from treadle.run_state import RunNode
 from treadle.stages._decisions import refusal
-from treadle.stages._plan_calls import approval_questions, fits_budget, shown_again
+from treadle.stages._plan_calls import shown_again
 from treadle.stages._run_call import run_call
 from treadle.stages._shared_breaker import report_calls
-from treadle.stages._validate_calls import check_call, invalid_call_text
 from treadle.tools import Learned, approve
 
 Batches: TypeAlias = tuple[tuple[ToolCall, ...], ...]
@@ -32,7 +31,6 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
     """
     if not ctx.plan.batches or ctx.result_messages:  # the answers to the calls are in the history
         return ctx
-    ctx = _admitted(ctx)
     run, plan = ctx.run, ctx.plan
     batches, calls = plan.batches, plan.calls
     in_flight = run.in_flight
@@ -72,6 +70,38 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
     return _concluded(ctx)
 
 
+def run_calls(ctx: Context, calls: Iterable[ToolCall | str]) -> Steps[Context]:
+    """Run calls of the iteration at the same time, for a stage that replaces `dispatch_tools`.
+
+    Approvals, limits, locks, retries, events, spans and counting are those of `dispatch_tools`. Calls that are
+    answered already do not run again.
+
+    Args:
+        ctx: the context.
+        calls: calls of ``ctx.tool_calls``, or their ids. One that is not in the plan is added to it, if the limits
+            allow that.
+
+    Returns:
+        The context with their results. If a call waits for the approval of a person, it has the decision to pause, and
+        the stage returns it at once: the resumed run enters the stage again.
+    """
+    if ctx.decision is Decision.PAUSE or ctx.result_messages:
+        return ctx
+    ids = {call if isinstance(call, str) else call.id for call in calls}
+    batch = tuple(call for call in ctx.tool_calls if call.id in ids)
+    new = tuple(c for c in batch if c.id not in ctx.run.reserved and c.id not in ctx.tool_results)
+    if new:
+        planned = tuple(call for call in new if not has_run(ctx, call))
+        batches = (*ctx.plan.batches, planned)
+        ctx = with_plan(ctx, dataclasses.replace(ctx.plan, batches=batches))
+    whole = ctx.plan
+    runnable = tuple(call for call in whole.calls if call.id in ids)
+    twins = {twin: first for twin, first in whole.duplicates.items() if first in ids}
+    part = dataclasses.replace(whole, batches=(runnable,) if runnable else (), duplicates=twins)
+    ctx = yield from dispatch_tools.fn(ctx.evolve(plan=part))
+    return ctx.evolve(plan=dataclasses.replace(whole, approvals=ctx.plan.approvals))
+
+
 def _with_questions(ctx: Context) -> Context:
     """The context with the questions about calls that may have run already; an earlier approval does not count."""
     unknown = ctx.run.in_flight.unknown
@@ -80,44 +110,6 @@ def _with_questions(ctx: Context) -> Context:
     plan = dataclasses.replace(ctx.plan, approvals={**ctx.plan.approvals, **unknown})
     approvals = {key: one for key, one in ctx.approvals.items() if key not in unknown}
     return ctx.evolve(plan=plan, approvals=approvals)
-
-
-def _admitted(ctx: Context) -> Context:
-    """Check the calls that a stage has planned and dispatches itself: they are valid, and within the budget."""
-    reserved = ctx.run.reserved
-    for call in ctx.plan.calls:
-        if reserved.get(call.id) is not call and call.id not in ctx.tool_results:
-            return _checked(ctx)
-    return ctx
-
-
-def _checked(ctx: Context) -> Context:
-    run, results = ctx.run, dict(ctx.tool_results)
-    calls = {call.id: call for call in ctx.tool_calls}
-    batches: list[tuple[ToolCall, ...]] = []
-    for batch in ctx.plan.batches:
-        admitted: list[ToolCall] = []
-        for call in batch:
-            if run.reserved.get(call.id) is not call and call.id not in results:
-                run.release(call)
-                checked, problems = check_call(ctx, call)
-                calls[call.id] = checked
-                if problems:
-                    text = invalid_call_text(call, problems)
-                    results[call.id] = ToolResult(call.id, text, True, "invalid")
-                    continue
-                refused = fits_budget(ctx, checked)
-                if refused is not None:
-                    results[call.id] = refused
-                    continue
-                call = checked  # noqa: PLW2901
-            admitted.append(call)
-        batches.append(tuple(admitted))
-    plan = dataclasses.replace(ctx.plan, batches=tuple(batches))
-    # Questions about calls that may have run already are no questions of their tools.
-    questions = {**ctx.plan.approvals, **approval_questions(ctx, plan.calls)}
-    plan = dataclasses.replace(plan, approvals=questions)
-    return ctx.evolve(tool_calls=tuple(calls.values()), tool_results=results, plan=plan)
 
 
 def _stoppable(ctx: Context, running: Steps[Any]) -> Steps[None]:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from treadle.context import Context, Decision
+from treadle.context import Context, with_parsed_calls
 from treadle.effects import Emit, Steps
 from treadle.events import RepeatWarned
 from treadle.messages import (
@@ -31,7 +31,6 @@ from treadle.messages import (
 from treadle.messages.sanitizing import is_plain
 from treadle.pipeline import stage
 from treadle.stages._decisions import edit_note
-from treadle.stages._parse_tool_calls import parse_tool_calls
 from treadle.stages._unknown_calls import is_unknown, unknown
 from treadle.tools import as_written
 
@@ -111,7 +110,7 @@ def inject(ctx: Context, unanswered: str = "Not run: it was not planned.") -> Co
     if (
         ctx.response.tool_calls and not ctx.tool_calls
     ):  # no stage has parsed them, or one has dropped them
-        ctx = parse_tool_calls(ctx.evolve(parsed=None))
+        ctx = with_parsed_calls(ctx.evolve(parsed=None))
     if not (ctx.tool_calls or _has_message(ctx.response)):
         return ctx
     history, message = ctx.messages, assistant_message(ctx)
@@ -139,51 +138,6 @@ def inject(ctx: Context, unanswered: str = "Not run: it was not planned.") -> Co
 def _has_message(response: Response) -> bool:
     """Whether a response without calls belongs in the history: it has a text, or blocks of a paused response."""
     return not response.is_blank or (response.ending is Ending.PAUSED and bool(response.extra))
-
-
-def with_answer(ctx: Context) -> Context:
-    """Put the response of a stage in the history, if it replaced the one that was injected.
-
-    A text replaces the injected text. After calls, it becomes another message if it is the answer of the run.
-    """
-    answer, injected = sendable(ctx.response.text), ctx.run.injected
-    if not ctx.result_messages or not answer.strip():
-        return ctx
-    if injected is not None and injected.text == ctx.response.text:
-        return ctx
-    if ctx.tool_calls and ctx.decision is not Decision.DONE:
-        return ctx
-    history, message = ctx.messages, assistant_message(ctx.evolve(tool_calls=()))
-    last: JSONDict = history.raw()[-1]
-    texts = map(_text_of, (ctx.result_messages[0], last))
-    if any(text == answer or text.endswith(f"\n\n{answer}") for text in texts):
-        return ctx
-    if history.ends_with_assistant:
-        message = join_messages(last if ctx.tool_calls else _without(last, injected), message)
-        history = History(history.raw()[:-1])
-    made = (*ctx.result_messages, message) if ctx.tool_calls else (message,)
-    return ctx.evolve(messages=history.append(message), result_messages=made)
-
-
-def _text_of(message: JSONDict) -> str:
-    content = message.get("content") or ""
-    if is_list(content):
-        content = "".join(str(part.get("text", "")) for part in content)
-    return f"{content}{message.get('refusal') or ''}"
-
-
-def _without(message: JSONDict, response: Response | None) -> JSONDict:
-    """A message without the content of a response at its end."""
-    if response is None:
-        return message
-    content: Any = message.get("content")
-    ours = sendable(response.content or "")
-    if isinstance(content, str) and content.endswith(ours):
-        content = content[: len(content) - len(ours)].rstrip() or None
-    kept = {**message, "content": content}
-    if response.refusal is not None:
-        kept.pop("refusal", None)
-    return kept
 
 
 def _copies(ctx: Context, messages: list[JSONDict]) -> list[JSONDict] | None:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from treadle.context import Context
+from treadle.context import Context, approval_questions
 from treadle.effects import Emit, Steps
 from treadle.events import CallDeferred, CallRecalled, CallRefused, CallsPlanned, CallSuppressed
 from treadle.messages import ToolCall, ToolResult
@@ -175,30 +175,6 @@ class Planner:
         if self._split is not None:
             return self._split
         return PlanReason.SINGLE_CALL if planned == 1 else PlanReason.PARALLEL_BATCH
-
-
-def fits_budget(ctx: Context, call: ToolCall) -> ToolResult | None:
-    """Reserve the budget of a call that a stage has planned; return the answer to it if no budget is left."""
-    budget, tool = ctx.run.budget, ctx.tools.get(call.name)
-    most = None if tool is None else tool.max_uses
-    left = budget.calls_left()
-    if (left is not None and left <= 0) or (most and not budget.uses_left(call.name, most)):
-        ctx.run.refused.append((call, NotRunReason.OVER_BUDGET))
-        text = "Not run: the budget of tool calls is spent. Answer with what you have."
-        return ToolResult(call.id, text, True, "over_budget")
-    ctx.run.reserve([call], {} if most is None else {call.name: 1})
-    return None
-
-
-def approval_questions(ctx: Context, calls: Iterable[ToolCall]) -> Mapping[str, str]:
-    """The questions of the calls that need approval, by id of the call."""
-    questions: dict[str, str] = {}
-    for call in calls:
-        tool = ctx.tools.get(call.name)
-        question = None if tool is None else tool.approval_question(call.input or {})
-        if question is not None:
-            questions[call.id] = question
-    return questions
 
 
 def shown_again(content: str) -> str:

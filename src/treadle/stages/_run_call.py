@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from treadle import labels
-from treadle.context import Context
+from treadle.context import Context, check_call, invalid_call_text
 from treadle.effects import (
     NOW,
     Bounded,
@@ -36,7 +36,6 @@ from treadle.results import Err, Ok, Paused
 from treadle.run_state import RunNode, RunNodeStatus
 from treadle.stages._progress import ProgressReporter
 from treadle.stages._unknown_calls import RUN_AGAIN, unknown
-from treadle.stages._validate_calls import check_call, invalid_call_text
 from treadle.tools import (
     Invoke,
     LockedError,

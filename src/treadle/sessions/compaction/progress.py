@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from treadle.context import Context
+from treadle.context import Context, check_call
 from treadle.messages import JSONDict, ToolCall, sendable
 from treadle.sessions.compaction.strategies import request_of, text_of
-from treadle.stages import check_call
 
 MAX_ARGUMENTS = 100
 """The number of characters of the arguments of a call in the list of calls."""

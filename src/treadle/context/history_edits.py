@@ -1,39 +1,60 @@
-"""The history after a custom stage: it is valid, and contains the iteration once."""
+"""The history, rewritten by a stage: it is valid, and contains the exchange of the iteration once."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from treadle.context import Context
-from treadle.loop.stage_guard.fields import changed
-from treadle.messages import History, JSONDict, is_dict, to_message, validate_messages
-from treadle.stages import assistant_message, inject
+from treadle.context.calls import IterationT
+from treadle.context.iteration import Iteration
+from treadle.errors import OptionError
+from treadle.messages import History, JSONDict, describe, is_dict, to_message, validate_messages
 
 
-def with_history(stage: str, before: Context, after: Context) -> Context:
-    """Make a valid history that contains this iteration once if it is injected, else not at all."""
-    if not changed("messages", before, after):
-        return after
-    if _is_only_injected(before, after):
-        return after
-    given = [to_message(message) for message in after.messages]
-    if after.is_injected:
-        edited, note = _with_exchange(given, list(after.result_messages), before)
-    else:
-        edited, note, after = _before_injection(given, before, after)
+def with_messages(ctx: IterationT, given: Any, *, injects: bool) -> IterationT:
+    """The context with another history: repaired where it is broken; the current exchange stays whole.
+
+    Args:
+        ctx: the context.
+        given: a history, or a list of messages.
+        injects: whether the stage appends the exchange of the iteration.
+
+    Raises:
+        OptionError: it is no list, or has calls of this iteration, which `inject_results` appends.
+        InvalidMessagesError: malformed messages.
+    """
+    if not isinstance(given, (History, list, tuple)):
+        raise OptionError(
+            f"replace: messages: expected a history or a list of messages, got {describe(given)}"
+        )
+    edited: list[Any] = [to_message(message) for message in given]  # pyright: ignore[reportUnknownVariableType]
+    note: tuple[str, ...] = ()
+    made: tuple[JSONDict, ...] = ctx.result_messages
+    if made:
+        edited, note = _with_exchange(edited, list(made), ctx)
+    elif ctx.is_asked:
+        made = _exchange_in(edited, ctx)
+        if made and ctx.tool_calls and not injects:
+            raise OptionError(
+                "replace: messages: the calls of this iteration are not in the history yet; inject_results appends "
+                "them, or a stage that replaces it"
+            )
     # The ids of calls that are not in the history yet are reserved for them.
-    taken = () if after.is_injected else [call.id for call in after.tool_calls]
+    taken = () if made else [call.id for call in ctx.tool_calls]
     history, repairs = validate_messages(edited, taken)
-    after.run.note_repairs((*note, *repairs), stage)
-    return after.evolve(messages=History(history))
+    ctx.run.note_repairs((*note, *repairs), ctx.stage)
+    return ctx.evolve(messages=History(history), result_messages=made)
 
 
-def _is_only_injected(before: Context, after: Context) -> bool:
-    """Whether the only change of a history is that of `inject_results`."""
-    messages: Any = after.messages  # a stage may have returned a list
-    if before.is_injected or not after.is_injected or not isinstance(messages, History):
-        return False
-    return messages.raw() == [*before.messages.raw(), *after.result_messages]
+def _exchange_in(given: list[Any], ctx: Iteration) -> tuple[JSONDict, ...]:
+    """The messages of the iteration that a stage appended itself; empty if there are none."""
+    ids = {call.id for call in ctx.tool_calls}
+    if ids:
+        return tuple(message for message in given if _belongs(message, ids))
+    last: Any = given[-1] if given else None
+    is_answer = is_dict(last) and last.get("role") == "assistant" and not ctx.response.is_blank
+    is_new = is_answer and last.get("content") == ctx.response.content
+    messages = ctx.messages.raw()
+    return (last,) if is_new and not (messages and messages[-1] == last) else ()
 
 
 def call_ids(message: Any) -> list[str]:
@@ -50,7 +71,7 @@ def _belongs(message: Any, ids: set[str]) -> bool:
 
 
 def _with_exchange(
-    given: list[Any], exchange: list[JSONDict], before: Context
+    given: list[Any], exchange: list[JSONDict], before: Iteration
 ) -> tuple[list[Any], tuple[str, ...]]:
     """An edited history that has the messages of this iteration exactly once.
 
@@ -106,7 +127,7 @@ def _with_names(edited: JSONDict, made: JSONDict) -> JSONDict:
     return {**edited, "tool_calls": kept}
 
 
-def _has_answer(given: list[Any], answer: JSONDict, before: Context) -> bool:
+def _has_answer(given: list[Any], answer: JSONDict, before: Iteration) -> bool:
     """Whether a text answer is in an edited history, either unchanged or rewritten by the stage."""
     if any(message == answer for message in given):
         return True
@@ -114,33 +135,3 @@ def _has_answer(given: list[Any], answer: JSONDict, before: Context) -> bool:
     if not spoken:
         return False
     return not any(message == spoken[-1] for message in before.messages.raw())
-
-
-def _before_injection(
-    given: list[Any], before: Context, after: Context
-) -> tuple[list[Any], tuple[str, ...], Context]:
-    """An edited history without this iteration, or with all of it if the stage added it."""
-    if not after.is_asked:
-        return given, (), after
-    ids = [call.id for call in after.tool_calls]
-    own = assistant_message(after)
-    if not ids:
-        is_added = len(given) > 0 and given[-1] == own and not _ends_so(before, own)
-        if is_added and not after.response.is_blank:
-            return given, (), after.evolve(result_messages=(own,))
-        return given, (), after
-    wanted = set(ids)
-    if not any(_belongs(message, wanted) for message in given):
-        return given, (), after
-    if all(call_id in after.tool_results for call_id in ids):
-        exchange = inject(after.evolve(messages=History())).result_messages
-        edited, _ = _with_exchange(given, list(exchange), before)
-        return edited, (), after.evolve(result_messages=exchange)
-    # Calls that have not run yet: their messages follow with their results.
-    rest = [message for message in given if not _belongs(message, wanted)]
-    return rest, ("messages of calls that have not run were left out",), after
-
-
-def _ends_so(ctx: Context, message: JSONDict) -> bool:
-    messages = ctx.messages.raw()
-    return bool(messages) and messages[-1] == message

@@ -1,0 +1,333 @@
+"""The context: what the stages of an iteration see, and the verbs with which they change it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self, TypedDict, Unpack
+
+from treadle.context import edits
+from treadle.context.history_edits import with_messages
+from treadle.context.iteration import Decision, Iteration
+from treadle.context.request import RequestChanges, check_request_changes, names_of
+from treadle.errors import OptionError, check_names
+from treadle.messages import History, Response, ToolCall, ToolResult, describe, validate_messages
+from treadle.results import PendingCall, Reason, StoppedByStage
+from treadle.tools import Plan, Tool, ToolLike, check_implementations, toolset
+
+
+class ContextChanges(TypedDict, total=False):
+    """The fields that `Context.replace` sets; `Context` describes each."""
+
+    messages: History | Sequence[Mapping[str, Any]]
+    tools: Mapping[str, Tool]
+    response: Response
+    tool_calls: Sequence[ToolCall]
+    plan: Plan
+    tool_results: Mapping[str, ToolResult]
+    validation_errors: Mapping[str, tuple[str, ...]]
+    decision: Decision | None
+    error: Reason | None
+    output: Any
+    guidance: str | None
+    memo: Mapping[str, Any]
+    waiting: tuple[PendingCall, ...]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Context(Iteration):
+    """An immutable record that flows through the stages. A stage changes it with a verb, which returns a copy.
+
+    Each verb checks what it does where it is called, so that an error has the line of the stage. A call is given as
+    an object of ``ctx.tool_calls`` or by its id.
+
+    Args:
+        messages: the history. The messages of this iteration are in it once they are injected.
+        tools: the tools of the run, by name.
+        response: the model's response in this iteration.
+        run: the state of the run that outlives the iteration.
+        iteration: the number of this iteration, from 1.
+        tool_calls: the calls of the response, with unique ids.
+        plan: which of these calls run, and in which batches.
+        tool_results: the results so far, by id of the call.
+        validation_errors: the violations of invalid calls, by id of the call.
+        result_messages: the messages that this iteration added to the history; empty until it is injected.
+        decision: ends the run; None lets it continue.
+        error: the reason, if the decision is to stop.
+        output: the validated arguments of a terminal tool.
+        guidance: a text for the model in the next request only.
+        memo: values that stages keep between iterations, by name.
+        approvals: the decisions on calls that waited for approval, by id of the call.
+        waiting: the calls that wait for approval, if the decision is to pause.
+        paused_runs: the states of paused subagents, by id of the call.
+        trace: the names of the stages that this iteration has entered so far.
+        request_changes: the fields of the request that stages changed; see `with_request`.
+        is_asked: whether the model was asked in this iteration.
+        parsed: the response whose calls are ``tool_calls``; None before they are parsed.
+    """
+
+    # Before the model is asked
+
+    def with_request(self, **changes: Unpack[RequestChanges]) -> Self:
+        """Change the request of this iteration; the history stays as it is.
+
+        Args:
+            **changes: fields of `Request`. ``options`` are merged into those of the run, ``tools`` are names
+                of tools of the run.
+
+        Raises:
+            OptionError: a field or a tool that does not exist, or the model was asked already.
+            InvalidMessagesError: malformed messages. A broken history is repaired, and the repair reported.
+        """
+        if self.is_asked:
+            raise OptionError(
+                "with_request: the model was asked already; put the stage before ask_model"
+            )
+        checked = check_request_changes(changes)
+        check_names(checked.get("tools", ()), self.tools, "with_request: there is no tool")
+        before = self.request_changes
+        if "options" in checked and "options" in before:
+            checked["options"] = {**before["options"], **checked["options"]}
+        if "messages" in checked:
+            checked["messages"], repairs = validate_messages(checked["messages"])
+            self.run.note_repairs(repairs, self.stage)
+        return self.evolve(request_changes={**before, **checked})
+
+    def with_tools(
+        self, *, add: Iterable[ToolLike] = (), remove: Iterable[str | Tool] = ()
+    ) -> Self:
+        """Change the tools from now on; before `ask_model`, from this request on.
+
+        Args:
+            add: tools, of any kind that ``tools=`` accepts.
+            remove: tools, or their names. An open call of a removed tool does not run.
+
+        Raises:
+            OptionError: a tool to remove that does not exist.
+            ToolDefinitionError: an invalid tool, or one that nothing can run.
+        """
+        removed = names_of("with_tools: remove", remove)
+        check_names(removed, self.tools, "with_tools: there is no tool")
+        added = toolset(add, "with_tools: add")
+        check_implementations(added.values(), self.run.resolver, "with_tools: ")
+        kept = {name: tool for name, tool in self.tools.items() if name not in removed}
+        changed = self.evolve(tools={**kept, **added})
+        for call in edits.calls_to_check(changed, self) if self.tool_calls else ():
+            changed = edits.checked_again(changed, call, "with_tools")
+        return changed
+
+    def guide(self, text: str) -> Self:
+        """Add a text for the model to the next request only; the history does not have it.
+
+        Raises:
+            OptionError: it is not a text, or is empty.
+        """
+        edits.check_text("guide", text)
+        return self.evolve(guidance=text if self.guidance is None else f"{self.guidance}\n\n{text}")
+
+    # The response and its calls
+
+    def with_response(self, response: Response) -> Self:
+        """Replace the response, until one of its calls has run; its calls are replaced as well.
+
+        Before `ask_model`, ``ctx.with_response(...).done()`` ends the run without asking the model. A stage that
+        replaces `ask_model` sets its response so, which counts as a request.
+
+        Args:
+            response: a `Response`, or another form of it that a model may return, such as a text.
+
+        Raises:
+            OptionError: it is no response, one of the calls has run, or the response is in the history.
+        """
+        return edits.with_response(self, response)
+
+    def drop(self, call: ToolCall | str, why: str) -> Self:
+        """Take a call out before it runs. The model reads "Not run", and the reason.
+
+        Args:
+            call: the call.
+            why: the reason, for the model.
+
+        Raises:
+            OptionError: there is no such call, it has run, or it is in the history.
+        """
+        return edits.drop(self, call, why)
+
+    def answer(self, call: ToolCall | str, value: Any, *, is_error: bool = False) -> Self:
+        """Answer a call before it runs, in place of its tool.
+
+        Args:
+            call: the call.
+            value: what its tool would return: a text, data or content parts.
+            is_error: whether the call failed.
+
+        Raises:
+            OptionError: there is no such call, it has run, or it is in the history.
+        """
+        return edits.answer(self, call, value, is_error=is_error)
+
+    def edit_call(self, call: ToolCall | str, arguments: Mapping[str, Any] | str) -> Self:
+        """Change the arguments of a call before it runs. They are validated, and its approval is asked for again.
+
+        Args:
+            call: the call; before the plan, it may be invalid so far.
+            arguments: a mapping or JSON text.
+
+        Raises:
+            OptionError: there is no such call, it has run or was answered, or the arguments are no JSON data.
+        """
+        return edits.edit_call(self, call, arguments)
+
+    def add_call(
+        self, name: str, arguments: Mapping[str, Any] | str, *, call_id: str | None = None
+    ) -> Self:
+        """Add a call as if the model had made it: it is validated, planned, approved and counted like the others.
+
+        Args:
+            name: the name of the tool.
+            arguments: a mapping or JSON text.
+            call_id: an id that is unique in the history; None makes one.
+
+        Raises:
+            OptionError: the model was not asked, calls have run, or an argument is invalid.
+        """
+        return edits.add_call(self, name, arguments, call_id)
+
+    def edit_result(self, call: ToolCall | str, text: str) -> Self:
+        """Change the text of a result before it is in the history, such as to redact or to trim it.
+
+        Args:
+            call: the call.
+            text: the new text; content parts of the result are left out.
+
+        Raises:
+            OptionError: the call has no result, or it is in the history already.
+        """
+        return edits.edit_result(self, call, text)
+
+    # Any field that the stage provides
+
+    def replace(self, **changes: Unpack[ContextChanges]) -> Self:
+        """A copy with some fields set: ``messages``, and those that the current stage provides.
+
+        A stage provides the fields that it declares (``@stage(provides=...)``), and those of the stage that it
+        replaces. Other fields have verbs.
+
+        Args:
+            **changes: the fields. ``messages`` rewrites the history: it is repaired where it is broken; the
+                current exchange stays, whole, and an older one goes as a whole.
+
+        Raises:
+            OptionError: a field that does not exist, that the stage does not provide, or with an invalid value.
+            InvalidMessagesError: malformed messages.
+        """
+        if not changes.keys() <= _FIELDS:
+            check_names(changes, sorted(_FIELDS), "replace: a context has no field")
+        if not self.run.provides:
+            return self.evolve(**changes)
+        for name in changes:
+            if name != "messages" and not edits.provides(self, name):
+                edits.refuse_field(
+                    self, name, _VERBS.get(name, "no verb: a built-in stage sets it")
+                )
+        changed: Any = self
+        values: dict[str, Any] = dict(changes)
+        for name, set_field in _SETTERS.items():
+            if name in values:
+                changed = set_field(changed, values.pop(name))
+        if "messages" in values:
+            injects = edits.provides(self, "result_messages")
+            changed = with_messages(changed, values.pop("messages"), injects=injects)
+        return changed.evolve(**values) if values else changed
+
+    # Values that are kept, and decisions
+
+    def remember(self, name: str, value: Any) -> Self:
+        """Keep a value for later iterations, as ``memo[name]``.
+
+        Raises:
+            PausedStateError: the run goes on in other processes, and the value is no data.
+        """
+        if self.run.check_kept is not None:
+            self.run.check_kept(name, value)
+        return self.evolve(memo={**self.memo, name: value})
+
+    def done(self, output: Any = None) -> Self:
+        """End the run with the response as its answer.
+
+        Args:
+            output: the output of the run; None takes the text of the response.
+
+        Raises:
+            OptionError: there is no answer: the model was not asked, and neither a response nor an output is set.
+        """
+        if output is None and not self.is_asked and self.response.is_blank and self.run.provides:
+            raise OptionError(
+                "done: the model was not asked yet, and there is no answer; give one: "
+                "ctx.with_response(...).done(), or ctx.done(output)"
+            )
+        return self.evolve(decision=Decision.DONE, output=output)
+
+    def stop(self, reason: Reason | str) -> Self:
+        """End the run without an answer.
+
+        Args:
+            reason: a text, which becomes a `StoppedByStage` with the name of the current stage; or a
+                reason, such as one of a limit that the stage guards.
+
+        Raises:
+            OptionError: it is neither.
+        """
+        if isinstance(reason, str):
+            reason = StoppedByStage(self.stage, reason)
+        elif not isinstance(reason, Reason):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise OptionError(f"stop: expected a Reason or a text, got {type(reason).__name__}")
+        return self.evolve(decision=Decision.STOP, error=reason)
+
+    def pause(self, waiting: Iterable[PendingCall]) -> Self:
+        """Pause the run; when it is resumed, it enters the current stage again.
+
+        Args:
+            waiting: the calls, or other questions, that wait for a decision.
+
+        Raises:
+            OptionError: it is something else.
+        """
+        pending = tuple(waiting)
+        for one in pending:
+            if not isinstance(one, PendingCall):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise OptionError(f"pause: expected PendingCall objects, got {describe(one)}")
+        return self.evolve(decision=Decision.PAUSE, waiting=pending)
+
+
+def _with_tools(ctx: Context, tools: Any) -> Context:
+    """Set all tools: those that are left out are removed."""
+    added = toolset(tools.values() if isinstance(tools, Mapping) else tools, "replace: tools")
+    return ctx.with_tools(
+        add=added.values(), remove=[name for name in ctx.tools if name not in added]
+    )
+
+
+_SETTERS: Mapping[str, Callable[[Context, Any], Context]] = {
+    "tools": _with_tools,
+    "response": edits.with_response,
+    "tool_calls": edits.with_calls,
+    "plan": edits.with_plan,
+    "tool_results": edits.with_results,
+}
+"""How `replace` sets the fields that have to agree with others, in the order in which it sets them."""
+_VERBS: Mapping[str, str] = {
+    "tools": "ctx.with_tools(add=, remove=)",
+    "response": "ctx.with_response(response)",
+    "tool_calls": "ctx.drop(call, why), ctx.edit_call(call, arguments) or ctx.add_call(name, arguments)",
+    "plan": "ctx.drop(call, why) or ctx.answer(call, value)",
+    "tool_results": "ctx.answer(call, value) before a call runs, ctx.edit_result(call, text) after it ran",
+    "validation_errors": "ctx.answer(call, value, is_error=True)",
+    "decision": "ctx.done(output), ctx.stop(reason) or ctx.pause(waiting)",
+    "error": "ctx.stop(reason)",
+    "output": "ctx.done(output)",
+    "waiting": "ctx.pause(waiting)",
+    "guidance": "ctx.guide(text)",
+    "memo": "ctx.remember(name, value)",
+}
+_FIELDS = frozenset(spec.name for spec in fields(Context))

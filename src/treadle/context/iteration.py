@@ -1,0 +1,221 @@
+"""What flows through the stages, as data: the fields of a context, and what follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from reprlib import recursive_repr
+from typing import Any, Self
+
+from treadle.context.request import Request, changed_request
+from treadle.context.run_context import RunContext
+from treadle.limits import Limits
+from treadle.messages import NOTHING, History, JSONDict, Response, ToolCall, ToolResult, Usage
+from treadle.results import PendingCall, Reason
+from treadle.run_state import RunState
+from treadle.shown import shown_fields
+from treadle.tools import Approval, Plan, Resolver, Tool
+
+
+class Decision(StrEnum):
+    """What ends the run; without a decision it continues."""
+
+    DONE = "done"
+    STOP = "stop"
+    PAUSE = "pause"
+    """The run waits for the decision of a person."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Iteration:
+    """The fields of a `treadle.Context`, which adds the verbs of stages.
+
+    Args:
+        messages: the history. The messages of this iteration are in it once they are injected.
+        tools: the tools of the run, by name.
+        response: the model's response in this iteration.
+        run: the state of the run that outlives the iteration.
+        iteration: the number of this iteration, from 1.
+        tool_calls: the calls of the response, with unique ids.
+        plan: which of these calls run, and in which batches.
+        tool_results: the results so far, by id of the call.
+        validation_errors: the violations of invalid calls, by id of the call.
+        result_messages: the messages that this iteration added to the history; empty until it is injected.
+        decision: ends the run; None lets it continue.
+        error: the reason, if the decision is to stop.
+        output: the validated arguments of a terminal tool.
+        guidance: a text for the model in the next request only.
+        memo: values that stages keep between iterations, by name.
+        approvals: the decisions on calls that waited for approval, by id of the call.
+        waiting: the calls that wait for approval, if the decision is to pause.
+        paused_runs: the states of paused subagents, by id of the call.
+        trace: the names of the stages that this iteration has entered so far.
+        request_changes: the fields of the request that stages changed; see `with_request`.
+        is_asked: whether the model was asked in this iteration.
+        parsed: the response whose calls are ``tool_calls``; None before they are parsed.
+    """
+
+    messages: History
+    tools: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
+    response: Response = field(default_factory=Response)
+    run: RunContext = field(default_factory=RunContext)
+    iteration: int = 1
+    tool_calls: tuple[ToolCall, ...] = ()
+    plan: Plan = field(default_factory=Plan)
+    tool_results: Mapping[str, ToolResult] = field(default_factory=dict[str, ToolResult])
+    validation_errors: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict[str, tuple[str, ...]]
+    )
+    result_messages: tuple[JSONDict, ...] = ()
+    decision: Decision | None = None
+    error: Reason | None = None
+    output: Any = None
+    guidance: str | None = None
+    memo: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    approvals: Mapping[str, Approval] = field(default_factory=dict[str, Approval])
+    waiting: tuple[PendingCall, ...] = ()
+    paused_runs: Mapping[str, JSONDict] = field(default_factory=dict[str, JSONDict])
+    trace: Sequence[str] = ()
+    request_changes: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    is_asked: bool = False
+    parsed: Response | None = None
+
+    @property
+    def state(self) -> RunState:
+        """The status of the run, its iterations and calls."""
+        return self.run.state
+
+    @property
+    def deps(self) -> Any:
+        """The object that the caller passed as ``deps=``."""
+        return self.run.deps
+
+    @property
+    def instructions(self) -> str | None:
+        """The system message of every request of the run; None if there is none."""
+        given = self.run.instructions
+        if not callable(given):
+            return given
+        made: Any = given(self)
+        if made is not None and not isinstance(made, str):
+            raise TypeError(
+                f"instructions: expected the function to return a text or None, got {type(made).__name__}"
+            )
+        return made
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of the run."""
+        return self.run.budget.limits
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens that the run has used so far."""
+        return self.run.budget.usage
+
+    @property
+    def tool_calls_count(self) -> int:
+        """The number of tool calls that have run so far in the run."""
+        return self.run.in_flight.calls_run
+
+    @property
+    def max_iterations(self) -> int:
+        """The limit of iterations."""
+        return self.run.budget.limits.max_iterations
+
+    @property
+    def resolve_tool(self) -> Resolver | None:
+        """The resolver, which runs the calls of tools without a function."""
+        return self.run.resolver
+
+    @property
+    def is_injected(self) -> bool:
+        """Whether the response and the results of this iteration are in ``messages``."""
+        return bool(self.result_messages)
+
+    @property
+    def stage(self) -> str:
+        """The name of the current stage; empty before the first."""
+        return self.trace[-1] if self.trace else ""
+
+    @property
+    def status(self) -> str:
+        """``continue``, ``ok``, ``error`` or ``paused``."""
+        return _STATUS[self.decision]
+
+    @recursive_repr("...")
+    def __repr__(self) -> str:
+        return shown_fields(self, (spec.name for spec in fields(self) if spec.repr))
+
+    @property
+    def request(self) -> Request:
+        """The request of this iteration, with all changes so far.
+
+        It is derived from the context each time it is read, so it includes earlier edits of ``messages`` and
+        ``tools``.
+        """
+        model = self.run.model
+        options: Mapping[str, Any] = {} if model is None else model.options
+        instructions = None if self.run.instructions is None else self.instructions
+        changes: Mapping[str, Any] = self.request_changes
+        catalog = self.run.catalog
+        if catalog is None:
+            names = tuple(self.tools)
+        else:  # a tool that is forced has to be offered as well
+            forced = str(changes.get("tool_choice"))
+            names = catalog.offered(self.tools, (*self.run.found, forced))
+        request = Request(self.messages, names, None, options, instructions)
+        output = self.run.output
+        if output is not None and (self.run.finishing or output.is_last_attempt(self.memo)):
+            offered = changes.get("tools", self.tools)
+            changes = {"tool_choice": output.tool_choice(offered), **changes}
+        if not changes:
+            return request
+        if "tools" in changes:  # a later edit may have removed some of them
+            changes = {**changes, "tools": tuple(n for n in changes["tools"] if n in self.tools)}
+        return changed_request(request, changes)
+
+    def evolve(self, **changes: Any) -> Self:
+        """A copy with some fields changed, unchecked. A stage of a loop uses the verbs of its context instead."""
+        # dataclasses.replace would look at every field each time; this is one dict copied.
+        copy = _new(self.__class__)
+        _set_dict(copy, self.__dict__ | changes)
+        return copy
+
+    def begin(
+        self, iteration: int, trace: Sequence[str], request_changes: Mapping[str, Any]
+    ) -> Self:
+        """A copy for another iteration, without the response and the results of the last one.
+
+        Args:
+            iteration: its number.
+            trace: the list to which the pipeline appends the names of its stages.
+            request_changes: the changes of its request.
+        """
+        return self.evolve(
+            **_UNASKED, iteration=iteration, trace=trace, request_changes=request_changes
+        )
+
+
+_new = object.__new__  # used several times in an iteration, like the next one
+_set_dict: Callable[[Iteration, dict[str, Any]], None] = vars(Iteration)["__dict__"].__set__
+_UNASKED: dict[str, Any] = {
+    "response": Response(extra=NOTHING),
+    "parsed": None,
+    "is_asked": False,
+    "tool_calls": (),
+    "plan": Plan(),
+    "tool_results": NOTHING,
+    "validation_errors": NOTHING,
+    "result_messages": (),
+    "approvals": NOTHING,
+    "paused_runs": NOTHING,
+}
+"""The fields of an iteration in which the model was not asked yet; all iterations share the values."""
+_STATUS: Mapping[Decision | None, str] = {
+    None: "continue",
+    Decision.DONE: "ok",
+    Decision.STOP: "error",
+    Decision.PAUSE: "paused",
+}

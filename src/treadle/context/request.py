@@ -1,0 +1,104 @@
+"""The request of an iteration: what is sent to the model, and its changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field, fields
+from typing import Any, TypedDict, Unpack
+
+from treadle.errors import OptionError, check_names
+from treadle.fast_dataclass import fast_dataclass
+from treadle.messages import JSONDict
+from treadle.model import check_no_tools
+from treadle.tools import Tool
+
+
+class RequestChanges(TypedDict, total=False):
+    """What `Context.with_request` and `Request.replace` may change; `Request` describes each."""
+
+    messages: Sequence[Mapping[str, Any]]
+    tools: Iterable[str | Tool]
+    tool_choice: str | Mapping[str, Any] | None
+    options: Mapping[str, Any]
+    instructions: str | None
+
+
+@fast_dataclass
+class Request:
+    """What is sent to the model in one request.
+
+    Args:
+        messages: the conversation as the model sees it: the history, or a view of it that a stage made.
+        tools: the names of the tools that are offered.
+        tool_choice: ``auto``, ``none``, ``required``, the name of a tool, or the provider's own form; None
+            leaves it to the provider.
+        options: further options of the request, such as ``model`` and ``temperature``. They are not in the repr:
+            a header may hold a secret.
+        instructions: sent as a system message before the messages; not stored in the history.
+    """
+
+    messages: Sequence[JSONDict]
+    tools: tuple[str, ...] = ()
+    tool_choice: str | Mapping[str, Any] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    instructions: str | None = None
+
+    def replace(self, **changes: Unpack[RequestChanges]) -> Request:
+        """Copy the request with some fields changed; ``options`` are merged.
+
+        Raises:
+            OptionError: a field that does not exist.
+        """
+        return changed_request(self, check_request_changes(changes))
+
+
+def check_request_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Check the names of changed fields, and replace tools by their names.
+
+    Raises:
+        OptionError: a field that does not exist, or a value of the wrong type.
+    """
+    known = RequestChanges.__annotations__
+    check_names(changes, known, "a request has no field")
+    checked = dict(changes)
+    for name, (kinds, expected) in _REQUEST_KINDS.items():
+        value = checked.get(name)
+        if value is not None and not isinstance(value, kinds):
+            raise OptionError(f"{name}: expected {expected}, got {type(value).__name__}")
+    if checked.get("options") is None:  # nothing to merge
+        checked.pop("options", None)
+    check_no_tools("options", checked.get("options", {}))
+    if "tools" in checked:
+        checked["tools"] = names_of("tools", checked["tools"])
+    return checked
+
+
+_REQUEST_KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "tool_choice": ((str, Mapping), "a text or a mapping"),
+    "options": ((Mapping,), "a mapping"),
+    "instructions": ((str,), "a text"),
+}
+
+
+def names_of(option: str, tools: Iterable[str | Tool]) -> tuple[str, ...]:
+    """The names of tools that are given as tools or by name; raises `OptionError` for anything else."""
+    if isinstance(tools, str) or not isinstance(tools, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise OptionError(
+            f"{option}: expected a list of tools or their names, got {type(tools).__name__}"
+        )
+    return tuple(_name_of(option, tool) for tool in tools)
+
+
+def _name_of(option: str, tool: str | Tool) -> str:
+    name = tool.name if isinstance(tool, Tool) else tool
+    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise OptionError(f"{option}: expected tools or their names, got {type(tool).__name__}")
+    return name
+
+
+def changed_request(request: Request, changes: Mapping[str, Any]) -> Request:
+    """Copy a request with checked changes; ``options`` are merged."""
+    values: dict[str, Any] = {spec.name: getattr(request, spec.name) for spec in fields(request)}
+    values.update(changes)
+    values["options"] = {**request.options, **changes.get("options", {})}
+    return Request(**values)

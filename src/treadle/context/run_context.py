@@ -1,0 +1,212 @@
+"""The state of a run that outlives an iteration, and its services."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from reprlib import recursive_repr
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from treadle.limits import Budget, Limits
+from treadle.messages import NOTHING, JSONDict, Response, ToolCall, ToolResult
+from treadle.model import ModelClient, ModelRequest
+from treadle.results import Reason
+from treadle.run_state import RunNode, RunNodeStatus, RunState
+from treadle.shown import shown_fields
+from treadle.tools import (
+    CircuitBreaker,
+    Dedupe,
+    Locks,
+    NotRunReason,
+    Resolver,
+    ResultCache,
+    Tool,
+    ToolCallTable,
+)
+
+if TYPE_CHECKING:
+    from treadle.tools.output import Output
+    from treadle.tools.tool_catalog import Catalog
+
+
+class Repaired(NamedTuple):
+    """A stage broke the history, and the repairs."""
+
+    stage: str
+    repairs: tuple[str, ...]
+
+
+class Refused(NamedTuple):
+    """A call does not run after all, and why."""
+
+    call: ToolCall
+    reason: NotRunReason
+
+
+class Reported(NamedTuple):
+    """A stage ran a call itself, and the result that it reported."""
+
+    call: ToolCall
+    result: ToolResult
+
+
+class Responded(NamedTuple):
+    """A stage asked the model itself, and the response."""
+
+    messages: Sequence[JSONDict]
+    response: Response
+
+
+Note: TypeAlias = Repaired | Refused | Reported | Responded
+"""What a stage did, until it is emitted as events: a stage that is a plain function emits none."""
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class RunContext:
+    """The state of a run that outlives an iteration, and its services; ``ctx.run``.
+
+    Args:
+        state: the status of the run, its iterations and calls.
+        budget: the limits of the run, and what it has used.
+        in_flight: the calls that are running, and how often the model made each call.
+        result_cache: what the calls of this turn returned.
+        dedupe: when repeated calls of tools that do not say so are skipped; set by `plan_calls`.
+        locks: which call holds which key.
+        held_locks: if the run is a subagent, the keys that its call holds, each with the name under which it is
+            held.
+        breaker: a circuit breaker that runs share; None if there is none.
+        resolver: runs the calls of tools without a function; None if there is none.
+        catalog: which tools the requests offer, and which ones a search finds; None offers all.
+        found: the names of the tools that a search has found and that are offered from then on, in order.
+        model: the model; None in contexts that tests construct.
+        instructions: the system message of every request, or a function of the context that makes it; None
+            sends none.
+        show_budget: whether the model is shown what remains of the limits.
+        finishing: the limit that was reached, once the model is asked for a last answer; None before.
+        has_listeners: whether there are listeners; without them, no events are made.
+        streams_to_user: whether some of them are the caller's, who may show the text of a response as it arrives.
+        deps: the object that the caller passed for tools and stages.
+        asks_unknown: whether a person is asked about a call that may have run already; else the model is told.
+        output: what the run has to end with; None if the text of the answer is the output.
+        accepted: the output that was checked; a stage may end the run with another one.
+        cost_of: returns the cost of a response in US dollars; None if only the model reports or computes costs.
+        provides: the fields that each stage of the loop provides, by the full name of the stage; empty in contexts
+            that tests construct.
+        notes: what stages did, until it is emitted as events.
+        unsettled: the calls whose outcome the shared circuit breaker does not know yet.
+        reserved: the planned calls of this iteration, which the budget has counted, by id.
+        estimated: the messages and tools of the latest request, and their estimated tokens; only with a limit of
+            tokens or cost.
+        payloads: the tools in the form in which they are offered, each with its `Tool`, by name.
+        dispatched: the contexts whose calls ran, until a stage's context is known to contain these calls.
+        injected: the latest response that was put in the history; None before the first.
+        abandoned: the request that was interrupted, after the number of its iteration; None if none was.
+        answered_by: the model that answered last, which may know the cost of its response.
+        failures: the exceptions of the calls of the last iteration in which a call raised, by the number of the
+            iteration and the id of the call.
+        clock: the latest known time of the run, such as the end of a call, in seconds since the epoch.
+        compactions: how often a stage has made the model see less of the history since the run was started or
+            resumed; each begins a new epoch, and earlier iterations count for no loop.
+        numbers: a list with the number of the latest event that the observers received; they share it.
+        check_kept: raises if a value that a stage keeps, by its name, cannot be carried on; None checks nothing.
+    """
+
+    state: RunState = field(default_factory=RunState)
+    budget: Budget = field(default_factory=lambda: Budget(Limits()))
+    in_flight: ToolCallTable = field(default_factory=ToolCallTable)
+    result_cache: ResultCache = field(default_factory=ResultCache)
+    dedupe: Dedupe = "off"
+    locks: Locks = field(default_factory=Locks)
+    held_locks: Mapping[str, str] = field(default_factory=dict[str, str])
+    breaker: CircuitBreaker | None = None
+    resolver: Resolver | None = None
+    catalog: Catalog | None = None
+    found: dict[str, None] = field(default_factory=dict[str, None])
+    model: ModelClient | None = None
+    instructions: str | Callable[[Any], str | None] | None = None
+    show_budget: bool = False
+    finishing: Reason | None = None
+    has_listeners: bool = False
+    streams_to_user: bool = False
+    deps: Any = field(default=None, repr=False)
+    asks_unknown: bool = False
+    output: Output | None = None
+    accepted: Any = None
+    cost_of: Callable[[Response], float | None] | None = None
+    dispatched: tuple[Any, ...] = ()
+    injected: Response | None = None
+    abandoned: tuple[int, ModelRequest] | None = None
+    answered_by: ModelClient | None = None
+    failures: dict[tuple[int, str], BaseException] = field(
+        default_factory=dict[tuple[int, str], BaseException]
+    )
+    clock: float = 0.0
+    compactions: int = 0
+    numbers: list[int] = field(default_factory=lambda: [0])
+    check_kept: Callable[[str, Any], object] | None = None
+    provides: Mapping[str, frozenset[str]] = field(default_factory=lambda: NOTHING)
+    notes: list[Note] = field(default_factory=list[Note])
+    unsettled: list[ToolCall] = field(default_factory=list[ToolCall])
+    payloads: dict[str, tuple[Tool, JSONDict]] = field(
+        default_factory=dict[str, tuple[Tool, JSONDict]]
+    )
+    reserved: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
+    estimated: tuple[Sequence[JSONDict], tuple[str, ...], int] = ((), (), 0)
+
+    def note_failure(self, iteration: int, call_id: str, error: BaseException) -> None:
+        """Keep the exception of a call until a call of a later iteration raises.
+
+        Args:
+            iteration: the number of the iteration of the call.
+            call_id: the id of the call.
+            error: its exception.
+        """
+        kept = {key: one for key, one in self.failures.items() if key[0] == iteration}
+        self.failures = {**kept, (iteration, call_id): error}
+
+    def dedupe_of(self, tool: Tool | None) -> Dedupe:
+        """When repeated calls of a tool are skipped; None is a tool that only a resolver knows."""
+        return (None if tool is None else tool.dedupe_mode) or self.dedupe
+
+    def reserve(self, calls: Sequence[ToolCall], uses: Mapping[str, int] | None = None) -> None:
+        """Reserve the budget of calls that are planned to run.
+
+        Args:
+            calls: the calls.
+            uses: the number of uses of each tool that has ``max_uses``.
+        """
+        self.budget.reserve_calls(len(calls))
+        if uses:
+            self.budget.reserve_uses(uses)
+        for call in calls:
+            self.reserved[call.id] = call
+
+    def release(self, call: ToolCall) -> None:
+        """Release the budget of a planned call that will not run."""
+        if call.id in self.reserved:
+            del self.reserved[call.id]
+            self.budget.release_call(call.name)
+            if self.breaker is not None:
+                self.unsettled.append(call)
+
+    def release_new(self, calls: Iterable[ToolCall]) -> None:
+        """Release the budget of the given planned calls that have not begun."""
+        for call in calls:
+            node = self.node_of(call)
+            if node is None or node.status is RunNodeStatus.INIT:
+                self.release(call)
+
+    def node_of(self, call: ToolCall) -> RunNode | None:
+        """The node of a call of the current iteration; None if it was not dispatched. A pause keeps it."""
+        current = self.state.current_node
+        nodes = () if current is None else current.tool_calls
+        return next((node for node in nodes if node.group_id == call.id), None)
+
+    def note_repairs(self, repairs: Sequence[str], stage: str) -> None:
+        """Note the repairs of an edit, to be reported as `HistoryRepaired`."""
+        if repairs:
+            self.notes.append(Repaired(stage, tuple(repairs)))
+
+    @recursive_repr("...")
+    def __repr__(self) -> str:
+        return shown_fields(self, (spec.name for spec in fields(self) if spec.repr))

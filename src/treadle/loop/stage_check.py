@@ -1,0 +1,122 @@
+"""Checks the context that a custom stage returned: no call that ran is lost, and no fact is forgotten.
+
+The verbs of a context check everything else where a stage calls them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from treadle.context import Context, Decision
+from treadle.messages import JSONDict, ReadOnlyDict, ToolResult, is_dict, read_only
+from treadle.run_state import RunNodeStatus
+
+_FIXED = ("run", "iteration", "approvals", "paused_runs", "trace")
+"""Facts of the loop."""
+_SHALLOW = (
+    "tools", "tool_results", "validation_errors", "memo", "approvals", "paused_runs", "request_changes",
+)  # fmt: skip
+
+
+def protect(ctx: Context) -> None:
+    """Make the contents of a context read-only, before a custom stage receives it: an edit in place raises."""
+    fields = ctx.__dict__
+    for name in _SHALLOW:
+        if fields[name].__class__ is dict:
+            fields[name] = ReadOnlyDict(fields[name])
+    if ctx.result_messages:
+        fields["result_messages"] = tuple(map(read_only, ctx.result_messages))
+    for call in (*ctx.tool_calls, *ctx.response.tool_calls):
+        _protect(call, "input", "extra")
+    _protect(ctx.response, "extra")
+    _protect(ctx.plan, "not_run", "duplicates", "approvals")
+
+
+def _protect(one: Any, *names: str) -> None:
+    """Make fields of a frozen object read-only, which keeps its identity."""
+    for name in names:
+        value = getattr(one, name)
+        if value.__class__ is dict:
+            object.__setattr__(one, name, read_only(value))
+
+
+def check(stage: str, before: Context, after: Context) -> Context:
+    """Check the context that a custom stage returned.
+
+    Args:
+        stage: the name of the stage.
+        before: the context that it received.
+        after: the context that it returned.
+
+    Returns:
+        The context to continue with: it has the results of all calls that ran.
+
+    Raises:
+        TypeError: a fact of the loop was changed, or a call that ran is missing.
+    """
+    if after is not before:
+        _check_facts(before, after)
+    after = _with_all_results(stage, after)
+    lost = lost_calls(after)
+    if lost:
+        raise TypeError(
+            f"calls {', '.join(lost)} ran, and the returned context does not have them; "
+            "return the context that dispatch_tools returned"
+        )
+    after.run.dispatched = ()
+    return after
+
+
+def _check_facts(before: Context, after: Context) -> None:
+    for name in _FIXED:
+        if getattr(before, name) is not getattr(after, name):
+            raise TypeError(f"{name} may not be changed")
+    if before.is_asked > after.is_asked or len(before.result_messages) > len(after.result_messages):
+        raise TypeError("it returned a context of an earlier stage")
+    if not after.is_asked and before.response is not after.response and after.decision is None:
+        raise TypeError(
+            "the model was not asked yet; to answer without asking it, decide so: "
+            "ctx.with_response(...).done()"
+        )
+
+
+def _with_all_results(stage: str, ctx: Context) -> Context:
+    """The context with the results of calls that ran within a stage, which dropped them or stopped the calls."""
+    if ctx.result_messages or not ctx.tool_calls:
+        return ctx
+    done, results = ctx.run.in_flight.results, ctx.tool_results
+    found: dict[str, ToolResult] = {}
+    for call in ctx.tool_calls:
+        if call.id in results:
+            continue
+        if call.id in done:
+            found[call.id] = done[call.id]
+        elif ctx.decision is not Decision.PAUSE:
+            node = ctx.run.node_of(call)
+            if node is not None and node.status is not RunNodeStatus.INIT:
+                text = f"Cancelled: {stage} stopped this call before it was done."
+                found[call.id] = ToolResult(call.id, text, True, "cancelled")
+    return ctx.evolve(tool_results={**results, **found}) if found else ctx
+
+
+def lost_calls(ctx: Context, dispatched: Sequence[Context] | None = None) -> list[str]:
+    """The ids of the calls that ran and are neither in a context nor in its history.
+
+    Args:
+        ctx: the context.
+        dispatched: the contexts whose calls ran; None is all that were dispatched last.
+    """
+    lost: list[str] = []
+    for one in ctx.run.dispatched if dispatched is None else dispatched:
+        # Once the model is asked again, their results are in the history only.
+        kept = ctx.tool_results if one.is_injected else {call.id for call in ctx.tool_calls}
+        lost.extend(call.id for call in one.plan.calls if call.id not in kept)
+    if lost:
+        made = {call_id for message in ctx.messages.raw() for call_id in _call_ids(message)}
+        lost = [call_id for call_id in lost if call_id not in made]
+    return lost
+
+
+def _call_ids(message: JSONDict) -> list[str]:
+    return [call.get("id", "") for call in message.get("tool_calls") or () if is_dict(call)]
