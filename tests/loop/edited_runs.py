@@ -10,7 +10,7 @@ from tests.deciding import on
 
 from treadle import Err, Loop, Ok, Paused, PipelineFailed, RunHandle, stage, tool
 from treadle.events import IterationFinished, IterationStarted
-from treadle.messages import Response, ToolCall, ToolResult
+from treadle.messages import Response, ToolCall
 from treadle.results import (
     BudgetExhausted,
     CircuitBroken,

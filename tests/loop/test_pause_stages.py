@@ -25,7 +25,7 @@ from treadle import (
     deny,
     stage,
 )
-from treadle.pipeline import plug_with
+from treadle.pipeline import Pipeline, embed
 from treadle.stages import default_stages
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
@@ -123,13 +123,13 @@ class TestNoData:
 
     def test_a_stage_that_is_not_an_entry_point(self, recorded):
         """It is nested in another component, so that no run can continue there."""
-        inner = plug_with((lambda ctx: ctx, lambda ctx, _: ctx), [asking], name="plug")
+        inner = embed(Pipeline(asking), "inner")
         result = SYNC.run(recorded.loop(stages=[inner, *default_stages()]), lambda m: "Hello")
         assert (result.stop_reason, result.reason.error_type) == (
             "pipeline_failed",
             "PausedStateError",
         )
-        assert "a run cannot be resumed at stage 'plug/asking'" in result.reason.message
+        assert "a run cannot be resumed at stage 'inner.asking'" in result.reason.message
 
     @pytest.mark.parametrize(
         "kept",

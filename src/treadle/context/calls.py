@@ -45,7 +45,7 @@ MAX_LISTED = 100
 
 
 def with_parsed_calls(ctx: IterationT) -> IterationT:
-    """Take the calls out of the response, each with an id that is unique in the history; see `parse_tool_calls`."""
+    """Take the calls out of the response, each with an id that is unique in the history."""
     calls = ctx.response.tool_calls
     if not calls or ctx.response is ctx.parsed:  # a stage may have edited or run them since
         return ctx

@@ -38,8 +38,8 @@ class ContextChanges(TypedDict, total=False):
 class Context(Iteration):
     """An immutable record that flows through the stages. A stage changes it with a verb, which returns a copy.
 
-    Each verb checks what it does where it is called, so that an error has the line of the stage. A call is given as
-    an object of ``ctx.tool_calls`` or by its id.
+    Each verb checks what it does where it is called, so that an error has the line of the stage. A call is given
+    as an object of ``ctx.tool_calls`` or by its id.
 
     Args:
         messages: the history. The messages of this iteration are in it once they are injected.

@@ -1,4 +1,4 @@
-"""What a stage may do to the calls, the results, the response and the history: each edit is checked where it is made.
+"""What a stage may do to calls, results and the response: each edit is checked where it is made.
 
 The verbs of `treadle.Context` call these functions. A call that ran stays in the history, once, with its result;
 what a stage takes out did not run, and is answered.
@@ -213,7 +213,7 @@ def _with_call(ctx: IterationT, call: ToolCall) -> IterationT:
 
 
 def checked_again(ctx: IterationT, call: ToolCall, verb: str) -> IterationT:
-    """The context with a call that was added or changed: checked like those of the model, its approval asked again."""
+    """Check a call that was added or changed like those of the model, also whether it needs approval."""
     checked, problems = check_call(ctx, call)
     ctx = _with_call(ctx, checked)
     if problems:
@@ -369,7 +369,7 @@ def _count_response(ctx: Iteration, response: Response) -> None:
 
 
 def with_plan(ctx: IterationT, plan: Any) -> IterationT:
-    """The context with the plan of a stage: each call is checked, within the budget, planned once, and approved."""
+    """Set the plan of a stage: each call is valid, within the budget, planned once, and asks for its approval."""
     if not isinstance(plan, Plan):
         raise OptionError(f"replace: plan: expected a Plan, got {describe(plan)}")
     placed: set[str] = set()
@@ -429,8 +429,10 @@ def with_calls(ctx: IterationT, given: Any) -> IterationT:
         if call.input is not None and not call.fingerprint:
             tool = ctx.tools.get(call.name)
             key = call.input if tool is None else tool.dedupe_key(call.input)
-            call = dataclasses.replace(call, fingerprint=fingerprint(call.name, key))
-        calls.append(call)
+            made = fingerprint(call.name, key)
+            calls.append(dataclasses.replace(call, fingerprint=made))
+        else:
+            calls.append(call)
     lost = [call.id for call in ctx.tool_calls if call.id not in ids]
     if lost:
         raise OptionError(
@@ -481,7 +483,7 @@ def _checked_result(ctx: Iteration, call_id: str, result: Any) -> ToolResult:
 
 
 def with_reported_results(ctx: IterationT, results: Mapping[str, ToolResult]) -> IterationT:
-    """The context with the results that a stage reports for calls which it ran itself: each is counted and emitted.
+    """Set the results of calls that a stage ran itself: each is counted, and noted as an event.
 
     Raises:
         OptionError: a result of a call that was not allowed to run. The history says so; the result is emitted.

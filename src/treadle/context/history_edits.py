@@ -35,8 +35,8 @@ def with_messages(ctx: IterationT, given: Any, *, injects: bool) -> IterationT:
         made = _exchange_in(edited, ctx)
         if made and ctx.tool_calls and not injects:
             raise OptionError(
-                "replace: messages: the calls of this iteration are not in the history yet; inject_results appends "
-                "them, or a stage that replaces it"
+                "replace: messages: the calls of this iteration are not in the history yet; inject_results "
+                "appends them, or a stage that replaces it"
             )
     # The ids of calls that are not in the history yet are reserved for them.
     taken = () if made else [call.id for call in ctx.tool_calls]

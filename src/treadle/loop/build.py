@@ -5,15 +5,23 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from treadle.context import Context
 from treadle.errors import OptionError
+from treadle.loop.custom_stage import checked
 from treadle.loop.options import OF_ASK_MODEL, OF_DEFAULT_STAGES, Settings, check_choice
-from treadle.loop.stage_check import check, protect
 from treadle.messages import ReadOnlyDict
 from treadle.pipeline import Pipeline, PipelineError, Stage
-from treadle.pipeline.components import Component, Composer, DeadEnd, components_of, nested_in
+from treadle.pipeline.components import (
+    Component,
+    Composer,
+    DeadEnd,
+    PlugWith,
+    components_of,
+    nested_in,
+    with_nested,
+)
 from treadle.stages import BUILT_IN, GIVEN, ask_model, default_stages, plan_calls
 from treadle.tools import Tool, toolset
 
@@ -57,10 +65,10 @@ def _check(components: Iterable[Component]) -> None:
         if getattr(made, "fn", None) is plan_calls.fn:
             for name, value in made.options.items():
                 check_choice(name, value)
-        if isinstance(component, (Composer, DeadEnd)):
+        if isinstance(component, (Composer, DeadEnd, PlugWith)):
             raise PipelineError(
-                f"stages: {component.name!r} may drop the context of a run, or make several of it: "
-                f"a loop has no composer and no dead_end"
+                f"stages: {component.name!r} may drop, copy or convert the context of a run: "
+                f"a loop has no composer, no dead_end and no plug_with"
             )
         for inner in nested_in(component):
             _check(inner)
@@ -79,15 +87,17 @@ def _default_pipeline(**options: Any) -> Pipeline[Context]:
 
 
 def _pipeline(stages: Any) -> Pipeline[Context]:
-    return Pipeline(
-        list(stages),
-        until=_is_decided,
-        item=Context,
-        given=GIVEN,
-        review=check,
-        prepare=protect,
-        trusted=BUILT_IN,
-    )
+    components = [_checked(component) for component in stages]
+    return Pipeline(components, until=_is_decided, item=Context, given=GIVEN)
+
+
+def _checked(component: Component) -> Component:
+    """Let the custom stages of a component check their contexts."""
+    if isinstance(component, Stage):
+        made = cast("Stage[..., Any]", component)
+        return made if any(made.fn is fn for fn in BUILT_IN) else checked(made)
+    nested = [tuple(map(_checked, part)) for part in nested_in(component)]
+    return with_nested(component, nested) if nested else component
 
 
 def catalog_of(

@@ -33,11 +33,11 @@ from treadle.events import (
     UserMessageAdded,
 )
 from treadle.fast_dataclass import fast_dataclass
+from treadle.loop.custom_stage import lost_calls
 from treadle.loop.handle import RunHandle
 from treadle.loop.loop_detection import LoopDetector
 from treadle.loop.pause import PausedRun, suspend
 from treadle.loop.session_turn import RunSession, continue_session
-from treadle.loop.stage_check import lost_calls
 from treadle.messages import (
     NOTHING,
     Ending,

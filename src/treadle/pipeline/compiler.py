@@ -7,7 +7,7 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -33,17 +33,6 @@ from treadle.pipeline.errors import PipelineError
 
 Filled: TypeAlias = frozenset[str] | None
 """The fields that are filled at a position; None if they are unknown or it is unreachable."""
-
-Review: TypeAlias = Callable[[str, Any, Any], Any]
-"""Called with a stage's name, the item before it and after it; returns the item to continue with."""
-
-
-class Reviewer(NamedTuple):
-    """The review of a pipeline, the function that prepares its items, and the functions that are not reviewed."""
-
-    review: Review
-    trusted: tuple[Fn, ...]
-    prepare: Callable[[Any], None] | None = None
 
 
 class Kind(IntEnum):
@@ -81,7 +70,6 @@ class Op:
         mode: how a driver performs the call of a stage of kind ``CALL``.
         count: how many items of a stream may be in the stage at once.
         memo: the initial memo of a composer.
-        review: checks the result; None if it is not checked.
     """
 
     kind: Kind
@@ -93,7 +81,6 @@ class Op:
     mode: Mode = Mode.ASYNC
     count: int | None = None
     memo: Any = None
-    review: Review | None = None
 
     def __repr__(self) -> str:
         return f"Op({self.kind.name}, {self.name!r})"  # options of a stage may be secrets
@@ -158,7 +145,6 @@ class _Scope:
 
     prefix: str
     until: Condition | None = None
-    reviewers: tuple[Reviewer, ...] = ()
     exits: list[Op] = dataclasses.field(default_factory=list[Op])
     points: dict[str, int] = dataclasses.field(default_factory=dict[str, int])
     gotos: list[tuple[Goto, Op, Filled]] = dataclasses.field(
@@ -189,14 +175,13 @@ class Compiler:
         *,
         until: Condition | None,
         given: Collection[str],
-        reviewers: tuple[Reviewer, ...],
     ) -> Program:
         """Compile the components of a whole pipeline.
 
         Raises:
             PipelineError: they do not fit together.
         """
-        self._scope(components, _Scope("", until, reviewers), frozenset(given))
+        self._scope(components, _Scope("", until), frozenset(given))
         self._emit(Op(Kind.END))
         return self._program
 
@@ -253,7 +238,7 @@ class Compiler:
             case PlugWith():
                 self._plug(component, name, scope)
             case Composer(fn=fn, memo=memo):
-                self._emit_result(Op(Kind.COMPOSE, name, fn, memo=memo), scope, fn)
+                self._emit_result(Op(Kind.COMPOSE, name, fn, memo=memo), scope)
                 self._has_composer = True
             case Goto(when=when):
                 scope.gotos.append((component, self._emit(Op(Kind.GOTO, name, when)), filled))
@@ -281,15 +266,8 @@ class Compiler:
         self._ops.append(op)
         return op
 
-    def _emit_result(self, op: Op, scope: _Scope, fn: Fn) -> None:
-        """Emit an operation whose result is reviewed, and leaves the scope if ``until`` holds.
-
-        ``fn`` is the function as the user supplied it; ``op.fn`` may have its options bound.
-        """
-        reviewers = _reviewers_of(fn, scope)
-        op.review = _in_turn([reviewer.review for reviewer in reviewers])
-        if op.kind is not Kind.UNPLUG:  # its item comes from inside the plug
-            op.fn = _prepared(op.fn, reviewers)
+    def _emit_result(self, op: Op, scope: _Scope) -> None:
+        """Emit an operation after whose result the item leaves the scope if ``until`` holds."""
         if scope.until is not None:
             op.until = scope.until
             scope.exits.append(op)
@@ -309,7 +287,7 @@ class Compiler:
             )
         fn = stage.bound()
         _check_call(fn, name)
-        self._emit_result(Op(_kind_of(fn, name), name, fn, count=stage.count), scope, stage.fn)
+        self._emit_result(Op(kind_of(fn, name), name, fn, count=stage.count), scope)
         return None if filled is None else filled | frozenset(stage.provides)
 
     def _switch(self, switch: Switch, name: str, scope: _Scope, filled: Filled) -> Filled:
@@ -327,18 +305,17 @@ class Compiler:
     def _embed(self, embed: Embed, name: str, scope: _Scope, filled: Filled) -> Filled:
         pipeline, outer = embed.pipeline, scope.until
         until = _either(pipeline.until, outer)
-        inside = _Scope(name + ".", until, (*pipeline.reviewers, *scope.reviewers))
-        filled = self._scope(pipeline.components, inside, filled)
+        filled = self._scope(pipeline.components, _Scope(name + ".", until), filled)
         if outer is not None:  # an item that left the embedded part may have to leave this one too
             scope.exits.append(self._emit(Op(Kind.GOTO, name, outer)))
         return filled
 
     def _plug(self, plug: PlugWith, name: str, scope: _Scope) -> None:
-        # The inner item has another type: the outer until, review, fields and points do not apply.
+        # The inner item has another type: the outer until, fields and points do not apply.
         fields, self._fields = self._fields, None
-        self._emit(Op(Kind.PLUG, name, _prepared(plug.plug, _reviewers_of(plug.plug, scope))))
+        self._emit(Op(Kind.PLUG, name, plug.plug))
         self._scope(plug.components, _Scope(name + "/"), None)
-        self._emit_result(Op(Kind.UNPLUG, name, plug.unplug), scope, plug.unplug)
+        self._emit_result(Op(Kind.UNPLUG, name, plug.unplug), scope)
         self._fields = fields
 
 
@@ -354,34 +331,6 @@ def _either(one: Condition | None, other: Condition | None) -> Condition | None:
     return lambda item: one(item) or other(item)
 
 
-def _reviewers_of(fn: Fn, scope: _Scope) -> list[Reviewer]:
-    """The reviewers that do not trust a function, in their order."""
-    return [reviewer for reviewer in scope.reviewers if fn not in reviewer.trusted]
-
-
-def _prepared(fn: Fn, reviewers: Sequence[Reviewer]) -> Fn:
-    """A function that prepares its item for the reviewers first."""
-    prepares = [one.prepare for one in reviewers if one.prepare is not None]
-
-    def prepared(item: Any, *more: Any) -> Any:
-        for prepare in prepares:
-            prepare(item)
-        return fn(item, *more)
-
-    return prepared if prepares else fn
-
-
-def _in_turn(reviews: Sequence[Review]) -> Review | None:
-    """Chain several reviews, in their order; None if there are none."""
-
-    def review(name: str, before: Any, after: Any) -> Any:
-        for one in reviews:
-            after = one(name, before, after)
-        return after
-
-    return review if len(reviews) > 1 else next(iter(reviews), None)
-
-
 def _check_call(fn: Fn, name: str) -> None:
     """Check that a stage can be called with the item as its only argument."""
     parameters = parameters_of(fn)
@@ -395,7 +344,12 @@ def _check_call(fn: Fn, name: str) -> None:
         ) from error
 
 
-def _kind_of(fn: Fn, name: str) -> Kind:
+def kind_of(fn: Fn, name: str) -> Kind:
+    """How the function of a stage runs: ``PLAIN``, ``GENERATOR`` or ``CALL``.
+
+    Raises:
+        PipelineError: it is an async generator.
+    """
     while isinstance(fn, functools.partial):
         fn = fn.func
     for code in (fn, getattr(type(fn), "__call__", None)):  # noqa: B004 - inspected, not called

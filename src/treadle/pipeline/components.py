@@ -390,8 +390,7 @@ def embed(pipeline: Pipeline[Any], name: str) -> Embed:
 
     Args:
         pipeline: the pipeline to embed. Its own `done` and ``until`` end the embedded part only.
-            The ``until`` and the ``review`` of the outer pipeline apply inside it too; that
-            ``until`` ends both.
+            The ``until`` of the outer pipeline applies inside it too, and ends both.
         name: the namespace.
     """
     if not isinstance(getattr(pipeline, "components", None), tuple):

@@ -138,8 +138,6 @@ def execute(  # noqa: C901, PLR0912, PLR0915 - the hot loop: a call costs more t
                     item = yield _awaiting(op, item)
                 _check_type(run, item, progress)
                 valid_type = item.__class__
-            if op.review is not None:
-                item = op.review(op.name, progress.item, item)
             until = op.until
             if until is not None and until(item):
                 position = op.target
@@ -213,8 +211,6 @@ def _change_item(
             item = op.fn(item, original)
             progress.item, progress.originals = original, progress.originals[:-1]
             _check_type(run, item, progress)
-            if op.review is not None:
-                item = op.review(op.name, original, item)
             return item, _position_after(op, position, item)
         case Kind.COMPOSE:
             progress.stages.append(op.name)
@@ -243,8 +239,6 @@ def _compose(run: Execution, op: Op, position: int, item: Any, progress: Progres
     made = list(parts)
     for part in made:
         _check_type(run, part, progress)
-    if op.review is not None:
-        made = [op.review(op.name, item, part) for part in made]
     run.memos[position] = memo
     return made
 

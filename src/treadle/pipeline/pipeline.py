@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self
 from treadle import effects
 from treadle.effects import Steps
 from treadle.errors import InitSignature, did_you_mean
-from treadle.pipeline.compiler import Compiler, Kind, Reviewer, classes_of
+from treadle.pipeline.compiler import Compiler, Kind, classes_of
 from treadle.pipeline.components import (
     Component,
     ComponentLike,
@@ -36,7 +36,7 @@ from treadle.type_vars import ItemT
 if TYPE_CHECKING:
     from treadle.pipeline.streaming import Stream
 
-_OPTIONS = ("until", "item", "given", "on_stage", "review", "prepare", "trusted")
+_OPTIONS = ("until", "item", "given", "on_stage")
 
 
 class Pipeline(Generic[ItemT]):
@@ -49,13 +49,6 @@ class Pipeline(Generic[ItemT]):
             ``provides`` may name. None accepts anything.
         given: the fields of the item that are filled when it enters.
         on_stage: observers of every stage's start, stop and exception.
-        review: called with the stage's name, the item before it and the item after it, for each
-            item that a stage, a composer or the end of a ``plug_with`` produced. The pipeline
-            continues with the item that it returns; an exception that it raises is a `StageError` of
-            that stage. It is not called inside a ``plug_with``, where items have another type.
-        prepare: called with each item before a stage, a composer or a ``plug_with`` that is reviewed.
-        trusted: the functions whose results are not reviewed: those that `stage` was applied to
-            (``Stage.fn``).
 
     Raises:
         PipelineError: an option is unknown, two components or points have the same name, a goto has no
@@ -84,27 +77,18 @@ class Pipeline(Generic[ItemT]):
         item: type[ItemT] | None = None,
         given: Collection[str] = (),
         on_stage: Collection[StageObserver] = (),
-        review: Callable[[str, ItemT, ItemT], ItemT] | None = None,
-        prepare: Callable[[ItemT], None] | None = None,
-        trusted: Collection[Callable[..., Any]] = (),
     ) -> None:
         self.components: tuple[Component, ...] = components_of(components)
         if until is not None:
             check_plain(until, "until")
-        if review is not None:
-            check_plain(review, "review")
         for observer in on_stage:
             check_plain(observer, "an observer in on_stage")
         self.until = until
-        self.reviewers = () if review is None else (Reviewer(review, tuple(trusted), prepare),)
         self._options: dict[str, Any] = {
             "until": until,
             "item": item,
             "given": (given,) if isinstance(given, str) else tuple(given),
             "on_stage": tuple(on_stage),
-            "review": review,
-            "prepare": prepare,
-            "trusted": tuple(trusted),
         }
         self._on_stage = tuple(on_stage)
         self._classes = classes_of(item)
@@ -112,7 +96,6 @@ class Pipeline(Generic[ItemT]):
             self.components,
             until=until,
             given=self._options["given"],
-            reviewers=self.reviewers,
         )
         self.provides = {
             name: frozenset(one.provides)

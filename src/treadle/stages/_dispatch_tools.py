@@ -82,8 +82,8 @@ def run_calls(ctx: Context, calls: Iterable[ToolCall | str]) -> Steps[Context]:
             allow that.
 
     Returns:
-        The context with their results. If a call waits for the approval of a person, it has the decision to pause, and
-        the stage returns it at once: the resumed run enters the stage again.
+        The context with their results. If a call waits for a person, it has the decision to pause, and the
+        stage returns it at once: the resumed run enters the stage again.
     """
     if ctx.decision is Decision.PAUSE or ctx.result_messages:
         return ctx

@@ -1,4 +1,4 @@
-"""What stages noted while they could emit no event: emitted before the next request, and at the end of an iteration."""
+"""What stages noted: emitted as events before the next request, and at the end of an iteration."""
 
 from __future__ import annotations
 

@@ -1,16 +1,69 @@
-"""Checks the context that a custom stage returned: no call that ran is lost, and no fact is forgotten.
+"""Custom stages: each receives a context that it cannot edit in place, and loses no call that ran.
 
 The verbs of a context check everything else where a stage calls them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Awaitable, Sequence
+from dataclasses import replace
+from types import FunctionType
 from typing import Any
+from weakref import WeakSet
 
 from treadle.context import Context, Decision
+from treadle.effects import Steps, is_awaitable
 from treadle.messages import JSONDict, ReadOnlyDict, ToolResult, is_dict, read_only
+from treadle.pipeline import Stage
+from treadle.pipeline.compiler import Kind, kind_of
 from treadle.run_state import RunNodeStatus
+
+_CHECKED: WeakSet[Any] = WeakSet()
+"""The functions that `checked` made."""
+
+
+def checked(stage: Stage[..., Any]) -> Stage[..., Any]:
+    """Copy a custom stage so that it checks its contexts.
+
+    Args:
+        stage: a plain function, a generator or an ``async def``. A copy that this function made is returned
+            unchanged, as it arrives with ``Loop(stages=loop.pipeline)``.
+
+    Returns:
+        A stage of the same kind, with the same name, fields and options.
+    """
+    fn: Any = stage.fn
+    if isinstance(fn, FunctionType) and fn in _CHECKED:
+        return stage
+
+    def plain(ctx: Context, /, *args: Any, **options: Any) -> Any:
+        _protect(ctx)
+        after = fn(ctx, *args, **options)
+        return _awaited(ctx, after) if is_awaitable(after) else _checked_return(ctx, after)
+
+    def generator(ctx: Context, /, *args: Any, **options: Any) -> Steps[Any]:
+        _protect(ctx)
+        return _checked_return(ctx, (yield from fn(ctx, *args, **options)))
+
+    async def coroutine(ctx: Context, /, *args: Any, **options: Any) -> Any:
+        _protect(ctx)
+        return _checked_return(ctx, await fn(ctx, *args, **options))
+
+    wrappers: dict[Kind, Any] = {Kind.GENERATOR: generator, Kind.CALL: coroutine}
+    wrapper = functools.wraps(fn)(wrappers.get(kind_of(fn, stage.name), plain))
+    _CHECKED.add(wrapper)
+    return replace(stage, fn=wrapper)
+
+
+async def _awaited(before: Context, after: Awaitable[Any]) -> Any:
+    return _checked_return(before, await after)
+
+
+def _checked_return(before: Context, after: Any) -> Any:
+    """Check the returned context; the pipeline refuses any other value."""
+    return _check(before, after) if isinstance(after, Context) else after
+
 
 _FIXED = ("run", "iteration", "approvals", "paused_runs", "trace")
 """Facts of the loop."""
@@ -19,7 +72,7 @@ _SHALLOW = (
 )  # fmt: skip
 
 
-def protect(ctx: Context) -> None:
+def _protect(ctx: Context) -> None:
     """Make the contents of a context read-only, before a custom stage receives it: an edit in place raises."""
     fields = ctx.__dict__
     for name in _SHALLOW:
@@ -28,12 +81,12 @@ def protect(ctx: Context) -> None:
     if ctx.result_messages:
         fields["result_messages"] = tuple(map(read_only, ctx.result_messages))
     for call in (*ctx.tool_calls, *ctx.response.tool_calls):
-        _protect(call, "input", "extra")
-    _protect(ctx.response, "extra")
-    _protect(ctx.plan, "not_run", "duplicates", "approvals")
+        _protect_fields(call, "input", "extra")
+    _protect_fields(ctx.response, "extra")
+    _protect_fields(ctx.plan, "not_run", "duplicates", "approvals")
 
 
-def _protect(one: Any, *names: str) -> None:
+def _protect_fields(one: Any, *names: str) -> None:
     """Make fields of a frozen object read-only, which keeps its identity."""
     for name in names:
         value = getattr(one, name)
@@ -41,23 +94,15 @@ def _protect(one: Any, *names: str) -> None:
             object.__setattr__(one, name, read_only(value))
 
 
-def check(stage: str, before: Context, after: Context) -> Context:
-    """Check the context that a custom stage returned.
-
-    Args:
-        stage: the name of the stage.
-        before: the context that it received.
-        after: the context that it returned.
-
-    Returns:
-        The context to continue with: it has the results of all calls that ran.
+def _check(before: Context, after: Context) -> Context:
+    """Check the context that a custom stage returned; it gets the results of all calls that ran.
 
     Raises:
         TypeError: a fact of the loop was changed, or a call that ran is missing.
     """
     if after is not before:
         _check_facts(before, after)
-    after = _with_all_results(stage, after)
+    after = _with_all_results(after)
     lost = lost_calls(after)
     if lost:
         raise TypeError(
@@ -81,7 +126,7 @@ def _check_facts(before: Context, after: Context) -> None:
         )
 
 
-def _with_all_results(stage: str, ctx: Context) -> Context:
+def _with_all_results(ctx: Context) -> Context:
     """The context with the results of calls that ran within a stage, which dropped them or stopped the calls."""
     if ctx.result_messages or not ctx.tool_calls:
         return ctx
@@ -95,7 +140,7 @@ def _with_all_results(stage: str, ctx: Context) -> Context:
         elif ctx.decision is not Decision.PAUSE:
             node = ctx.run.node_of(call)
             if node is not None and node.status is not RunNodeStatus.INIT:
-                text = f"Cancelled: {stage} stopped this call before it was done."
+                text = f"Cancelled: {ctx.stage} stopped this call before it was done."
                 found[call.id] = ToolResult(call.id, text, True, "cancelled")
     return ctx.evolve(tool_results={**results, **found}) if found else ctx
 
