@@ -373,6 +373,7 @@ def with_plan(ctx: IterationT, plan: Any) -> IterationT:
     if not isinstance(plan, Plan):
         raise OptionError(f"replace: plan: expected a Plan, got {describe(plan)}")
     placed: set[str] = set()
+    over_budget: dict[str, NotRunReason] = {}
     batches: list[tuple[ToolCall, ...]] = []
     for batch in plan.batches:
         if not isinstance(batch, (tuple, list)):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -392,6 +393,7 @@ def with_plan(ctx: IterationT, plan: Any) -> IterationT:
                 placed.add(call.id)
                 fitting.append(call)
             else:
+                over_budget[call.id] = NotRunReason.OVER_BUDGET
                 ctx = ctx.evolve(tool_results={**ctx.tool_results, call.id: refused})
         if fitting:
             batches.append(tuple(fitting))
@@ -400,7 +402,12 @@ def with_plan(ctx: IterationT, plan: Any) -> IterationT:
     calls = [call for batch in batches for call in batch]
     # An approval cannot be left out.
     questions = {**plan.approvals, **approval_questions(ctx, calls)}
-    made = dataclasses.replace(plan, batches=tuple(batches), approvals=questions)
+    made = dataclasses.replace(
+        plan,
+        batches=tuple(batches),
+        not_run={**plan.not_run, **over_budget},
+        approvals=questions,
+    )
     return ctx.evolve(plan=made)
 
 
@@ -491,7 +498,7 @@ def with_reported_results(ctx: IterationT, results: Mapping[str, ToolResult]) ->
     run, refused = ctx.run, list[str]()
     for call in ctx.tool_calls:
         result = results.get(call.id)
-        if result is None or call.id in ctx.tool_results or call.id in run.in_flight.results:
+        if result is None or result == ctx.tool_results.get(call.id) or has_run(ctx, call):
             continue
         why = _why_not_allowed(ctx, call)
         if why is not None and "plan" in run.provides.get(ctx.stage, ()):
@@ -514,8 +521,11 @@ def with_reported_results(ctx: IterationT, results: Mapping[str, ToolResult]) ->
 
 
 def _why_not_allowed(ctx: Iteration, call: ToolCall) -> str | None:
+    if call.id in ctx.validation_errors:
+        return "it is invalid"
     if call.id not in ctx.run.reserved:
-        return "it is not in the plan"
+        reason = ctx.plan.not_run.get(call.id)
+        return "it is not in the plan" if reason is None else f"the plan refuses it ({reason})"
     decided = ctx.approvals.get(call.id)
     if call.id in ctx.plan.approvals and not (decided is not None and decided.runs):
         return "a person has to approve it"

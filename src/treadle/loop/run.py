@@ -487,7 +487,10 @@ class Run:
             context = context.evolve(response=Response(streamed), is_asked=True)
         in_flight.running.clear()
         self.run.release_new(context.plan.calls)
-        context = context.evolve(tool_results={**in_flight.results, **context.tool_results})
+        done = in_flight.results
+        # A call that a stage ran although the plan refused it has an answer that says so.
+        ran = {call_id: one for call_id, one in done.items() if one.status == "not_allowed"}
+        context = context.evolve(tool_results={**done, **context.tool_results, **ran})
         try:
             context = inject(context, unanswered)
         except Exception:  # a stage left a value that cannot become a message

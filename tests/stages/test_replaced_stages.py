@@ -1,0 +1,264 @@
+"""A custom stage in place of each built-in one: limits, approvals, events, spans, history are as before."""
+
+import pytest
+from tests.telemetry.watching import Watch
+from tests.ways import DRIVEN, WAYS
+
+from treadle import Err, Loop, Ok, Paused, PipelineError, PipelineFailed, approve, deny, stage, tool
+from treadle.events import ModelResponded, ToolFinished, ToolStarted
+from treadle.messages import ToolResult
+from treadle.stages import default_stages, dispatch_tools, plan_calls, run_calls
+from treadle.testing import ScriptedLLM, call, calls, check_history
+
+from .replaced import REPLACED, respond, stages_with
+
+NAMES = list(REPLACED)
+USAGE_MISSING = "usage_missing"
+USER = [{"role": "user", "content": "Go"}]
+
+
+@tool
+def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+@tool(requires_approval=True)
+def wipe(n: int) -> str:
+    """Wipe."""
+    return f"wiped {n}"
+
+
+@tool
+def fail(n: int) -> None:
+    """Fail."""
+    raise ValueError("broken")
+
+
+TOOLS = [add, wipe, fail]
+SCENARIOS = {
+    "calls": (
+        [calls(call("add", "c1", a=1, b=2), call("add", "c2", a=3, b=4)), "Done."],
+        {},
+    ),
+    "an unknown tool": ([calls(call("nope", "c1"), call("add", "c2", a=1, b=2)), "Done."], {}),
+    "a limit of calls": (
+        [calls(call("add", "c1", a=1, b=2), call("add", "c2", a=3, b=4)), "Done."],
+        {"max_tool_calls": 1},
+    ),
+    "a limit of iterations": (
+        [calls(call("add", f"c{n}", a=1, b=n)) for n in range(9)],
+        {"max_iterations": 3},
+    ),
+    "a tool that fails": ([calls(call("fail", f"c{n}", n=n)) for n in range(9)], {}),
+    "an approval": ([calls(call("add", "c1", a=1, b=2), call("wipe", "c2", n=7)), "Done."], {}),
+    "an ending": (["Done."], {}),
+}
+KINDS_OF_EVENTS = (ToolStarted, ToolFinished, ModelResponded)
+
+
+def observed(way, stages, scenario, decision=approve):
+    """What is observed of a run: its results, events, spans, metrics."""
+    script, options = SCENARIOS[scenario]
+    watch = Watch()
+    options = {"tools": TOOLS, "stages": stages, **watch.options, **options}
+    model = ScriptedLLM(*script)
+    run = way.run(USER, model, **options)
+    if isinstance(run.result, Paused):
+        [pending] = run.result.pending
+        way.resume(run, {pending.call_id: decision}, model, **options)
+    check_history(run.result.messages)
+    return {
+        "result": type(run.result).__name__,
+        "stop_reason": run.result.stop_reason,
+        "messages": [shown(message) for message in run.result.messages],
+        "iterations": run.result.iterations,
+        "calls": run.result.tool_calls_count,
+        "events": sorted(shown_event(e) for e in run.events if isinstance(e, KINDS_OF_EVENTS)),
+        "spans": sorted(span.name for span in watch.spans),
+        "metrics": sorted(
+            (metric.name, sum(getattr(p, "count", 1) for p in metric.data.data_points))
+            for metric in watch.metrics()
+        ),
+    }
+
+
+def shown(message):
+    text = str(message.get("content"))
+    return (
+        message["role"],
+        text.split("\n", maxsplit=1)[0].split(":", maxsplit=1)[0],
+        len(message.get("tool_calls") or ()),
+    )
+
+
+def shown_event(event):
+    made = getattr(event, "call", None)
+    return type(event).__name__, event.iteration, made.id if made else ""
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_replaced_stage_leaves_everything_as_it_was(name, scenario):
+    way = DRIVEN[0]
+    expected = observed(way, stages_with(), scenario)
+    assert observed(way, stages_with(name), scenario) == expected
+
+
+@pytest.mark.parametrize("way", WAYS, ids=repr)
+@pytest.mark.parametrize("scenario", ["calls", "an approval"])
+def test_all_stages_can_be_replaced_under_every_driver(way, scenario):
+    assert observed(way, stages_with(*NAMES), scenario) == observed(way, stages_with(), scenario)
+
+
+def test_a_denied_call_does_not_run_if_the_dispatcher_is_replaced():
+    way, stages = DRIVEN[0], stages_with("dispatch_tools")
+    expected = observed(way, stages_with(), "an approval", deny("no"))
+    assert observed(way, stages, "an approval", deny("no")) == expected
+
+
+def test_a_replacement_takes_over_what_the_stage_requires_and_provides():
+    made = stage(lambda ctx: ctx, "mine", replaces=plan_calls)
+    assert (made.requires, made.provides) == (plan_calls.requires, plan_calls.provides)
+    pipeline = Loop().pipeline.replace("plan_calls", lambda ctx: ctx)
+    [mine] = [one for one in pipeline.components if one.name == "lambda"]
+    assert mine.provides == plan_calls.provides
+    with pytest.raises(PipelineError, match="requires plan, which no stage before it provides"):
+        Loop().pipeline.without("plan_calls")
+
+
+def test_a_stage_that_answers_in_place_of_the_model_counts_as_a_request():
+    watch, events = Watch(), []
+    stages = [respond, *default_stages()[1:]]
+    options = {**watch.options, "on_event": events.append, "max_requests": 2}
+    result = Loop.run_sync("Go", ScriptedLLM(), tools=TOOLS, stages=stages, **options)
+    assert isinstance(result, Ok)
+    assert (result.output, result.iterations, result.tool_calls_count) == ("3", 2, 1)
+    assert [e.iteration for e in events if isinstance(e, ModelResponded)] == [1, 2]
+    assert [node.model_calls[0].status for node in result.run.nodes] == [USAGE_MISSING] * 2
+    assert len(watch.kind("chat")) == 2
+
+
+# A dispatcher that runs the tools itself
+
+
+@stage(replaces=dispatch_tools)
+def naive(ctx):
+    """Run every call that is not answered, whatever the plan says."""
+    made = {
+        one.id: ToolResult(one.id, str(ctx.tools[one.name].fn(**one.input)))
+        for one in ctx.tool_calls
+        if one.id not in ctx.tool_results
+    }
+    return ctx.replace(tool_results={**ctx.tool_results, **made})
+
+
+@stage(replaces=dispatch_tools)
+def naive_answers(ctx):
+    for one in ctx.tool_calls:
+        if one.id not in ctx.tool_results:
+            ctx = ctx.answer(one, ctx.tools[one.name].fn(**one.input))
+    return ctx
+
+
+@stage(provides=("tool_results",))
+async def naive_async(ctx):
+    return naive_answers(ctx)
+
+
+NAIVE = [naive, naive_answers, naive_async]
+TWO = calls(call("add", "c1", a=1, b=2), call("add", "c2", a=3, b=4))
+
+
+def with_dispatcher(dispatcher):
+    return [dispatcher if one.name == "dispatch_tools" else one for one in default_stages()]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=repr)
+@pytest.mark.parametrize("dispatcher", NAIVE, ids=lambda one: one.name)
+def test_a_dispatcher_that_runs_calls_itself_is_counted_and_emitted(dispatcher, way):
+    watch = Watch()
+    options = {"tools": TOOLS, "stages": with_dispatcher(dispatcher), **watch.options}
+    run = way.run(USER, ScriptedLLM(TWO, "Done."), **options)
+    result = run.result
+    assert (result.tool_calls_count, result.stop_reason) == (2, "answered")
+    assert [message["content"] for message in result.messages[2:4]] == ["3", "7"]
+    kinds = [shown_event(e)[::2] for e in run.events if isinstance(e, (ToolStarted, ToolFinished))]
+    assert kinds == [
+        ("ToolStarted", "c1"),
+        ("ToolFinished", "c1"),
+        ("ToolStarted", "c2"),
+        ("ToolFinished", "c2"),
+    ]
+    assert len(watch.kind("execute_tool")) == 2
+    nodes = result.run.nodes[0].tool_calls
+    assert [(node.name, node.status) for node in nodes] == [("add", "success"), ("add", "success")]
+    check_history(result.messages)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=repr)
+@pytest.mark.parametrize(
+    ("given", "options", "why"),
+    [
+        (
+            calls(call("add", "c1", a=1, b=2), call("wipe", "c2", n=7)),
+            {},
+            "a person has to approve it",
+        ),
+    ],
+    ids=["an open approval"],
+)
+def test_a_result_of_a_call_that_was_not_allowed_ends_the_run(given, options, why, way):
+    options = {"tools": TOOLS, "stages": with_dispatcher(naive_answers), **options}
+    run = way.run(USER, ScriptedLLM(given, "Done."), **options)
+    result = run.result
+    assert isinstance(result, Err)
+    assert isinstance(result.reason, PipelineFailed)
+    assert result.reason.stage == "naive_answers"
+    assert "'wipe' (c2): a person has to approve it" in result.reason.message
+    answers = [message["content"] for message in result.messages if message["role"] == "tool"]
+    assert answers[0] == "3"
+    assert answers[1] == (
+        "Stage 'naive_answers' reported a result for this call, which was not allowed to run: "
+        "a person has to approve it. It may have taken effect."
+    )
+    assert result.tool_calls_count == 2
+    [reported] = [e for e in run.events if isinstance(e, ToolFinished) and e.call.id == "c2"]
+    assert reported.result.content == "wiped 7"
+    assert "wiped" not in str(result.messages)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=repr)
+def test_a_result_of_a_call_over_a_limit_ends_the_run(way):
+    @stage(replaces=dispatch_tools)
+    def greedy(ctx):
+        made = {one.id: ToolResult(one.id, "ran") for one in ctx.tool_calls}
+        return ctx.replace(tool_results={**ctx.tool_results, **made})
+
+    options = {"tools": TOOLS, "stages": with_dispatcher(greedy), "max_tool_calls": 1}
+    result = way.run(USER, ScriptedLLM(TWO, "Done."), **options).result
+    assert isinstance(result, Err)
+    assert isinstance(result.reason, PipelineFailed)
+    assert result.reason.stage == "greedy"
+    assert "'add' (c2)" in result.reason.message
+    answers = [message["content"] for message in result.messages if message["role"] == "tool"]
+    assert answers[0] == "ran"
+    assert "was not allowed to run" in answers[1]
+    assert "Not run" not in answers[1]
+
+
+def test_a_dispatcher_may_add_a_call_to_the_plan():
+    def one_by_one(ctx):
+        for one in ctx.tool_calls:
+            ctx = yield from run_calls(ctx, [one])
+            if ctx.decision is not None:
+                return ctx
+        return ctx
+
+    stages = Loop().pipeline.replace("dispatch_tools", one_by_one)
+    result = Loop.run_sync("Go", ScriptedLLM(TWO, "Done."), tools=TOOLS, stages=stages)
+    assert (result.tool_calls_count, result.output) == (2, "Done.")
+    limited = Loop.run_sync(
+        "Go", ScriptedLLM(TWO, "Done."), tools=TOOLS, stages=stages, max_tool_calls=1
+    )
+    assert limited.tool_calls_count == 1
