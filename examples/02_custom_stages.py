@@ -4,7 +4,6 @@ A stage takes the context of an iteration and returns it, or a changed copy. A s
 clock or a network yields an effect, so that it works under every driver.
 """
 
-import dataclasses
 from typing import Any
 
 from treadle import Context, Loop, PipelineError, stages, tool
@@ -16,11 +15,9 @@ written: list[str] = []
 
 def redact(ctx: Context) -> Context:
     """Remove a secret from the results. A plain function is a stage."""
-    results = {
-        call_id: dataclasses.replace(result, content=result.content.replace("hunter2", "***"))
-        for call_id, result in ctx.tool_results.items()
-    }
-    return ctx.replace(tool_results=results)
+    for call_id, result in ctx.tool_results.items():
+        ctx = ctx.edit_result(call_id, result.content.replace("hunter2", "***"))
+    return ctx
 
 
 def audit(ctx: Context) -> Steps[Context]:

@@ -1,10 +1,10 @@
 """An input guardrail: block a prompt before the model is asked, or answer it without the model.
 
-``ctx.stop("text")`` ends the run with ``Err(StoppedByStage)``. To return an answer instead, replace the
+``ctx.stop("text")`` ends the run with ``Err(StoppedByStage)``. To return an answer instead, set the
 response and decide that the run is done.
 """
 
-from treadle import Context, Err, Loop, Ok, Response, StoppedByStage, default_stages
+from treadle import Context, Err, Loop, Ok, StoppedByStage, default_stages
 from treadle.testing import ScriptedLLM
 
 BLOCKED = ("ignore all previous instructions", "reveal your system prompt")
@@ -18,7 +18,7 @@ def guard_input(ctx: Context) -> Context:
     if any(phrase in prompt for phrase in BLOCKED):
         return ctx.stop("the prompt tries to override the instructions")
     if "opening hours" in prompt:
-        return ctx.replace(response=Response("We are open from 9 to 5.")).done()
+        return ctx.with_response("We are open from 9 to 5.").done()
     return ctx
 
 

@@ -127,7 +127,7 @@ class Context(Iteration):
 
     # The response and its calls
 
-    def with_response(self, response: Response) -> Self:
+    def with_response(self, response: Response | str) -> Self:
         """Replace the response, until one of its calls has run; its calls are replaced as well.
 
         Before `ask_model`, ``ctx.with_response(...).done()`` ends the run without asking the model. A stage that
