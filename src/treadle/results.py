@@ -25,6 +25,10 @@ class RunError(TreadleError):
 
     stop_reason: ClassVar[str] = "error"
     """The name of the reason in telemetry and in results."""
+    is_guard: ClassVar[bool] = False
+    """Whether a guard of the run ended it: a limit, the circuit breaker, loop detection."""
+    allows_last_answer: ClassVar[bool] = False
+    """Whether there is room for a last answer: there is time left, and the tools work."""
 
     def __post_init__(self) -> None:
         cause: BaseException | None = getattr(self, "cause", None)
@@ -55,6 +59,8 @@ class MaxIterationsReached(RunError):
     limit: int
     loop: str = field(default="", compare=False)
     stop_reason: ClassVar[str] = "max_iterations_reached"
+    is_guard: ClassVar[bool] = True
+    allows_last_answer: ClassVar[bool] = True
 
     def __str__(self) -> str:
         gave = f"{self.loop} gave " if self.loop else ""
@@ -73,6 +79,8 @@ class BudgetExhausted(RunError):
     used: float
     loop: str = field(default="", compare=False)
     stop_reason: ClassVar[str] = "budget_exhausted"
+    is_guard: ClassVar[bool] = True
+    allows_last_answer: ClassVar[bool] = True
 
     def __str__(self) -> str:
         limit, used = _format_amount(self.limit), _format_amount(self.used)
@@ -101,6 +109,7 @@ class LimitNotMeasurable(RunError):
     advice: str
     loop: str = field(default="", compare=False)
     stop_reason: ClassVar[str] = "limit_not_measurable"
+    is_guard: ClassVar[bool] = True
 
     def __str__(self) -> str:
         what = f"the {self.missing} of a response is not known; {self.advice}"
@@ -117,6 +126,7 @@ class DeadlineExceeded(RunError):
     seconds: float
     loop: str = field(default="", compare=False)
     stop_reason: ClassVar[str] = "deadline_exceeded"
+    is_guard: ClassVar[bool] = True
 
     def __str__(self) -> str:
         return f"the run{_of(self.loop)} took longer than max_seconds={self.seconds:g}"
@@ -134,6 +144,7 @@ class CircuitBroken(RunError):
     iterations: int
     cause: BaseException | None = field(default=None, compare=False, repr=False)
     stop_reason: ClassVar[str] = "circuit_broken"
+    is_guard: ClassVar[bool] = True
 
     def __str__(self) -> str:
         times = f"{self.iterations} consecutive iterations"
@@ -153,6 +164,8 @@ class LoopDetected(RunError):
     signature: str = field(repr=False)
     period: int = 1
     stop_reason: ClassVar[str] = "loop_detected"
+    is_guard: ClassVar[bool] = True
+    allows_last_answer: ClassVar[bool] = True
 
     def __str__(self) -> str:
         made = ", ".join(self.calls)
@@ -178,6 +191,8 @@ class CompactionStalled(RunError):
     compactions: int
     without_evidence: int
     stop_reason: ClassVar[str] = "compaction_stalled"
+    is_guard: ClassVar[bool] = True
+    allows_last_answer: ClassVar[bool] = True
 
     def __str__(self) -> str:
         return (

@@ -55,15 +55,10 @@ from treadle.messages import (
 from treadle.model import ModelInfo
 from treadle.pipeline import Pipeline, Progress, StageError
 from treadle.results import (
-    BudgetExhausted,
-    CircuitBroken,
-    CompactionStalled,
     DeadlineExceeded,
     EmptyResponse,
     Err,
     InvalidInput,
-    LimitNotMeasurable,
-    LoopDetected,
     MaxIterationsReached,
     Ok,
     OutputMissing,
@@ -91,17 +86,6 @@ MAX_LAST_ANSWERS = 2
 """How often the model is asked for a last answer."""
 NO_ANSWER = "I could not finish this within the limits I was given ({reason})."
 
-_GUARDS = (
-    MaxIterationsReached,
-    BudgetExhausted,
-    LimitNotMeasurable,
-    DeadlineExceeded,
-    CircuitBroken,
-    LoopDetected,
-    CompactionStalled,
-)
-_FINISHED = (MaxIterationsReached, BudgetExhausted, LoopDetected, CompactionStalled)
-"""Reasons that leave room for a last answer: there is time left, and the tools work."""
 _DONE, _STOP, _PAUSE = Decision.DONE, Decision.STOP, Decision.PAUSE  # looked up slowly
 _FAILED = "Cancelled: the run failed before this call was done."
 _CANCELLED = "Cancelled: the run was cancelled before this call was done."
@@ -195,7 +179,7 @@ class Run:
                 iterating = self._iterations(is_resumed=is_resumed)
                 reason = yield from (self._bounded(iterating) if self._has_bounds else iterating)
             is_reported = self.limit is not None and not isinstance(reason, DeadlineExceeded)
-            if isinstance(reason, _GUARDS) and not is_reported:
+            if reason is not None and reason.is_guard and not is_reported:
                 yield from self._emit(LimitReached(iteration=self.context.iteration, reason=reason))
         except GeneratorExit:
             raise
@@ -292,7 +276,7 @@ class Run:
                 if not self.pending_messages:
                     return None
                 yield from self._add_pending()
-        if self.config.finishes and isinstance(reason, _FINISHED):
+        if self.config.finishes and reason is not None and reason.allows_last_answer:
             unmeasured = self.run.budget.not_measurable()
             if unmeasured is not None:  # what a last answer would use cannot be measured either
                 return unmeasured
