@@ -18,7 +18,7 @@ from treadle.stages import (
     plan_calls,
     validate_calls,
 )
-from treadle.stages._run_call import compose
+from treadle.stages._recipes import compose
 from treadle.tools import Recipe, RecipeStep, Tool, tool
 
 STAGES = (parse_tool_calls, validate_calls, plan_calls, dispatch_tools)

@@ -17,12 +17,12 @@ from treadle.stages._notes import report_notes
 from treadle.stages._parse_tool_calls import parse_tool_calls
 from treadle.stages._plan_calls import NOT_RUN, plan_calls
 from treadle.stages._progress import ProgressReporter
+from treadle.stages._recipes import prepare_call
 from treadle.stages._run_call import (
     ReturnedError,
     SubagentPausedError,
     call_effect,
     held_locks,
-    prepare_call,
 )
 from treadle.stages._validate_calls import RepairCall, validate_calls
 from treadle.tools import Dedupe

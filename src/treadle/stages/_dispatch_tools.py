@@ -15,7 +15,7 @@ from treadle.results import Paused, PendingCall
 from treadle.run_state import RunNode
 from treadle.stages._decisions import refusal
 from treadle.stages._plan_calls import shown_again
-from treadle.stages._run_call import run_call
+from treadle.stages._recipes import run_call
 from treadle.stages._shared_breaker import report_calls
 from treadle.tools import Learned, approve
 

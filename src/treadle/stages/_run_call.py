@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple, NoReturn
 
 from treadle import labels
-from treadle.context import Context, check_call, invalid_call_text
+from treadle.context import Context
 from treadle.effects import (
     NOW,
     Bounded,
     Call,
     Emit,
     Mode,
-    Parallel,
     Reporter,
     Sleep,
     Steps,
@@ -39,13 +37,10 @@ from treadle.stages._unknown_calls import RUN_AGAIN, unknown
 from treadle.tools import (
     Invoke,
     LockedError,
-    Recipe,
-    RecipeStep,
     Resolver,
     Tool,
     ToolCallTable,
     ToolContext,
-    as_recipe,
     error_text,
     is_plain,
     is_plain_error,
@@ -88,22 +83,25 @@ class ReturnedError(Exception):
         self.text = text
 
 
-def run_call(ctx: Context, call: ToolCall, node: RunNode) -> Steps[ToolResult]:
-    """Run a valid call that was started, by its recipe if the resolver has one, and record its result.
+def perform_call(
+    ctx: Context,
+    call: ToolCall,
+    node: RunNode,
+    work: Steps[Timed[ToolResult]],
+    within: str | None = None,
+) -> Steps[ToolResult]:
+    """Run a valid call that was started: take its locks, record and emit its start and its end.
 
     Args:
         ctx: the context.
         call: the call.
         node: its node in the run state.
+        work: returns the result, with the times of its start and end.
+        within: the id of the call that it is a step of; None for a call of the model.
     """
     tool = ctx.tools.get(call.name)
-    resolver = ctx.run.resolver
-    if resolver is not None and (tool is None or not tool.has_implementation):
-        work = _by_recipe(ctx, call, node, resolver)
-    else:
-        work = _attempts(ctx, call, tool)
     run = _run if tool is None or tool.lock is None else _locked
-    return run(ctx, call, node, work)
+    return run(ctx, call, node, work, within)
 
 
 def _run(
@@ -113,15 +111,7 @@ def _run(
     work: Steps[Timed[ToolResult]],
     within: str | None = None,
 ) -> Steps[ToolResult]:
-    """Run a call that holds its locks; record and report its start and its end, whatever the outcome.
-
-    Args:
-        ctx: the context.
-        call: the call.
-        node: its node in the run state.
-        work: returns the result, with the times of its start and end.
-        within: the id of the call that it is a step of; None for a call of the model.
-    """
+    """Run a call that holds its locks; record and report its start and its end, whatever the outcome."""
     run = ctx.run
     in_flight, started = run.in_flight, run.clock
     if run.has_listeners:
@@ -230,7 +220,7 @@ def _locked(
     try:
         keys = ctx.tools[call.name].lock_keys(call.input or {})
     except Exception as error:  # noqa: BLE001 - a function of the tool's author
-        result = _failed(ctx, call, _failure(call, None, error), "skipped")
+        result = failed_call(ctx, call, failure_of_call(call, None, error), "skipped")
     else:
         outer = run.held_locks if within is None else held_locks(ctx, within)
         names = {key: f"{outer[key]}>" if key in outer else key for key in keys}
@@ -261,7 +251,7 @@ def _at_once(ctx: Context, result: ToolResult) -> Steps[Timed[ToolResult]]:
 # Attempts
 
 
-def _attempts(ctx: Context, call: ToolCall, tool: Tool | None) -> Steps[Timed[ToolResult]]:
+def attempts(ctx: Context, call: ToolCall, tool: Tool | None) -> Steps[Timed[ToolResult]]:
     """Make a call, with the retries of its tool; an exception becomes its result."""
     retries = tool.retries if tool is not None else 0
     is_in_steps = (tool is None or not tool.is_one_effect) and _is_in_steps(ctx, tool)
@@ -281,11 +271,11 @@ def _attempts(ctx: Context, call: ToolCall, tool: Tool | None) -> Steps[Timed[To
             ended = yield NOW
             return ToolResult(call.id, truncate(safe_str(error)), True, "retry"), started, ended
         except Exception as raised:  # noqa: BLE001 - a tool may raise anything; it becomes the result
-            failure = _failure(call, tool, raised)
+            failure = failure_of_call(call, tool, raised)
             is_final = attempt > retries or isinstance(raised, ReturnedError)
         ended = yield NOW
         if is_final:
-            return _failed(ctx, call, failure), started, ended
+            return failed_call(ctx, call, failure), started, ended
         delay = doubled(RETRY_DELAY, attempt)
         if ctx.run.has_listeners:
             yield Emit(
@@ -394,15 +384,9 @@ def call_effect(
         raise RuntimeError(f"there is no resolver to run {call.name!r}")
     else:
         invoke, mode = _resolving(resolver, call), resolver.mode
-    bound: Any = invoke
-    run: Callable[..., Any] = _async_run if mode is _ASYNC else _sync_run
-    if progress is not None:
-        run = _async_reporting_run if mode is _ASYNC else _sync_reporting_run
-        wrap = progress.wrap_async if mode is _ASYNC else progress.wrap
-        bound = functools.partial(wrap, invoke)
     return Call.of(
-        run,
-        (bound, call, context, in_flight),
+        _async_run if mode is _ASYNC else _sync_run,
+        (invoke, call, context, in_flight, progress),
         mode,
         label=labels.EXECUTE_TOOL,
         key=call.id,
@@ -424,15 +408,16 @@ async def _async_run(
     call: ToolCall,
     context: ToolContext | None,
     in_flight: ToolCallTable,
+    progress: ProgressReporter | None,
     reporter: Reporter,
 ) -> Timed[ToolResult]:
+    if progress is not None:
+        invoke = progress.wrap_async(invoke, reporter)
     started = reporter.now()
     try:
         value = await invoke(call.input or _NO_ARGUMENTS, context)
     except Exception as error:
-        if not is_plain_error(error):
-            await in_daemon_thread(functools.partial(make_text, error))
-        raise
+        await _raise_late(error)
     result = _quick_result(call, value) or await _late_result(call, value)
     return in_flight.complete(result), started, reporter.now()
 
@@ -461,9 +446,12 @@ def _sync_run(
     call: ToolCall,
     context: ToolContext | None,
     in_flight: ToolCallTable,
+    progress: ProgressReporter | None,
     reporter: Reporter,
 ) -> Any:
     """Make the result where the tool runs: a tool may return anything, but a result is data."""
+    if progress is not None:
+        invoke = progress.wrap(invoke, reporter)
     started = reporter.now()
 
     def timed(result: ToolResult) -> Timed[ToolResult]:
@@ -489,30 +477,6 @@ def _awaited(
     return Then[Timed[ToolResult]](_late_result(call, value), timed)
 
 
-Bind: TypeAlias = Callable[[Reporter], Invoke]
-"""Takes the reporter of a call, and returns what invokes its tool."""
-
-
-async def _async_reporting_run(
-    bind: Bind,
-    call: ToolCall,
-    context: ToolContext | None,
-    in_flight: ToolCallTable,
-    reporter: Reporter,
-) -> Timed[ToolResult]:
-    return await _async_run(bind(reporter), call, context, in_flight, reporter)
-
-
-def _sync_reporting_run(
-    bind: Bind,
-    call: ToolCall,
-    context: ToolContext | None,
-    in_flight: ToolCallTable,
-    reporter: Reporter,
-) -> Any:
-    return _sync_run(bind(reporter), call, context, in_flight, reporter)
-
-
 def _tool_context(
     ctx: Context, call: ToolCall, attempt: int, progress: ProgressReporter | None
 ) -> ToolContext:
@@ -529,34 +493,36 @@ def _tool_context(
     )
 
 
-class _Failure(NamedTuple):
+class CallFailure(NamedTuple):
     """Why an attempt failed: the text for the model, and the exception; None if it took too long."""
 
     text: str
     error: BaseException | None
 
 
-def _failure(call: ToolCall, tool: Tool | None, raised: Exception) -> _Failure:
+def failure_of_call(call: ToolCall, tool: Tool | None, raised: Exception) -> CallFailure:
     """Describe the exception of an attempt. A TimeoutError of the tool itself is an ordinary one."""
     if isinstance(raised, ReturnedError):
-        return _Failure(raised.text, from_user_code(raised.error))
+        return CallFailure(raised.text, from_user_code(raised.error))
     if isinstance(raised, TimeLimitReached) and tool is not None and tool.timeout is not None:
-        return _Failure(f"Error: {call.name!r} took longer than {tool.timeout:g} s.", None)
-    return _Failure(error_text(raised), from_user_code(without_frame(raised)))
+        return CallFailure(f"Error: {call.name!r} took longer than {tool.timeout:g} s.", None)
+    return CallFailure(error_text(raised), from_user_code(without_frame(raised)))
 
 
-def _failed(ctx: Context, call: ToolCall, failure: _Failure, status: str = "done") -> ToolResult:
+def failed_call(
+    ctx: Context, call: ToolCall, failure: CallFailure, status: str = "done"
+) -> ToolResult:
     """The result of a call that failed; its exception is logged with its traceback."""
     text, error = failure
     if error is None:
         return ToolResult(call.id, text, True, "timeout")
     ctx.run.note_failure(ctx.iteration, call.id, error)
     if has_traceback(error):
-        _log_exception(ctx, call, "call of %s raised %s", type(error).__name__, error=error)
+        log_exception(ctx, call, "call of %s raised %s", type(error).__name__, error=error)
     return ToolResult(call.id, text, True, status)
 
 
-def _log_exception(
+def log_exception(
     ctx: Context, call: ToolCall, text: str, *values: object, error: BaseException
 ) -> None:
     """Log an exception of user-supplied code that belongs to a call.
@@ -588,182 +554,3 @@ def _result(call: ToolCall, value: Any) -> ToolResult:
     if isinstance(value, Ok):
         value = value.response
     return tool_result(call.id, value)
-
-
-# Recipes
-
-
-def _by_recipe(
-    ctx: Context, call: ToolCall, node: RunNode, resolver: Resolver
-) -> Steps[Timed[ToolResult]]:
-    """Run a call by the resolver's recipe, or directly if there is none or it cannot be built.
-
-    If a recipe fails after its steps ran, the call fails: resolving it directly would repeat their side
-    effects.
-    """
-    try:
-        maker = resolver.recipe(call.name)
-        recipe = None if maker is None else as_recipe(maker(call.input or {}))
-    except Exception as error:  # noqa: BLE001 - a function of the resolver's author
-        text = "the recipe of %r cannot be built; resolving it directly"
-        _log_exception(ctx, call, text, error=from_user_code(without_frame(error)))
-        recipe = None
-    if recipe is None:
-        return (yield from _attempts(ctx, call, ctx.tools.get(call.name)))
-    started = yield NOW
-    try:
-        result = yield from _run_recipe(ctx, call, node, recipe)
-    except Exception as error:  # noqa: BLE001 - as above
-        result = _failed(ctx, call, _failure(call, None, error))
-    ended = yield NOW
-    return result, started, ended
-
-
-def _run_recipe(ctx: Context, call: ToolCall, node: RunNode, recipe: Recipe) -> Steps[ToolResult]:
-    results: dict[str, ToolResult] = {}
-
-    def sub_call(label: str, step: RecipeStep) -> Steps[ToolResult]:
-        """Make the steps of a sub-call, and its node at once, so that the driver does not affect the order."""
-        made = RunNode(
-            node.agent_name,
-            node.step_index,
-            "tool",
-            step.tool,
-            f"{call.id}/{label}",
-            created_at=node.created_at,
-        )
-        node.tool_calls.append(made)
-        return _run_step(ctx, call.id, made, step, results)
-
-    serial = _labelled(recipe.serial, ())
-    parallel = _labelled(recipe.parallel, serial)
-    for label, step in serial.items():
-        results[label] = yield from sub_call(label, step)
-    together = [sub_call(label, step) for label, step in parallel.items()]
-    outcomes = yield Parallel(together, ctx.limits.max_parallel_calls)
-    results.update(zip(parallel, outcomes, strict=True))
-    made = recipe.compose
-    composed = compose(results, tuple(serial)) if made is None else made(results)
-    return tool_result(call.id, composed)
-
-
-def _labelled(
-    steps: Sequence[RecipeStep], taken: Sequence[str] | Mapping[str, RecipeStep]
-) -> dict[str, RecipeStep]:
-    """The steps by label; steps with the same label are numbered."""
-    labelled: dict[str, RecipeStep] = {}
-    for step in steps:
-        label, number = step.label or step.tool, 1
-        while label in labelled or label in taken:
-            number += 1
-            label = f"{step.label or step.tool} {number}"
-        labelled[label] = step
-    return labelled
-
-
-def _run_step(
-    ctx: Context, outer_id: str, node: RunNode, step: RecipeStep, results: Mapping[str, ToolResult]
-) -> Steps[ToolResult]:
-    """Make a sub-call, which is checked like any other call; a failure becomes its result."""
-    call_id = node.group_id or ""
-    try:
-        arguments = step.arguments(dict(results)) if callable(step.arguments) else step.arguments
-        result = yield from prepare_call(ctx, step.tool, call_id, arguments, node, within=outer_id)
-    except Exception as error:  # noqa: BLE001 - a function of the recipe's author
-        call = ToolCall(call_id, step.tool, "{}")
-        return _failed(ctx, call, _failure(call, None, error))
-    ctx.run.in_flight.results.pop(call_id, None)
-    if ctx.run.in_flight.paused.pop(call_id, None) is not None:
-        text = "Error: it needs approval, which cannot be requested within a recipe."
-        return ToolResult(call_id, text, True, "denied")
-    return result
-
-
-def prepare_call(
-    ctx: Context,
-    name: str,
-    call_id: str,
-    arguments: Mapping[str, Any] | str,
-    node: RunNode | None = None,
-    *,
-    within: str | None = None,
-) -> Steps[ToolResult]:
-    """Make the steps that check a call and run it; they always return a result.
-
-    Args:
-        ctx: has the tools and the resolver.
-        name: the tool's name.
-        call_id: the call's id.
-        arguments: JSON text, or a mapping that is serialized as JSON.
-        node: its node in the run state; None makes one that is not kept.
-        within: the id of the call whose recipe has it as a step; None if it is not a step.
-    """
-    in_flight = ctx.run.in_flight
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments, default=str)
-    call, problems = check_call(ctx, ToolCall(call_id, name, text), is_ours=within is not None)
-    in_flight.start((call,))
-    refusal = (
-        ToolResult(call_id, invalid_call_text(call, problems), True, "invalid")
-        if problems
-        else _refusal(ctx, call)
-    )
-    if refusal is not None:
-        in_flight.mark_done(call_id, refusal)
-        return _returned(refusal)
-    tool = ctx.tools.get(call.name)
-    node = node or RunNode(kind="tool", created_at=0.0)
-    if within is not None:
-        in_flight.held_locks[call.id] = held_locks(ctx, within)
-    work = _attempts(ctx, call, tool)
-    run = _run if tool is None or tool.lock is None else _locked
-    return run(ctx, call, node, work, within)
-
-
-def _returned(result: ToolResult) -> Steps[ToolResult]:
-    yield from ()
-    return result
-
-
-def _refusal(ctx: Context, call: ToolCall) -> ToolResult | None:
-    """The refusal of a call that is not in a plan; None if it may run, which counts as a use of its tool."""
-    tool = ctx.tools.get(call.name)
-    if tool is None:
-        return None
-    if tool.approval_question(call.input or {}) is not None:
-        text = f"Error: {call.name!r} needs approval, which cannot be requested within a recipe."
-        return ToolResult(call.id, text, True, "denied")
-    if tool.max_uses is not None:
-        budget = ctx.run.budget
-        if not budget.uses_left(call.name, tool.max_uses):
-            text = f"Not run: {call.name!r} has reached its maximum number of uses in a run, {tool.max_uses}."
-            return ToolResult(call.id, text, True, "over_budget")
-        budget.reserve_uses({call.name: 1})
-    return None
-
-
-def compose(results: Mapping[str, ToolResult], serial: Sequence[str]) -> Any:
-    """Compose the results of a recipe without ``compose``: serial ones, additional ones, errors.
-
-    Args:
-        results: all results, by label.
-        serial: the labels of the serial steps.
-
-    Returns:
-        A text; or a list of the text, which has placeholders, and the content parts for which they stand.
-    """
-    good = {label: result for label, result in results.items() if not result.is_error}
-    sections = [
-        ("Results", {label: good[label] for label in serial if label in good}),
-        ("Additional results", {k: v for k, v in good.items() if k not in serial}),
-        ("Errors", {label: result for label, result in results.items() if result.is_error}),
-    ]
-    made = [
-        f"## {title}\n\n"
-        + "\n\n".join(f"### {label}\n{result.content}" for label, result in part.items())
-        for title, part in sections
-        if part
-    ]
-    text = "\n\n".join(made) or "No results."
-    parts = [part for result in results.values() for part in result.parts or ()]
-    media = [part for part in parts if part.get("type") != "text"]
-    return [text, *media] if media else text

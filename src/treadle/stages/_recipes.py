@@ -1,0 +1,211 @@
+"""Recipes: a call that the resolver makes of several other calls; and the run of any call."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from treadle.context import Context, check_call, invalid_call_text
+from treadle.effects import NOW, Parallel, Steps, Timed, without_frame
+from treadle.messages import ToolCall, ToolResult
+from treadle.run_state import RunNode
+from treadle.stages._run_call import (
+    attempts,
+    failed_call,
+    failure_of_call,
+    held_locks,
+    log_exception,
+    perform_call,
+)
+from treadle.tools import Recipe, RecipeStep, Resolver, as_recipe, tool_result
+from treadle.tracebacks import from_user_code
+
+
+def run_call(ctx: Context, call: ToolCall, node: RunNode) -> Steps[ToolResult]:
+    """Run a valid call that was started, by its recipe if the resolver has one.
+
+    Args:
+        ctx: the context.
+        call: the call.
+        node: its node in the run state.
+    """
+    tool = ctx.tools.get(call.name)
+    resolver = ctx.run.resolver
+    if resolver is not None and (tool is None or not tool.has_implementation):
+        return perform_call(ctx, call, node, _by_recipe(ctx, call, node, resolver))
+    return perform_call(ctx, call, node, attempts(ctx, call, tool))
+
+
+def _by_recipe(
+    ctx: Context, call: ToolCall, node: RunNode, resolver: Resolver
+) -> Steps[Timed[ToolResult]]:
+    """Run a call by the resolver's recipe, or directly if there is none or it cannot be built.
+
+    If a recipe fails after its steps ran, the call fails: resolving it directly would repeat their side
+    effects.
+    """
+    try:
+        maker = resolver.recipe(call.name)
+        recipe = None if maker is None else as_recipe(maker(call.input or {}))
+    except Exception as error:  # noqa: BLE001 - a function of the resolver's author
+        text = "the recipe of %r cannot be built; resolving it directly"
+        log_exception(ctx, call, text, error=from_user_code(without_frame(error)))
+        recipe = None
+    if recipe is None:
+        return (yield from attempts(ctx, call, ctx.tools.get(call.name)))
+    started = yield NOW
+    try:
+        result = yield from _run_recipe(ctx, call, node, recipe)
+    except Exception as error:  # noqa: BLE001 - as above
+        result = failed_call(ctx, call, failure_of_call(call, None, error))
+    ended = yield NOW
+    return result, started, ended
+
+
+def _run_recipe(ctx: Context, call: ToolCall, node: RunNode, recipe: Recipe) -> Steps[ToolResult]:
+    results: dict[str, ToolResult] = {}
+
+    def sub_call(label: str, step: RecipeStep) -> Steps[ToolResult]:
+        """Make the steps of a sub-call, and its node at once, so that the driver does not affect the order."""
+        made = RunNode(
+            node.agent_name,
+            node.step_index,
+            "tool",
+            step.tool,
+            f"{call.id}/{label}",
+            created_at=node.created_at,
+        )
+        node.tool_calls.append(made)
+        return _run_step(ctx, call.id, made, step, results)
+
+    serial = _labelled(recipe.serial, ())
+    parallel = _labelled(recipe.parallel, serial)
+    for label, step in serial.items():
+        results[label] = yield from sub_call(label, step)
+    together = [sub_call(label, step) for label, step in parallel.items()]
+    outcomes = yield Parallel(together, ctx.limits.max_parallel_calls)
+    results.update(zip(parallel, outcomes, strict=True))
+    made = recipe.compose
+    composed = compose(results, tuple(serial)) if made is None else made(results)
+    return tool_result(call.id, composed)
+
+
+def _labelled(
+    steps: Sequence[RecipeStep], taken: Sequence[str] | Mapping[str, RecipeStep]
+) -> dict[str, RecipeStep]:
+    """The steps by label; steps with the same label are numbered."""
+    labelled: dict[str, RecipeStep] = {}
+    for step in steps:
+        label, number = step.label or step.tool, 1
+        while label in labelled or label in taken:
+            number += 1
+            label = f"{step.label or step.tool} {number}"
+        labelled[label] = step
+    return labelled
+
+
+def _run_step(
+    ctx: Context, outer_id: str, node: RunNode, step: RecipeStep, results: Mapping[str, ToolResult]
+) -> Steps[ToolResult]:
+    """Make a sub-call, which is checked like any other call; a failure becomes its result."""
+    call_id = node.group_id or ""
+    try:
+        arguments = step.arguments(dict(results)) if callable(step.arguments) else step.arguments
+        result = yield from prepare_call(ctx, step.tool, call_id, arguments, node, within=outer_id)
+    except Exception as error:  # noqa: BLE001 - a function of the recipe's author
+        call = ToolCall(call_id, step.tool, "{}")
+        return failed_call(ctx, call, failure_of_call(call, None, error))
+    ctx.run.in_flight.results.pop(call_id, None)
+    if ctx.run.in_flight.paused.pop(call_id, None) is not None:
+        text = "Error: it needs approval, which cannot be requested within a recipe."
+        return ToolResult(call_id, text, True, "denied")
+    return result
+
+
+def prepare_call(
+    ctx: Context,
+    name: str,
+    call_id: str,
+    arguments: Mapping[str, Any] | str,
+    node: RunNode | None = None,
+    *,
+    within: str | None = None,
+) -> Steps[ToolResult]:
+    """Make the steps that check a call and run it; they always return a result.
+
+    Args:
+        ctx: has the tools and the resolver.
+        name: the tool's name.
+        call_id: the call's id.
+        arguments: JSON text, or a mapping that is serialized as JSON.
+        node: its node in the run state; None makes one that is not kept.
+        within: the id of the call whose recipe has it as a step; None if it is not a step.
+    """
+    in_flight = ctx.run.in_flight
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, default=str)
+    call, problems = check_call(ctx, ToolCall(call_id, name, text), is_ours=within is not None)
+    in_flight.start((call,))
+    refusal = (
+        ToolResult(call_id, invalid_call_text(call, problems), True, "invalid")
+        if problems
+        else _refusal(ctx, call)
+    )
+    if refusal is not None:
+        in_flight.mark_done(call_id, refusal)
+        return _returned(refusal)
+    tool = ctx.tools.get(call.name)
+    node = node or RunNode(kind="tool", created_at=0.0)
+    if within is not None:
+        in_flight.held_locks[call.id] = held_locks(ctx, within)
+    return perform_call(ctx, call, node, attempts(ctx, call, tool), within)
+
+
+def _returned(result: ToolResult) -> Steps[ToolResult]:
+    yield from ()
+    return result
+
+
+def _refusal(ctx: Context, call: ToolCall) -> ToolResult | None:
+    """The refusal of a call that is not in a plan; None if it may run, which counts as a use of its tool."""
+    tool = ctx.tools.get(call.name)
+    if tool is None:
+        return None
+    if tool.approval_question(call.input or {}) is not None:
+        text = f"Error: {call.name!r} needs approval, which cannot be requested within a recipe."
+        return ToolResult(call.id, text, True, "denied")
+    if tool.max_uses is not None:
+        budget = ctx.run.budget
+        if not budget.uses_left(call.name, tool.max_uses):
+            text = f"Not run: {call.name!r} has reached its maximum number of uses in a run, {tool.max_uses}."
+            return ToolResult(call.id, text, True, "over_budget")
+        budget.reserve_uses({call.name: 1})
+    return None
+
+
+def compose(results: Mapping[str, ToolResult], serial: Sequence[str]) -> Any:
+    """Compose the results of a recipe without ``compose``: serial ones, additional ones, errors.
+
+    Args:
+        results: all results, by label.
+        serial: the labels of the serial steps.
+
+    Returns:
+        A text; or a list of the text, which has placeholders, and the content parts for which they stand.
+    """
+    good = {label: result for label, result in results.items() if not result.is_error}
+    sections = [
+        ("Results", {label: good[label] for label in serial if label in good}),
+        ("Additional results", {k: v for k, v in good.items() if k not in serial}),
+        ("Errors", {label: result for label, result in results.items() if result.is_error}),
+    ]
+    made = [
+        f"## {title}\n\n"
+        + "\n\n".join(f"### {label}\n{result.content}" for label, result in part.items())
+        for title, part in sections
+        if part
+    ]
+    text = "\n\n".join(made) or "No results."
+    parts = [part for result in results.values() for part in result.parts or ()]
+    media = [part for part in parts if part.get("type") != "text"]
+    return [text, *media] if media else text
