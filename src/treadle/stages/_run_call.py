@@ -384,9 +384,10 @@ def call_effect(
         raise RuntimeError(f"there is no resolver to run {call.name!r}")
     else:
         invoke, mode = _resolving(resolver, call), resolver.mode
+    attempt = _Attempt(invoke, call, context, in_flight, progress)
     return Call.of(
-        _async_run if mode is _ASYNC else _sync_run,
-        (invoke, call, context, in_flight, progress),
+        attempt.run_async if mode is _ASYNC else attempt.run_sync,
+        (),
         mode,
         label=labels.EXECUTE_TOOL,
         key=call.id,
@@ -403,23 +404,49 @@ def _resolving(resolver: Resolver, call: ToolCall) -> Invoke:
     )
 
 
-async def _async_run(
-    invoke: Invoke,
-    call: ToolCall,
-    context: ToolContext | None,
-    in_flight: ToolCallTable,
-    progress: ProgressReporter | None,
-    reporter: Reporter,
-) -> Timed[ToolResult]:
-    if progress is not None:
-        invoke = progress.wrap_async(invoke, reporter)
-    started = reporter.now()
-    try:
-        value = await invoke(call.input or _NO_ARGUMENTS, context)
-    except Exception as error:
-        await _raise_late(error)
-    result = _quick_result(call, value) or await _late_result(call, value)
-    return in_flight.complete(result), started, reporter.now()
+class _Attempt(NamedTuple):
+    """One attempt of a call, to be made where the driver performs it. Its outcome is the result, `Timed`."""
+
+    invoke: Invoke
+    call: ToolCall
+    context: ToolContext | None
+    in_flight: ToolCallTable
+    progress: ProgressReporter | None
+
+    async def run_async(self, reporter: Reporter) -> Timed[ToolResult]:
+        """Call an async tool."""
+        invoke, call = self.invoke, self.call
+        if self.progress is not None:
+            invoke = self.progress.wrap_async(invoke, reporter)
+        started = reporter.now()
+        try:
+            value = await invoke(call.input or _NO_ARGUMENTS, self.context)
+        except Exception as error:
+            if not is_plain_error(error):
+                await in_daemon_thread(functools.partial(make_text, error))
+            raise
+        result = _quick_result(call, value) or await _late_result(call, value)
+        return self.in_flight.complete(result), started, reporter.now()
+
+    def run_sync(self, reporter: Reporter) -> Any:
+        """Call a sync tool. It may return anything, but a result is data, so it is made here."""
+        invoke, call = self.invoke, self.call
+        if self.progress is not None:
+            invoke = self.progress.wrap(invoke, reporter)
+        started = reporter.now()
+
+        def timed(result: ToolResult) -> Timed[ToolResult]:
+            return self.in_flight.complete(result), started, reporter.now()
+
+        try:
+            value = invoke(call.input or _NO_ARGUMENTS, self.context)
+            if is_awaitable(value):
+                return Then(value, functools.partial(_awaited, call, timed), _raise_late)
+            return timed(_result(call, value))
+        except Exception as error:
+            if not is_plain_error(error):
+                make_text(error)
+            raise
 
 
 async def _raise_late(error: Exception) -> NoReturn:
@@ -439,33 +466,6 @@ def _quick_result(call: ToolCall, value: Any) -> ToolResult | None:
 def _late_result(call: ToolCall, value: Any) -> Awaitable[ToolResult]:
     """Make a result in a thread: the code of a value, such as its ``__str__``, must not block the event loop."""
     return in_daemon_thread(functools.partial(_result, call, value))
-
-
-def _sync_run(
-    invoke: Invoke,
-    call: ToolCall,
-    context: ToolContext | None,
-    in_flight: ToolCallTable,
-    progress: ProgressReporter | None,
-    reporter: Reporter,
-) -> Any:
-    """Make the result where the tool runs: a tool may return anything, but a result is data."""
-    if progress is not None:
-        invoke = progress.wrap(invoke, reporter)
-    started = reporter.now()
-
-    def timed(result: ToolResult) -> Timed[ToolResult]:
-        return in_flight.complete(result), started, reporter.now()
-
-    try:
-        value = invoke(call.input or _NO_ARGUMENTS, context)
-        if is_awaitable(value):
-            return Then(value, functools.partial(_awaited, call, timed), _raise_late)
-        return timed(_result(call, value))
-    except Exception as error:
-        if not is_plain_error(error):
-            make_text(error)
-        raise
 
 
 def _awaited(
