@@ -37,7 +37,8 @@ from treadle.loop.custom_stage import lost_calls
 from treadle.loop.handle import RunHandle
 from treadle.loop.loop_detection import LoopDetector
 from treadle.loop.pause import PausedRun, suspend
-from treadle.loop.session_turn import RunSession, continue_session
+from treadle.loop.session import RunSession
+from treadle.loop.session_turn import continue_session
 from treadle.messages import (
     NOTHING,
     Ending,
