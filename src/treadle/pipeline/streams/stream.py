@@ -37,8 +37,10 @@ from treadle.effects import (
     task_group,
 )
 from treadle.pipeline.compiler import Kind, Op
-from treadle.pipeline.execute import Execution, Progress, execute, run_stage
+from treadle.pipeline.execute import Progress, run_stage
 from treadle.pipeline.observe import StageObserver, observed
+from treadle.pipeline.streams.compiler import Compose, StreamCompiler
+from treadle.pipeline.streams.execute import Execution
 
 T = TypeVar("T")
 
@@ -120,25 +122,31 @@ class Stream:
     """The state that the items of one stream share: memos, semaphores and sequencers.
 
     Args:
-        ops: the program of the pipeline.
+        compiled: the compiled pipeline.
         classes: the classes of valid items; empty accepts anything.
         observers: called with the events of every stage.
     """
 
     def __init__(
-        self, ops: Sequence[Op], classes: tuple[type, ...], observers: Sequence[StageObserver]
+        self,
+        compiled: StreamCompiler,
+        classes: tuple[type, ...],
+        observers: Sequence[StageObserver],
     ) -> None:
-        threaded = [_threaded(op) for op in ops]
-        # For the observers, an item that waits for a semaphore has not started the stage.
-        self._ops = [
-            _limited(op) for op in (observed(threaded, observers) if observers else threaded)
-        ]
+        ops, counts = list(compiled.ops), compiled.counts
+        for position in counts:
+            ops[position] = _threaded(ops[position])
+        ops = list(observed(ops, observers))
+        for position, count in counts.items():
+            # For the observers, an item that waits for a semaphore has not started the stage.
+            ops[position] = _limited(ops[position], Semaphore(count))
+        self._ops = ops
         self._classes = classes
         self._memos: dict[int, Any] = {}
         self._sequencers = {
             position: Sequencer(once=_is_entered_once(ops, position))
             for position, op in enumerate(ops)
-            if op.kind is Kind.COMPOSE
+            if isinstance(op, Compose)
         }
 
     def steps(self, number: int, item: Any) -> Steps[Outcome]:
@@ -154,7 +162,7 @@ class Stream:
 
         try:
             run = Execution(self._ops, self._classes, self._memos, admit)
-            return (yield from execute(run, item, Progress()))
+            return (yield from run.steps(item, Progress()))
         except Exception as error:  # noqa: BLE001 - raised where the outcome is read
             return error
         finally:
@@ -229,17 +237,18 @@ class Stream:
 
 
 def _threaded(op: Op) -> Op:
-    """Run a plain stage with a ``count`` in worker threads, so that its items run concurrently."""
-    if op.count is None or op.kind is not Kind.PLAIN:
+    """Run a plain stage in a worker thread, so that its items run concurrently."""
+    if op.kind is not Kind.PLAIN:
         return op
-    return dataclasses.replace(op, kind=Kind.CALL, mode=Mode.THREAD)
+
+    def run(item: Any) -> Steps[Any]:
+        return (yield Call(op.fn, item, mode=Mode.THREAD, label="stage", key=op.name))
+
+    return dataclasses.replace(op, kind=Kind.GENERATOR, fn=run)
 
 
-def _limited(op: Op) -> Op:
-    """Limit a stage with a ``count`` to that many items at once."""
-    if op.count is None:
-        return op
-    semaphore = Semaphore(op.count)
+def _limited(op: Op, semaphore: Semaphore) -> Op:
+    """Limit the number of items that are in a stage at once."""
 
     def run(item: Any) -> Steps[Any]:
         yield from semaphore.acquire()
@@ -254,7 +263,7 @@ def _limited(op: Op) -> Op:
 def _is_entered_once(ops: Sequence[Op], at: int) -> bool:
     """Whether no item can reach a position twice, as it can after another composer or in a loop."""
     return not any(
-        (op.kind is Kind.COMPOSE and position < at)
+        (isinstance(op, Compose) and position < at)
         or (op.kind is Kind.GOTO and position > at >= op.target)
         for position, op in enumerate(ops)
     )
