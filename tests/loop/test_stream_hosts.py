@@ -32,6 +32,7 @@ from treadle import (
     tool,
 )
 from treadle.loop.event_stream import EVENTS_AHEAD
+from treadle.pipeline.streams import StreamPipeline
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
 LONG = 60

@@ -38,10 +38,8 @@ class Kind(IntEnum):
     PLAIN = 0
     GENERATOR = 1
     CALL = 2
-    SWITCH = 3
-    JUMP = 4
-    GOTO = 5
-    END = 6
+    JUMP = 3
+    END = 4
 
 
 def same(item: Any) -> Any:
@@ -55,11 +53,10 @@ class Op:
 
     Args:
         kind: what it does.
-        name: the full name of its component; empty for a jump at the end of a branch.
-        fn: the function it calls.
+        name: the full name of its component; empty at the end of a branch.
+        fn: the function it calls with the item; that of a jump returns the next position.
         target: the position to jump to; for a stage, where the item goes if ``until`` holds.
         until: the condition to leave, evaluated on the result.
-        table: the position of each branch of a switch.
     """
 
     kind: Kind
@@ -67,7 +64,6 @@ class Op:
     fn: Callable[..., Any] = same
     target: int = -1
     until: Condition | None = None
-    table: dict[Any, int] = dataclasses.field(default_factory=dict[Any, int])
 
     def __repr__(self) -> str:
         return f"Op({self.kind.name}, {self.name!r})"  # options of a stage may be secrets
@@ -179,9 +175,9 @@ class Compiler:
             case Embed():
                 return self._embed(component, name, scope, filled)
             case Goto(when=when):
-                scope.gotos.append((component, self.emit(Op(Kind.GOTO, name, when)), filled))
+                scope.gotos.append((component, self._jump(name, when), filled))
             case Done(when=when):
-                scope.exits.append(self.emit(Op(Kind.GOTO, name, when)))
+                scope.exits.append(self._jump(name, when))
                 scope.left.append(filled)
             case GotoPoint(name=point):
                 if point in scope.points:
@@ -206,6 +202,12 @@ class Compiler:
         """Append an operation."""
         self.ops.append(op)
         return op
+
+    def _jump(self, name: str, when: Condition) -> Op:
+        """Append a jump to ``target`` that depends on a condition."""
+        op, after = Op(Kind.JUMP, name), len(self.ops) + 1
+        op.fn = lambda item: op.target if when(item) else after
+        return self.emit(op)
 
     def emit_result(self, op: Op, scope: Scope) -> None:
         """Append an operation after which the item leaves the scope if ``until`` holds."""
@@ -232,13 +234,22 @@ class Compiler:
         return None if filled is None else filled | frozenset(stage.provides)
 
     def _switch(self, switch: Switch, name: str, scope: Scope, filled: Filled) -> Filled:
-        op = self.emit(Op(Kind.SWITCH, name, switch.fn))
+        positions: dict[Any, int] = {}
+
+        def choose(item: Any) -> int:
+            key = switch.fn(item)
+            if key not in positions:
+                known = ", ".join(repr(branch) for branch in positions)
+                raise KeyError(f"no branch for {key!r}; the branches are {known}")
+            return positions[key]
+
+        self.emit(Op(Kind.JUMP, name, choose))
         ends: list[Op] = []
         after: list[Filled] = []
         for key, branch in switch.branches.items():
-            op.table[key] = len(self.ops)
+            positions[key] = len(self.ops)
             after.append(self._sequence(branch, scope, filled))
-            ends.append(self.emit(Op(Kind.JUMP)))
+            ends.append(self._jump("", lambda _: True))
         for end in ends:
             end.target = len(self.ops)
         return _in_all(*after)
@@ -248,7 +259,7 @@ class Compiler:
         inside = Scope(name + ".", _either(embed.until, outer))
         filled = self.scope(embed.components, inside, filled)
         if outer is not None:  # an item that left the embedded part may have to leave this one too
-            scope.exits.append(self.emit(Op(Kind.GOTO, name, outer)))
+            scope.exits.append(self._jump(name, outer))
         return filled
 
 

@@ -67,7 +67,7 @@ def execute(  # noqa: C901 - the hot loop: a call costs more than a branch
             elif kind is _END:
                 return item, position
             else:
-                position = _next_position(op, position, item)
+                position = fn(item)
                 continue
             position += 1
             if not isinstance(item, classes):
@@ -105,21 +105,6 @@ def run_stage(op: Op, item: Any) -> Steps[Any]:
 
 def _call(fn: Any, item: Any, op: Op) -> Call:
     return Call.of(fn, (item,), Mode.ASYNC, label="stage", key=op.name)
-
-
-def _next_position(op: Op, position: int, item: Any) -> int:
-    """The next position after an operation that leaves the item unchanged."""
-    match op.kind:
-        case Kind.JUMP:
-            return op.target
-        case Kind.GOTO:
-            return op.target if op.fn(item) else position + 1
-        case _:
-            key = op.fn(item)
-            if key not in op.table:
-                known = ", ".join(repr(branch) for branch in op.table)
-                raise KeyError(f"no branch for {key!r}; the branches are {known}")
-            return op.table[key]
 
 
 def check_type(item: Any, classes: tuple[type, ...]) -> None:

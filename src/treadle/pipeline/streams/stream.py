@@ -264,7 +264,7 @@ def _is_entered_once(ops: Sequence[Op], at: int) -> bool:
     """Whether no item can reach a position twice, as it can after another composer or in a loop."""
     return not any(
         (isinstance(op, Compose) and position < at)
-        or (op.kind is Kind.GOTO and position > at >= op.target)
+        or (op.kind is Kind.JUMP and position > at >= op.target >= 0)
         for position, op in enumerate(ops)
     )
 
