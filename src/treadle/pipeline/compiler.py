@@ -205,9 +205,13 @@ class Compiler:
 
     def _jump(self, name: str, when: Condition) -> Op:
         """Append a jump to ``target`` that depends on a condition."""
-        op, after = Op(Kind.JUMP, name), len(self.ops) + 1
-        op.fn = lambda item: op.target if when(item) else after
-        return self.emit(op)
+        after = len(self.ops) + 1
+
+        def choose(item: Any) -> int:
+            return op.target if when(item) else after
+
+        op = self.emit(Op(Kind.JUMP, name, choose))
+        return op
 
     def emit_result(self, op: Op, scope: Scope) -> None:
         """Append an operation after which the item leaves the scope if ``until`` holds."""

@@ -44,7 +44,7 @@ from treadle.pipeline.streams.execute import Execution
 
 T = TypeVar("T")
 
-Outcome: TypeAlias = list[Any] | Exception
+Results: TypeAlias = list[Any] | Exception
 """The results for one item, or the exception that its processing raised."""
 
 
@@ -149,7 +149,7 @@ class Stream:
             if isinstance(op, Compose)
         }
 
-    def steps(self, number: int, item: Any) -> Steps[Outcome]:
+    def steps(self, number: int, item: Any) -> Steps[Results]:
         """Run one item through the pipeline; return its results, or the exception that it raised.
 
         Args:
@@ -163,7 +163,7 @@ class Stream:
         try:
             run = Execution(self._ops, self._classes, self._memos, admit)
             return (yield from run.steps(item, Progress()))
-        except Exception as error:  # noqa: BLE001 - raised where the outcome is read
+        except Exception as error:  # noqa: BLE001 - raised where the results are read
             return error
         finally:
             for sequencer in self._sequencers.values():
@@ -172,42 +172,41 @@ class Stream:
     def read(
         self, items: Iterable[T] | AsyncIterable[T], concurrency: int, ordered: bool
     ) -> AbstractAsyncContextManager[AsyncIterator[T]]:
-        """Run the stream on the event loop until the ``async with`` ends; see `Pipeline.stream`."""
+        """Run the stream on the event loop until the ``async with`` ends; see `StreamPipeline.stream`."""
 
         def begin() -> tuple[AsyncIterator[T], DetachedTask]:
-            results: _Results[T] = _Results(concurrency, ordered)
-            return results, DetachedTask(lambda: self._feed(items, results), results.close)
+            reader: _Reader[T] = _Reader(concurrency, ordered)
+            return reader, DetachedTask(lambda: self._feed(items, reader), reader.close)
 
         return Detached(begin)
 
-    async def _feed(self, items: Iterable[T] | AsyncIterable[T], results: _Results[T]) -> None:
+    async def _feed(self, items: Iterable[T] | AsyncIterable[T], reader: _Reader[T]) -> None:
         async def work(number: int, item: T) -> None:
-            results.add(number, await drive(self.steps(number, item)))
+            reader.add(number, await drive(self.steps(number, item)))
 
         try:
             async with task_group() as workers, _iterated(items) as source:
                 for number in itertools.count():
-                    await results.slots.acquire()
+                    await reader.slots.acquire()
                     try:
                         item = await drive(_next(source))
                     except StopAsyncIteration:
                         break
                     except Exception as error:  # noqa: BLE001 - raised after the items before it
-                        results.add(number, error)
+                        reader.add(number, error)
                         break
                     workers.start_soon(work, number, item)
         finally:
-            results.end()
+            reader.end()
 
     def read_sync(self, items: Iterable[T], concurrency: int, ordered: bool) -> Iterator[T]:
-        """Run the stream without an event loop, while it is read; see `Pipeline.stream_sync`."""
-        scheduler, order = Scheduler(SyncDriver()), OutcomeOrder(ordered)
-        settled: deque[Outcome] = deque()
+        """Run the stream without an event loop, while it is read; see `StreamPipeline.stream_sync`."""
+        scheduler, queue = Scheduler(SyncDriver()), _ResultQueue(ordered)
         running: dict[int, Task] = {}
 
-        def finish(number: int, outcome: Outcome, _error: Exception | None) -> None:
+        def finish(number: int, results: Results, _error: Exception | None) -> None:
             del running[number]
-            settled.extend(order.add(number, outcome))
+            queue.add(number, results)
 
         source, numbers, unread = iter(items), itertools.count(), 0
         is_drained = False
@@ -221,16 +220,16 @@ class Stream:
                         is_drained = True
                     except Exception as error:  # noqa: BLE001 - raised after the items before it
                         is_drained = True
-                        settled.extend(order.add(number, error))
+                        queue.add(number, error)
                     else:
                         steps, done = self.steps(number, item), functools.partial(finish, number)
                         running[number] = scheduler.spawn(steps, done, contextvars.copy_context())
                         unread += 1
-                while running and not settled:
+                while running and not queue.ready:
                     scheduler.turn()
-                if not settled:
+                if not queue.ready:
                     return
-                yield from _results(settled.popleft())
+                yield from queue.pop()
                 unread -= 1
         finally:
             scheduler.cancel(running.values(), Cancelled())
@@ -269,26 +268,34 @@ def _is_entered_once(ops: Sequence[Op], at: int) -> bool:
     )
 
 
-class OutcomeOrder:
-    """Yields outcomes in the order of their items, or as they arrive."""
+class _ResultQueue:
+    """The results that can be read, in the order of their items, or as they arrive."""
 
     def __init__(self, ordered: bool) -> None:
+        self.ready: deque[Results] = deque()
         self._ordered = ordered
-        self._waiting: dict[int, Outcome] = {}
+        self._waiting: dict[int, Results] = {}
         self._next = 0
 
-    def add(self, number: int, outcome: Outcome) -> Iterator[Outcome]:
-        """Add one outcome; yield those that can be read now."""
+    def add(self, number: int, results: Results) -> None:
+        """Add the results of an item."""
         if not self._ordered:
-            yield outcome
+            self.ready.append(results)
             return
-        self._waiting[number] = outcome
+        self._waiting[number] = results
         while self._next in self._waiting:
-            yield self._waiting.pop(self._next)
+            self.ready.append(self._waiting.pop(self._next))
             self._next += 1
 
+    def pop(self) -> list[Any]:
+        """Take the next results; raise if they are an exception."""
+        results = self.ready.popleft()
+        if isinstance(results, Exception):
+            raise results
+        return results
 
-class _Results(AsyncIterator[T]):
+
+class _Reader(AsyncIterator[T]):
     """The results of a stream, for its reader.
 
     Args:
@@ -297,27 +304,26 @@ class _Results(AsyncIterator[T]):
     """
 
     def __init__(self, concurrency: int, ordered: bool) -> None:
-        # Acquired before an item is drawn, released after its outcome was read.
+        # Acquired before an item is drawn, released after its results were read.
         self.slots = anyio.Semaphore(concurrency)
-        self._order = OutcomeOrder(ordered)
-        self._outcomes: deque[Outcome] = deque()
-        self._reading: deque[T] | None = None  # the rest of one outcome
+        self._queue = _ResultQueue(ordered)
+        self._reading: deque[T] | None = None  # the rest of the results of one item
         self._arrived = anyio.Event()
         self._is_over = False
 
-    def add(self, number: int, outcome: Outcome) -> None:
-        """Add the outcome of an item."""
-        self._outcomes.extend(self._order.add(number, outcome))
+    def add(self, number: int, results: Results) -> None:
+        """Add the results of an item."""
+        self._queue.add(number, results)
         self._arrived.set()
 
     def end(self) -> None:
-        """Note that there are no more outcomes."""
+        """Note that there are no more results."""
         self._is_over = True
         self._arrived.set()
 
     def close(self) -> None:
-        """Drop the outcomes: the reader has left."""
-        self._outcomes.clear()
+        """Drop the results: the reader has left."""
+        self._queue.ready.clear()
         self._reading = None
         self.end()
 
@@ -326,23 +332,17 @@ class _Results(AsyncIterator[T]):
             if self._reading is not None:
                 self._reading = None
                 self.slots.release()
-            while not self._outcomes:
+            while not self._queue.ready:
                 if self._is_over:
                     raise StopAsyncIteration
                 self._arrived = anyio.Event()
                 await self._arrived.wait()
             try:
-                self._reading = deque(_results(self._outcomes.popleft()))
+                self._reading = deque(self._queue.pop())
             except Exception:
                 self.close()
                 raise
         return self._reading.popleft()
-
-
-def _results(outcome: Outcome) -> list[Any]:
-    if isinstance(outcome, Exception):
-        raise outcome
-    return outcome
 
 
 @asynccontextmanager
