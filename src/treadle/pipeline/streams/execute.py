@@ -31,90 +31,78 @@ class Entry(NamedTuple):
     stages: int
 
 
-class Execution:
-    """The state of the execution of one item, and of the items that are made of it.
+def execute_all(  # noqa: C901 - one case for each operation
+    ops: Sequence[Op],
+    classes: tuple[type, ...],
+    item: Any,
+    progress: Progress,
+    position: int = 0,
+    *,
+    memos: dict[int, Any] | None = None,
+    admit: Admit | None = None,
+) -> Steps[list[Any]]:
+    """Execute operations on an item, and on the items that are made of it.
 
     Args:
         ops: the operations.
         classes: the classes of valid items; empty accepts anything.
+        item: the item.
+        progress: updated after every operation.
+        position: the position at which the item enters.
         memos: the current memo of each composer, by position. The items of a stream share it.
         admit: called before each composer; None for a single item.
+
+    Returns:
+        The items that left the operations.
+
+    Raises:
+        StageError: a stage or another component raised.
     """
+    memos = {} if memos is None else memos
+    out: list[Any] = []
 
-    def __init__(
-        self,
-        ops: Sequence[Op],
-        classes: tuple[type, ...],
-        memos: dict[int, Any] | None = None,
-        admit: Admit | None = None,
-    ) -> None:
-        self._ops = ops
-        self._classes = classes
-        self._memos: dict[int, Any] = {} if memos is None else memos
-        self._admit = admit
-
-    def steps(self, item: Any, progress: Progress, position: int = 0) -> Steps[list[Any]]:
-        """Execute the operations on an item; return the items that left them.
-
-        Raises:
-            StageError: a stage or another component raised.
-        """
-        out: list[Any] = []
-        entries = [Entry(item, position, (), len(progress.stages))]
-        while entries:
-            entry = entries.pop()
-            del progress.stages[entry.stages :]
-            classes = () if entry.originals else self._classes
-            item, position = yield from execute(
-                self._ops, classes, entry.item, progress, entry.position
-            )
-            op = self._ops[position]
-            try:
-                match op:
-                    case Drop():
-                        pass
-                    case Compose():
-                        made = yield from self._compose(op, position, item, progress, entry)
-                        entries.extend(reversed(made))
-                    case Plug():
-                        progress.stages.append(op.name)
-                        originals = (*entry.originals, item)
-                        entries.append(
-                            Entry(op.fn(item), position + 1, originals, len(progress.stages))
-                        )
-                    case Unplug():
-                        *outer, progress.item = entry.originals
-                        originals = tuple(outer)
-                        made = op.fn(item, progress.item)
-                        entries.append(self._after(op, position, made, originals, progress))
-                    case _:
-                        out.append(item)
-            except BaseException as error:
-                cause = cause_of(error, op.kind)
-                if cause is None:
-                    raise
-                raise stage_error(op.name, progress, cause) from cause
-        return out
-
-    def _compose(
-        self, op: Compose, position: int, item: Any, progress: Progress, entry: Entry
-    ) -> Steps[list[Entry]]:
-        """Make several items from one. The new memo is kept only if all of them are valid."""
-        progress.stages.append(op.name)
-        if self._admit is not None:
-            yield from self._admit(position)
-        memo = self._memos[position] if position in self._memos else copy.deepcopy(op.memo)
-        parts, memo = op.fn(item, memo)
-        made = [self._after(op, position, part, entry.originals, progress) for part in parts]
-        self._memos[position] = memo
-        return made
-
-    def _after(
-        self, op: Op, position: int, item: Any, originals: tuple[Any, ...], progress: Progress
-    ) -> Entry:
-        """The entry of an item that an operation made."""
+    def after(op: Op, item: Any, originals: tuple[Any, ...]) -> Entry:
+        """The entry of an item that the operation at the position made."""
         if not originals:
-            check_type(item, self._classes)
+            check_type(item, classes)
         leaves = op.until is not None and op.until(item)
-        position = op.target if leaves else position + 1
-        return Entry(item, position, originals, len(progress.stages))
+        return Entry(item, op.target if leaves else position + 1, originals, len(progress.stages))
+
+    entries = [Entry(item, position, (), len(progress.stages))]
+    while entries:
+        item, position, originals, length = entries.pop()
+        del progress.stages[length:]
+        valid = () if originals else classes
+        item, position = yield from execute(ops, valid, item, progress, position)
+        op = ops[position]
+        try:
+            match op:
+                case Drop():
+                    pass
+                case Compose():
+                    progress.stages.append(op.name)
+                    if admit is not None:
+                        yield from admit(position)
+                    memo = memos[position] if position in memos else copy.deepcopy(op.memo)
+                    parts, memo = op.fn(item, memo)
+                    made = [after(op, part, originals) for part in parts]
+                    memos[position] = memo  # only if all parts are valid
+                    entries.extend(reversed(made))
+                case Plug():
+                    progress.stages.append(op.name)
+                    inner = op.fn(item)
+                    entries.append(
+                        Entry(inner, position + 1, (*originals, item), len(progress.stages))
+                    )
+                case Unplug():
+                    *outer, progress.item = originals
+                    made_of = op.fn(item, progress.item)
+                    entries.append(after(op, made_of, tuple(outer)))
+                case _:
+                    out.append(item)
+        except BaseException as error:
+            cause = cause_of(error, op.kind)
+            if cause is None:
+                raise
+            raise stage_error(op.name, progress, cause) from cause
+    return out

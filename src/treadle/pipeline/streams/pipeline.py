@@ -14,7 +14,7 @@ from treadle.pipeline.errors import PipelineError
 from treadle.pipeline.execute import Progress
 from treadle.pipeline.pipeline import Pipeline
 from treadle.pipeline.streams.compiler import StreamCompiler
-from treadle.pipeline.streams.execute import Execution
+from treadle.pipeline.streams.execute import execute_all
 from treadle.type_vars import ItemT
 
 if TYPE_CHECKING:
@@ -51,8 +51,7 @@ class StreamPipeline(Pipeline[ItemT]):
     ) -> Steps[list[ItemT]]:
         """As `steps`, for pipelines that drop items or make several of one."""
         position = 0 if start is None else self._position_of(start)
-        run = Execution(self._ops, self._classes)
-        return run.steps(item, progress or Progress(), position)
+        return execute_all(self._ops, self._classes, item, progress or Progress(), position)
 
     async def run_all(self, item: ItemT) -> list[ItemT]:
         """Run one item through the pipeline; return all results: none, one or many."""

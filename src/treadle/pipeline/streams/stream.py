@@ -40,7 +40,7 @@ from treadle.pipeline.compiler import Kind, Op
 from treadle.pipeline.execute import Progress, run_stage
 from treadle.pipeline.observe import StageObserver, observed
 from treadle.pipeline.streams.compiler import Compose, StreamCompiler
-from treadle.pipeline.streams.execute import Execution
+from treadle.pipeline.streams.execute import execute_all
 
 T = TypeVar("T")
 
@@ -161,8 +161,11 @@ class Stream:
             return self._sequencers[position].enter(number)
 
         try:
-            run = Execution(self._ops, self._classes, self._memos, admit)
-            return (yield from run.steps(item, Progress()))
+            return (
+                yield from execute_all(
+                    self._ops, self._classes, item, Progress(), memos=self._memos, admit=admit
+                )
+            )
         except Exception as error:  # noqa: BLE001 - raised where the results are read
             return error
         finally:
