@@ -20,10 +20,12 @@ class Progress:
     Args:
         item: the item as it entered the current stage, or as the last stage returned it.
         stages: the names of the stages that the item entered, in order.
+        position: the position of the operation at which the item left `execute`.
     """
 
     item: Any = None
     stages: list[str] = field(default_factory=cast("type[list[str]]", list))
+    position: int = 0
 
 
 def execute(  # noqa: C901 - the hot loop: a call costs more than a branch
@@ -32,7 +34,7 @@ def execute(  # noqa: C901 - the hot loop: a call costs more than a branch
     item: Any,
     progress: Progress,
     position: int = 0,
-) -> Steps[tuple[Any, int]]:
+) -> Steps[Any]:
     """Execute operations on an item, up to the first one of the kind ``END``.
 
     Args:
@@ -43,7 +45,7 @@ def execute(  # noqa: C901 - the hot loop: a call costs more than a branch
         position: the position at which the item enters.
 
     Returns:
-        The item, and the position of that operation.
+        The item; ``progress`` has the position of that operation.
 
     Raises:
         StageError: a stage raised. A cancellation of these steps is not wrapped.
@@ -65,7 +67,8 @@ def execute(  # noqa: C901 - the hot loop: a call costs more than a branch
                 entered(op.name)
                 item = yield _call(fn, item, op)
             elif kind is _END:
-                return item, position
+                progress.position = position
+                return item
             else:
                 position = fn(item)
                 continue

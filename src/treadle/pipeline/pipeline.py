@@ -119,10 +119,7 @@ class Pipeline(Generic[ItemT]):
             PipelineError: ``start`` is not a valid entry point.
         """
         position = 0 if start is None else self._position_of(start)
-        result, _ = yield from execute(
-            self._ops, self._classes, item, progress or Progress(), position
-        )
-        return result
+        return execute(self._ops, self._classes, item, progress or Progress(), position)
 
     def _position_of(self, start: str) -> int:
         entry_points = self._compiled.entry_points

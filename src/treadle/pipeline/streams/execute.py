@@ -73,7 +73,8 @@ def execute_all(  # noqa: C901 - one case for each operation
         item, position, originals, length = entries.pop()
         del progress.stages[length:]
         valid = () if originals else classes
-        item, position = yield from execute(ops, valid, item, progress, position)
+        item = yield from execute(ops, valid, item, progress, position)
+        position = progress.position
         op = ops[position]
         try:
             match op:
