@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from treadle import Loop, Response, Result, Usage, default_stages, stage, tool
-from treadle.events import CallRecalled, HistoryCompacted
+from treadle.events import CallNotRun, HistoryCompacted
 from treadle.messages import JSONDict, estimate_tokens, to_response
 from treadle.sessions import SQLiteSessions, compact_history
 
@@ -318,7 +318,7 @@ def task(name: str, stages: Sequence[Any], files: int, **options: Any) -> Task:
         compactions,
         tokens,
         max(model.sizes),
-        events[CallRecalled],
+        events[CallNotRun],
     )
 
 

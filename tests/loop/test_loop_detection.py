@@ -6,7 +6,7 @@ import pytest
 
 from treadle import Loop, LoopDetected, Ok, Response, RunNode, RunState, tool
 from treadle.context import Context, Decision
-from treadle.loop.loop_detection import MAX_PERIOD, LoopDetector
+from treadle.loop.loop_detection import detected_loop
 from treadle.messages import History, ToolCall, ToolResult
 from treadle.stages import default_stages
 from treadle.testing import ScriptedLLM, call, calls, check_history
@@ -253,57 +253,13 @@ def test_the_signature_is_stored_in_the_node_of_each_iteration():
     assert signatures[3] is None
 
 
-class TestDetector:
-    """The detector by itself."""
-
-    def look(self, detector, *made, results=True):
-        """Look at an iteration of some calls, given as names."""
-        made = tuple(ToolCall(f"c{n}", name, '{"n": 1}') for n, name in enumerate(made))
-        context = Context(
-            History(),
-            response=Response(tool_calls=made),
-            tool_calls=made,
-            tool_results={one.id: ToolResult(one.id, "r") for one in made} if results else {},
-        )
-        node = RunNode()
-        return detector.look(context, node), node
-
-    def test_calls_without_a_fingerprint_are_compared_by_their_text(self):
-        found, node = self.look(LoopDetector(1), "f")
-        assert found.signature == node.metadata["tool_signature"]
-        assert found.signature == signature([fingerprint("f", '{"n": 1}')])
-
-    def test_calls_without_a_result_count_by_themselves(self):
-        detector = LoopDetector(2)
-        assert self.look(detector, "f", results=False)[0] is None
-        assert self.look(detector, "f", results=False)[0].iterations == 2
-
-    def test_a_restored_detector_continues_where_the_first_stopped(self):
-        """A pause in the middle changes nothing."""
-        script = ["f", "g", "f", "g", "f", "g"]
-        for cut in range(6):
-            first = LoopDetector(3)
-            assert all(self.look(first, name)[0] is None for name in script[:cut])
-            second = LoopDetector(3)
-            second.restore(first.as_json())
-            found = [self.look(second, name)[0] for name in script[cut:]]
-            assert [one is not None for one in found] == [False] * (5 - cut) + [True]
-            assert found[-1].period == 2
-
-    def test_a_suppressed_call_without_an_earlier_result_counts_with_its_answer(self):
-        """For example the duplicate of a call that was cancelled."""
-        detector, made = LoopDetector(2), (ToolCall("c1", "f"),)
-        for text, found in (("cancelled", None), ("cancelled", 2), ("done", None)):
-            context = Context(
-                History(),
-                response=Response(tool_calls=made),
-                tool_calls=made,
-                tool_results={"c1": ToolResult("c1", text, status="suppressed")},
-            )
-            reason = detector.look(context, RunNode())
-            assert (reason and reason.iterations) == found
-
-    def test_a_period_above_the_maximum_is_not_detected(self):
-        detector = LoopDetector(2)
-        names = [f"f{n}" for n in range(MAX_PERIOD + 1)]
-        assert [self.look(detector, name)[0] for name in names * 4] == [None] * 16
+def test_calls_without_a_fingerprint_are_compared_by_their_text():
+    """As in a list of stages without `validate_calls` and `plan_calls`."""
+    made = (ToolCall("c1", "f", '{"n": 1}'),)
+    results = {"c1": ToolResult("c1", "r")}
+    context = Context(History(), response=Response(tool_calls=made), tool_calls=made)
+    context.run.repeats.threshold = 1
+    node = RunNode()
+    found = detected_loop(context.evolve(tool_results=results), node)
+    assert found.signature == node.metadata["tool_signature"]
+    assert found.signature == signature([fingerprint("f", '{"n": 1}')])

@@ -123,7 +123,7 @@ def test_the_lines_of_a_real_run_fit_the_schema(tmp_path):
     assert {line["run"] for line in lines} == {result.run.run_id}
     within = {line["event"] for line in lines if "within" in line}
     assert {"run_started", "tool_finished", "run_finished"} <= within
-    assert {"tool_retried", "model_retried", "call_suppressed", "text_delta"} <= {
+    assert {"tool_retried", "model_retried", "call_not_run", "text_delta"} <= {
         line["event"] for line in lines
     }
 

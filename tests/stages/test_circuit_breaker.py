@@ -47,19 +47,19 @@ OTHER = [("f", "other")]
         ([[*F, ("g", None)]] * 3, 3),
         ([F + OK, F + OK, F + OK], None),
         ([F + OK, F, F], None),
-        ([F, F, [("f", "E", "skipped")], F], 4),
+        ([F, F, [("f", "E", "ended_run")], F], 4),
         ([F, F, [("f", "Not run", "over_budget")], F], 4),
         ([F, F, [("f", "Cancelled", "cancelled")], F], 4),
         ([F, F, [("f", "Not run yet", "deferred")], F], 4),
         ([F, F, [("f", "No", "denied")], F], 4),
-        ([F, F, [("f", None, "suppressed")], F], 4),
+        ([F, F, [("f", None, "no_new_evidence")], F], 4),
         ([[("f", "Cancelled", "cancelled")]] * 4, None),
         ([[("f", "Not run yet", "deferred")]] * 4, None),
         ([[("f", "No", "denied")]] * 4, None),
         ([[("f", "Not run", "over_budget")]] * 4, None),
         ([[("f", "E", "timeout")]] * 3, 3),
         ([[("f", "E", "invalid")]] * 3, 3),
-        ([[("f", "E", "broken")]] * 3, 3),
+        ([[("f", "E", "breaker_open")]] * 3, 3),
         ([F + F, F], None),
     ],
     ids=lambda value: str(value) if not isinstance(value, list) else "",
@@ -73,8 +73,15 @@ def test_the_run_ends_if_a_tool_fails_with_the_same_error_often_enough(
 
 
 def test_results_of_calls_that_did_not_run_do_not_change_the_context(context):
-    """Neither the count nor the memo: suppressed, deferred, denied, over budget, skipped, cancelled."""
-    for status in ("suppressed", "deferred", "denied", "over_budget", "skipped", "cancelled"):
+    """Neither the count nor the memo: skipped, deferred, denied, over budget, cancelled."""
+    for status in (
+        "no_new_evidence",
+        "deferred",
+        "denied",
+        "over_budget",
+        "ended_run",
+        "cancelled",
+    ):
         ctx = context().replace(
             tool_calls=(ToolCall("a", "f"),),
             tool_results={"a": ToolResult("a", "E", True, status)},

@@ -3,16 +3,17 @@
 import itertools
 
 import pytest
+from tests.learning import learn
 
 from treadle import Loop, OptionError, default_stages
 from treadle.effects import drive_sync
-from treadle.events import CallDeferred, CallRefused, CallsPlanned, CallSuppressed
+from treadle.events import CallNotRun, CallsPlanned
 from treadle.limits import Budget, Limits
 from treadle.messages import ToolResult
 from treadle.stages import parse_tool_calls, plan_calls, validate_calls
 from treadle.stages._plan_calls import Planner
 from treadle.testing import ScriptedLLM, call, calls
-from treadle.tools import CircuitBreaker, NotRunReason, Plan, PlanReason, Tool
+from treadle.tools import CircuitBreaker, NotRun, Plan, PlanReason, Tool
 
 from .planning import shown
 
@@ -60,7 +61,7 @@ def with_results(ctx, *places):
     """Cache results of some calls, which were repeated, with nothing new since."""
     answered = [(ctx.tool_calls[place].fingerprint, "known", False) for place in places]
     for iteration in (1, 2):
-        ctx.run.result_cache.learn(iteration, answered)
+        learn(ctx.run.repeats, iteration, answered)
     return ctx
 
 
@@ -98,7 +99,7 @@ def test_calls_beyond_the_first_batch_are_deferred_or_run_in_step(ready, through
 @pytest.mark.parametrize("sequential", ["defer", "in_step"])
 def test_a_call_that_requires_fresh_input_is_deferred_in_both_modes(ready, through, sequential):
     ctx = through(ready("p f"), plan_calls(sequential=sequential))
-    assert (shown(ctx.plan), ctx.plan.not_run) == ("c1", {"c2": NotRunReason.DEFERRED})
+    assert (shown(ctx.plan), ctx.plan.not_run) == ("c1", {"c2": NotRun.DEFERRED})
 
 
 def test_with_off_duplicates_run(ready, through):
@@ -125,10 +126,9 @@ def test_a_suppressed_call_counts_as_repeated_and_a_deferred_call_does_not(ready
     ctx = with_results(ready("p q s q", same), 0)
     through(ctx, plan_calls)
     known, duplicate, deferred = (ctx.tool_calls[place].fingerprint for place in (0, 1, 2))
-    counts = ctx.run.in_flight.counts
+    counts = ctx.run.repeats.counts
     assert [counts.get(key, 0) for key in (known, duplicate, deferred)] == [1, 0, 0]
-    run = ctx.run
-    again = ready("p p", same, in_flight=run.in_flight, result_cache=run.result_cache)
+    again = ready("p p", same, repeats=ctx.run.repeats)
     through(again, plan_calls)
     assert counts[known] == 3
 
@@ -165,7 +165,7 @@ class TestASingleCall:
         if known:
             contexts = [with_results(ctx, 0) for ctx in contexts]
         short = through(contexts[0], plan_calls(dedupe=dedupe))
-        contexts[1].run.dedupe = dedupe
+        contexts[1].run.repeats.mode = dedupe
         long = Planner(contexts[1], in_step=False)
         assert short.plan == long.plan(contexts[1].tool_calls, {})
         assert dict(short.tool_results) == long.results
@@ -206,30 +206,30 @@ class TestEvents:
         planned, *_ = emitted(ready("p q s"))
         assert planned.batches == (("c1", "c2"),)
         assert planned.reason is PlanReason.MIXED_BATCH_SEQUENCED
-        assert planned.not_run == {"c3": NotRunReason.DEFERRED}
+        assert planned.not_run == {"c3": NotRun.DEFERRED}
 
     def test_duplicates_of_both_kinds_are_reported_as_suppressed(self, emitted, ready):
         ctx = with_results(ready("p q q", same, iteration=2), 0)
         _, *more = emitted(ctx)
         first, _, third = ctx.tool_calls
         assert more == [
-            CallSuppressed(iteration=2, call=first, reason=NotRunReason.NO_NEW_EVIDENCE),
-            CallSuppressed(iteration=2, call=third, reason=NotRunReason.DUPLICATE_IN_BATCH),
+            CallNotRun(iteration=2, call=first, reason=NotRun.NO_NEW_EVIDENCE),
+            CallNotRun(iteration=2, call=third, reason=NotRun.DUPLICATE_IN_BATCH),
         ]
 
     def test_deferred_calls_are_reported_with_the_reason(self, emitted, ready):
         _, deferred = emitted(ready("p s"))
-        assert (type(deferred), deferred.reason) == (CallDeferred, NotRunReason.DEFERRED)
+        assert (type(deferred), deferred.reason) == (CallNotRun, NotRun.DEFERRED)
         assert deferred.call.id == "c2"
         _, deferred = emitted(ready("p p", limits={"max_parallel_calls": 1}))
-        assert (type(deferred), deferred.reason) == (CallDeferred, NotRunReason.PARALLEL_CAP)
+        assert (type(deferred), deferred.reason) == (CallNotRun, NotRun.PARALLEL_CAP)
 
     def test_calls_over_budget_are_reported_as_refused(self, emitted, ready):
         planned, *refused = emitted(ready("once once p", limits={"max_tool_calls": 1}))
-        assert planned.not_run == {"c2": NotRunReason.MAX_USES, "c3": NotRunReason.OVER_BUDGET}
+        assert planned.not_run == {"c2": NotRun.MAX_USES, "c3": NotRun.OVER_BUDGET}
         assert [(type(one), one.call.id, one.reason) for one in refused] == [
-            (CallRefused, "c2", NotRunReason.MAX_USES),
-            (CallRefused, "c3", NotRunReason.OVER_BUDGET),
+            (CallNotRun, "c2", NotRun.MAX_USES),
+            (CallNotRun, "c3", NotRun.OVER_BUDGET),
         ]
 
     def test_a_call_that_was_answered_before_is_not_reported(self, emitted, ready):

@@ -34,7 +34,7 @@ from treadle.events import (
 )
 from treadle.fast_dataclass import fast_dataclass
 from treadle.loop.handle import RunHandle
-from treadle.loop.loop_detection import LoopDetector
+from treadle.loop.loop_detection import detected_loop
 from treadle.loop.pause import PausedRun, suspend
 from treadle.loop.session_turn import RunSession, continue_session
 from treadle.loop.stage_guard import lost_calls
@@ -160,7 +160,7 @@ class Run:
         self.run = run
         self.state = run.state
         self.context = _BLANK.evolve(messages=History(), tools=config.tools, run=run)
-        self.detector = LoopDetector(config.loop_threshold)
+        run.repeats.threshold = config.loop_threshold
         self.result: Result | None = None
         self.is_resumable = False
         self.pauses = 0
@@ -379,7 +379,7 @@ class Run:
         run, context, node = self.run, self.context, self.state.nodes[-1]
         if run.repairs or run.refused:
             yield from report_edits(context)
-        repeated = self.detector.look(context, node)
+        repeated = detected_loop(context, node)
         is_over = context.decision is not None or repeated is not None or not context.tool_calls
         if reason is None and is_over:
             reason = self._reason_to_end(repeated)
@@ -541,9 +541,8 @@ class Run:
         """Put user messages in the history; a new turn begins with them."""
         if not given:
             return
-        self.run.in_flight.new_turn()
-        self.run.result_cache.new_turn()
-        self.detector.new_turn()
+        self.run.in_flight.next_batch()
+        self.run.repeats.new_turn()
         message, history = functools.reduce(join_messages, given), self.context.messages
         if history and history[-1]["role"] == "user":  # some providers refuse two in a row
             messages = history.raw()

@@ -14,7 +14,7 @@ from treadle.stages._dispatch_tools import dispatch_tools
 from treadle.stages._inject_results import assistant_message, inject, inject_results, with_answer
 from treadle.stages._loop_decision import incomplete, loop_decision
 from treadle.stages._parse_tool_calls import parse_tool_calls
-from treadle.stages._plan_calls import NOT_RUN, approval_questions, fits_budget, plan_calls
+from treadle.stages._plan_calls import approval_questions, fits_budget, plan_calls
 from treadle.stages._progress import ProgressReporter
 from treadle.stages._run_call import (
     ReturnedError,
@@ -88,7 +88,6 @@ BUILT_IN: frozenset[Callable[..., Any]] = frozenset(made.fn for made in default_
 __all__ = [
     "BUILT_IN",
     "GIVEN",
-    "NOT_RUN",
     "OnRetry",
     "ProgressReporter",
     "RepairCall",

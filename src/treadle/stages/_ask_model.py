@@ -11,7 +11,7 @@ from treadle import labels
 from treadle.context import Context, Request
 from treadle.effects import NOW, Call, Emit, Reporter, Sleep, Steps, without_frame
 from treadle.events import (
-    CallRefused,
+    CallNotRun,
     Event,
     FirstChunk,
     HistoryRepaired,
@@ -60,9 +60,9 @@ from treadle.pipeline import stage
 from treadle.redaction import redacted
 from treadle.results import LLMError
 from treadle.run_state import RunNode
+from treadle.stages._circuit_breaker import release_calls
 from treadle.stages._inject_results import inject
 from treadle.stages._reservation import Reserved
-from treadle.stages._shared_breaker import release_calls
 from treadle.tools import Plan
 from treadle.tracebacks import from_user_code
 
@@ -340,7 +340,7 @@ def report_edits(ctx: Context) -> Steps[None]:
         if reason is None:
             yield from release_calls(ctx, (call,))
         elif run.has_listeners:
-            yield Emit(CallRefused(iteration=ctx.iteration, call=call, reason=reason))
+            yield Emit(CallNotRun(iteration=ctx.iteration, call=call, reason=reason))
 
 
 def _guidance(ctx: Context) -> str | None:

@@ -703,6 +703,8 @@ def prepare_call(
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, default=str)
     call, problems = check_call(ctx, ToolCall(call_id, name, text), is_ours=within is not None)
     in_flight.start((call,))
+    if within is None:
+        ctx.run.repeats.count(call)
     refusal = (
         ToolResult(call_id, invalid_call_text(call, problems), True, "invalid")
         if problems

@@ -18,7 +18,7 @@ from treadle.messages import (
     text_of_parts,
 )
 from treadle.stages import approval_questions, check_call, fits_budget, invalid_call_text
-from treadle.tools import NotRunReason, Plan
+from treadle.tools import NotRun, Plan
 
 _REVIEWED = ("tool_calls", "tool_results", "plan", "tools")
 """Fields that decide what runs."""
@@ -112,7 +112,7 @@ class CallReview:
         self._void = frozenset[str]()
         self._results: dict[str, ToolResult] = {}
         self._errors: dict[str, tuple[str, ...]] = {}
-        self._not_run: dict[str, NotRunReason] = {}
+        self._not_run: dict[str, NotRun] = {}
 
     def reviewed(self) -> Context:
         """The context with consistent calls, results and plan."""
@@ -221,9 +221,9 @@ class CallReview:
 
     def _remove(self, call: ToolCall) -> None:
         text = f"Not run: removed by {self._stage}."
-        self._refuse(call, text, NotRunReason.REMOVED, "skipped")
+        self._refuse(call, text, NotRun.REMOVED, "skipped")
 
-    def _refuse(self, call: ToolCall, text: str, reason: NotRunReason, status: str) -> None:
+    def _refuse(self, call: ToolCall, text: str, reason: NotRun, status: str) -> None:
         self._results[call.id] = ToolResult(call.id, text, True, status)
         self._not_run[call.id] = reason
         self._after.run.refused.append((call, reason))
@@ -320,7 +320,7 @@ class CallReview:
                     f"Not run yet: {self._stage} changed an identical call. "
                     f"Call {call.name!r} again if you still need it."
                 )
-                self._refuse(call, text, NotRunReason.DEFERRED, "deferred")
+                self._refuse(call, text, NotRun.DEFERRED, "deferred")
         return duplicates
 
     def _runnable(self, by_id: Mapping[str, ToolCall]) -> list[tuple[ToolCall, ...]]:
@@ -343,7 +343,7 @@ class CallReview:
                     fitting.append(placeable)
                 else:
                     self._results[call.id] = refused
-                    self._not_run[call.id] = NotRunReason.OVER_BUDGET
+                    self._not_run[call.id] = NotRun.OVER_BUDGET
             if fitting:
                 batches.append(tuple(fitting))
         return batches
