@@ -244,7 +244,7 @@ def summarize_alone(ctx: Any) -> Any:
         summary = keep_words([{"role": "user", "content": f"{summary}\n{older}"}])
         covered = split
         shown = [_notes(summary), *history[covered:]]
-        ctx.run.compactions += 1  # for the table
+        ctx = ctx.remember("compactions", ctx.memo.get("compactions", 0) + 1)  # for the table
     return ctx.remember("alone", (summary, covered)).with_request(messages=shown)
 
 
@@ -293,7 +293,7 @@ def task(name: str, stages: Sequence[Any], files: int, **options: Any) -> Task:
 
     def note(ctx: Any) -> None:
         nonlocal compactions
-        compactions = ctx.run.compactions
+        compactions = ctx.memo.get("compactions", 0)
 
     result = Loop.run_sync(
         QUESTION.format(last=files - 1),
@@ -301,7 +301,9 @@ def task(name: str, stages: Sequence[Any], files: int, **options: Any) -> Task:
         tools=[read],
         stages=[*stages],
         max_iterations=4 * files,
-        on_event=lambda event: events.update([type(event)]),
+        on_event=lambda event: events.update(
+            [event.reason if isinstance(event, CallNotRun) else type(event)]
+        ),
         on_iteration=note,
         **options,
     )
@@ -315,10 +317,10 @@ def task(name: str, stages: Sequence[Any], files: int, **options: Any) -> Task:
         len(made),
         ran,
         facts,
-        compactions,
+        compactions or events[HistoryCompacted],
         tokens,
         max(model.sizes),
-        events[CallNotRun],
+        events[NotRun.RECALLED],
     )
 
 

@@ -27,9 +27,7 @@ def show(event: Any) -> None:
         case ToolStarted(iteration=number, call=made):
             print(f"  {number}: {made.name} runs")
         case CallNotRun(iteration=number, call=made, reason=why):
-            print(f"  {number}: {made.name} is deferred: {why}")
-        case CallNotRun(iteration=number, call=made, reason=why):
-            print(f"  {number}: {made.name} is suppressed: {why}")
+            print(f"  {number}: {made.name} does not run: {why}")
         case _:
             pass
 
