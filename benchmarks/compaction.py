@@ -28,6 +28,7 @@ from treadle import Loop, Response, Result, Usage, default_stages, stage, tool
 from treadle.events import CallNotRun, HistoryCompacted
 from treadle.messages import JSONDict, estimate_tokens, to_response
 from treadle.sessions import SQLiteSessions, compact_history
+from treadle.tools import NotRun
 
 Model = Callable[[list[JSONDict]], Any]
 
@@ -280,7 +281,7 @@ class Task:
 
 def task(name: str, stages: Sequence[Any], files: int, **options: Any) -> Task:
     """Perform the task."""
-    ran, events = Counter[str](), Counter[type]()
+    ran, events = Counter[str](), Counter[Any]()
 
     @tool(read_only=True)
     def read(path: str) -> str:

@@ -5,7 +5,8 @@ Other runs affect the answers of a shared breaker, so each question to it is an 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from treadle import labels
 from treadle.context import Context
@@ -14,7 +15,7 @@ from treadle.events import BreakerChanged
 from treadle.messages import ToolCall
 from treadle.pipeline import stage
 from treadle.results import CircuitBroken
-from treadle.tools import Admission, BreakerState, NotRun
+from treadle.tools import BreakerAnswer, NotRun
 
 Streaks = Mapping[str, Sequence[str | int]]
 """For each failing tool its error, and the number of consecutive iterations with that error."""
@@ -79,16 +80,12 @@ def refused_calls(ctx: Context, calls: Iterable[ToolCall]) -> Steps[dict[str, st
     """
     errors: dict[str, str] = {}
     breaker = ctx.run.breaker
-    if breaker is None:
-        return errors
-    now = yield NOW
-    for call in calls:
-        admission: Admission = yield Call(
-            breaker.admit, call.name, _name(ctx, call), now, label=labels.BREAKER, key=call.id
-        )
-        if admission.error is not None:
-            errors[call.id] = admission.error
-        yield from _report(ctx, call, admission.before, admission.after)
+    if breaker is not None:
+        now = yield NOW
+        for call in calls:
+            error = yield from _ask(ctx, call, breaker.admit, now)
+            if error is not None:
+                errors[call.id] = error
     return errors
 
 
@@ -97,11 +94,7 @@ def release_calls(ctx: Context, calls: Iterable[ToolCall]) -> Steps[None]:
     breaker = ctx.run.breaker
     if breaker is not None:
         for call in calls:
-            was_probe = yield Call(
-                breaker.release, call.name, _name(ctx, call), label=labels.BREAKER, key=call.id
-            )
-            if was_probe:
-                yield from _report(ctx, call, BreakerState.HALF_OPEN, BreakerState.OPEN)
+            yield from _ask(ctx, call, breaker.release)
 
 
 def report_calls(ctx: Context, calls: Iterable[ToolCall]) -> Steps[None]:
@@ -114,29 +107,24 @@ def report_calls(ctx: Context, calls: Iterable[ToolCall]) -> Steps[None]:
         result = ctx.tool_results.get(call.id)
         if result is not None and result.status in _RAN:
             error = result.content if result.is_error else None
-            before, after = yield Call(
-                breaker.record,
-                call.name,
-                _name(ctx, call),
-                error,
-                now,
-                label=labels.BREAKER,
-                key=call.id,
-            )
-            yield from _report(ctx, call, before, after)
+            yield from _ask(ctx, call, breaker.record, error, now)
         else:
-            yield from release_calls(ctx, (call,))
+            yield from _ask(ctx, call, breaker.release)
 
 
-def _name(ctx: Context, call: ToolCall) -> str:
-    """The id of a call, unique among all runs that share a breaker."""
-    return f"{ctx.run.state.run_id}/{call.id}"
-
-
-def _report(ctx: Context, call: ToolCall, before: BreakerState, after: BreakerState) -> Steps[None]:
+def _ask(
+    ctx: Context, call: ToolCall, ask: Callable[..., BreakerAnswer], *args: Any
+) -> Steps[str | None]:
+    """Ask the breaker about a call, under an id that is unique among the runs; report a change of its state."""
+    name = f"{ctx.run.state.run_id}/{call.id}"
+    answer: BreakerAnswer = yield Call(
+        ask, call.name, name, *args, label=labels.BREAKER, key=call.id
+    )
+    before, after = answer.before, answer.after
     if before is not after:
         yield Emit(
             BreakerChanged(
                 iteration=ctx.iteration, tool=call.name, before=before.value, after=after.value
             )
         )
+    return answer.error

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import operator
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from treadle.context import Context
@@ -279,22 +278,13 @@ def _is_simple(ctx: Context, call: ToolCall) -> bool:
     return ctx.run.repeats.latest(call.fingerprint) is None
 
 
-def _ids_of(batches: Sequence[Sequence[ToolCall]]) -> tuple[tuple[str, ...], ...]:
-    if len(batches) == 1:  # nearly always; the expression for several takes three times as long
-        return (tuple(map(_id_of, batches[0])),)
-    return tuple(tuple(map(_id_of, batch)) for batch in batches)
-
-
-_id_of: Callable[[ToolCall], str] = operator.attrgetter("id")
-
-
 def _report(ctx: Context) -> Steps[None]:
     plan = ctx.plan
     yield Emit(
         CallsPlanned(
             iteration=ctx.iteration,
             reason=plan.reason,
-            batches=_ids_of(plan.batches),
+            batches=tuple([tuple([call.id for call in batch]) for batch in plan.batches]),
             not_run=plan.not_run,
         )
     )

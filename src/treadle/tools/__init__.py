@@ -5,7 +5,7 @@
 
 from treadle.tools.approvals import Approval, approve, deny, edit
 from treadle.tools.bounds import MAX_ITEMS, is_plain
-from treadle.tools.breaker import Admission, BreakerState, CircuitBreaker
+from treadle.tools.breaker import BreakerAnswer, BreakerState, CircuitBreaker
 from treadle.tools.conversion import (
     ToolBehaviour,
     ToolLike,
@@ -45,8 +45,8 @@ __all__ = [
     "MAX_LINES",
     "NOTE_FROM",
     "SEARCH_TOOLS",
-    "Admission",
     "Approval",
+    "BreakerAnswer",
     "BreakerState",
     "Check",
     "CircuitBreaker",
