@@ -7,7 +7,7 @@ from treadle.results import Err
 from treadle.stages import (
     dispatch_tools,
 )
-from treadle.tools import Plan, Repeats, Tool, ToolCallTable, tool
+from treadle.tools import Plan, Repeats, Tool, tool
 
 from .dispatching import STAGES
 
@@ -51,10 +51,6 @@ class TestDuplicates:
         assert [ctx.tool_results[key].is_error for key in ("c1", "c2")] == [True, True]
         assert result_of(ctx, "c2")[1].endswith("Its result:\nError: no")
 
-    def test_a_long_result_is_truncated(self, context, through):
-        ctx = context(("t", {}), ("t", {}), tools=[Tool("t", fn=lambda: "x" * 6_000)])
-        assert "[cut: 0 more lines, 1,000 more bytes]" in result_of(through(ctx, *STAGES), "c2")[1]
-
     def test_a_duplicate_of_a_call_that_did_not_run_is_skipped(self, context, through):
         """A custom stage may have removed it from the batches."""
         calls = [ToolCall(f"c{place}", "t", "{}", {"n": 1}) for place in (1, 2, 9)]
@@ -77,24 +73,12 @@ class TestCache:
         assert self.cached(ctx, "c1") == (1, 4, "t1 done", False, 1, 1)
         assert self.cached(ctx, "c2") == (1, 4, "t2 done", False, 1, 1)
 
-    def test_failures_are_cached_as_errors(self, context, through):
-        ctx = through(context(("t", {}), tools=[Tool("t", fn=lambda: 1 / 0)]), *STAGES)
-        assert self.cached(ctx, "c1").is_error
-        assert ctx.run.repeats.version == 1
-
     def test_calls_that_did_not_run_are_not_cached(self, context, through, noting):
         tools = [noting.tool("t"), noting.tool("w", parallel_safe=False)]
         ctx = through(context(("?", {}), ("t", {"n": 1}), ("w", {"n": 1}), tools=tools), *STAGES)
         assert self.cached(ctx, "c1") is None
         assert self.cached(ctx, "c2").content == "t1 done"
         assert self.cached(ctx, "c3") is None
-
-    def test_cancelled_calls_are_not_cached(self, context, through):
-        in_flight = ToolCallTable(can_cancel=True)
-        stopping = Tool("t", fn=in_flight.cancel_all)
-        ctx = through(context(("t", {}), tools=[stopping], in_flight=in_flight), *STAGES)
-        assert ctx.tool_results["c1"].status == "cancelled"
-        assert self.cached(ctx, "c1") is None
 
     @pytest.mark.parametrize(
         ("options", "last"),
@@ -112,28 +96,3 @@ class TestCache:
             ctx = context((name, {}), tools=[append, read], repeats=repeats, iteration=iteration)
             ctx = through(ctx, *STAGES)
         assert ctx.tool_results["c1"].status == last
-
-    @pytest.mark.parametrize("dedupe", ["evidence", "strict"])
-    def test_a_result_from_before_such_a_tool_in_the_same_iteration_is_outdated(
-        self, context, through, dedupe
-    ):
-        """read, read; then read and write in one iteration: what was read is not what a read returns now."""
-        repeats, items = Repeats(), []
-        write = tool(name="write", parallel_safe=False)(lambda: items.append(1))
-        read = tool(name="read")(lambda: len(items))
-        stages = [
-            one(dedupe=dedupe, sequential="in_step") if one.name == "plan_calls" else one
-            for one in STAGES
-        ]
-        for iteration, names in enumerate(["read", "read write", "read"], 1):
-            calls = [(name, {}) for name in names.split()]
-            ctx = context(*calls, tools=[write, read], repeats=repeats, iteration=iteration)
-            ctx = through(ctx, *stages)
-        assert (ctx.tool_results["c1"].status, ctx.tool_results["c1"].content) == ("done", "1")
-
-    def test_a_repeated_failure_of_a_write_is_not_a_new_result(self, context, through):
-        repeats = Repeats()
-        broken = tool(name="w", parallel_safe=False)(lambda: Err("no"))
-        for _ in range(3):
-            through(context(("w", {}), tools=[broken], repeats=repeats), *STAGES)
-        assert repeats.version == 1

@@ -121,11 +121,6 @@ class TestReasons:
         made_plan = plan("p1 p2 p3 p4", limits=limits, in_step=True)
         assert (str(made_plan), made_plan.reason) == ("p1 p2 | p3", PlanReason.OVER_BUDGET)
 
-    def test_every_call_that_does_not_run_except_duplicates_is_answered(self, plan):
-        made_plan = plan("p1 p1 q1 once1 once2 w1", known="q1")
-        assert list(made_plan.not_run) == ["p1'", "q1", "once2", "w1"]
-        assert list(made_plan.results) == ["q1", "once2", "w1"]
-
 
 SUPPRESSED = """\
 Not run again: you made the same call in iteration 2, and nothing new has been learned since; \
@@ -169,10 +164,6 @@ class TestAnswers:
         result = made_plan.results[call_id]
         assert (result.tool_call_id, result.content) == (call_id, text)
         assert result.status == made_plan.not_run[call_id]
-
-    def test_only_an_answer_with_a_repeated_result_is_not_an_error(self, plan):
-        results = plan("p1 once1 once2 w1", known="p1", broken={"q1": "E"}).results
-        assert [key for key, result in results.items() if not result.is_error] == ["p1"]
 
     def test_a_repeated_long_result_is_truncated(self, context):
         """The full result is earlier in the history."""
