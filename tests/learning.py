@@ -22,7 +22,8 @@ def learn(
         answered: of each call the fingerprint, which is also the name of its tool, the result, whether it failed.
         tools: the tools that are more than read-only.
     """
-    calls, results = [], {}
+    calls: list[ToolCall] = []
+    results: dict[str, ToolResult] = {}
     known = {name: Tool(name, read_only=True) for name, _, _ in answered}
     known.update({tool.name: tool for tool in tools})
     for place, (name, content, is_error) in enumerate(answered):

@@ -146,7 +146,8 @@ class TestRecalled:
             tools=[read, dataclasses.replace(long)],
             compaction={"max_tokens": 5_800},
         )
-        assert [event.call.name for event in observed.of(CallNotRun)] == ["read"]
+        reasons = [event.reason.value for event in observed.of(CallNotRun)]
+        assert reasons == ["no_new_evidence", "recalled"]
         assert ran == [1, 1]
         assert last_answers(observed)[0].startswith("y" * 9_000)
 
@@ -383,7 +384,7 @@ class TestCounts:
     def test_it_counts_for_nothing(self):
         observed, _ = recalling(looks("a"), after=[looks("a")], max_tool_calls=7, max_iterations=9)
         assert observed.result.tool_calls_count == 7
-        assert observed.of(CallNotRun) == []
+        assert [event.reason.value for event in observed.of(CallNotRun)] == ["recalled"]
         assert observed.of(RepeatWarned) == []
         assert observed.result.stop_reason == "answered"
         plan = observed.of(CallsPlanned)[-1]
