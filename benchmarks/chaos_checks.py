@@ -12,7 +12,7 @@ from pathlib import PurePath
 from typing import Any
 
 from treadle import Ok, PipelineFailed, Result, RunState, Tool
-from treadle.events import CallSuppressed, RunFinished, ToolStarted
+from treadle.events import CallNotRun, RunFinished, ToolStarted
 from treadle.testing import history_problems
 from treadle.testing.chaos import ChaosTools, ToolRun
 
@@ -180,9 +180,9 @@ def _of_events(events: Sequence[Any]) -> Iterator[str]:
     if len(ends) != 1 or events[-1] is not ends[0]:
         yield f"events: {len(ends)} RunFinished, or not at the end"
     started = Counter(event.call.id for event in events if isinstance(event, ToolStarted))
-    suppressed = {event.call.id for event in events if isinstance(event, CallSuppressed)}
-    for call_id in started.keys() & suppressed:
-        yield f"events: {call_id!r} was suppressed, and ran"
+    idle = {event.call.id for event in events if isinstance(event, CallNotRun)}
+    for call_id in started.keys() & idle:
+        yield f"events: {call_id!r} was not to run, and ran"
     for call_id, times in started.items():
         if times > 1:
             yield f"events: {call_id!r} was started {times} times"

@@ -25,9 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from treadle import Loop, Response, Result, Usage, default_stages, stage, tool
-from treadle.events import CallRecalled, HistoryCompacted
+from treadle.events import CallNotRun, HistoryCompacted
 from treadle.messages import JSONDict, estimate_tokens, to_response
 from treadle.sessions import SQLiteSessions, compact_history
+from treadle.tools import NotRun
 
 Model = Callable[[list[JSONDict]], Any]
 
@@ -244,7 +245,7 @@ def summarize_alone(ctx: Any) -> Any:
         summary = keep_words([{"role": "user", "content": f"{summary}\n{older}"}])
         covered = split
         shown = [_notes(summary), *history[covered:]]
-        ctx.run.compactions += 1  # for the table
+        ctx = ctx.remember("compactions", ctx.memo.get("compactions", 0) + 1)  # for the table
     return ctx.remember("alone", (summary, covered)).with_request(messages=shown)
 
 
@@ -280,7 +281,7 @@ class Task:
 
 def task(name: str, stages: Sequence[Any], files: int, **options: Any) -> Task:
     """Perform the task."""
-    ran, events = Counter[str](), Counter[type]()
+    ran, events = Counter[str](), Counter[Any]()
 
     @tool(read_only=True)
     def read(path: str) -> str:
@@ -293,7 +294,7 @@ def task(name: str, stages: Sequence[Any], files: int, **options: Any) -> Task:
 
     def note(ctx: Any) -> None:
         nonlocal compactions
-        compactions = ctx.run.compactions
+        compactions = ctx.memo.get("compactions", 0)
 
     result = Loop.run_sync(
         QUESTION.format(last=files - 1),
@@ -301,7 +302,9 @@ def task(name: str, stages: Sequence[Any], files: int, **options: Any) -> Task:
         tools=[read],
         stages=[*stages],
         max_iterations=4 * files,
-        on_event=lambda event: events.update([type(event)]),
+        on_event=lambda event: events.update(
+            [event.reason if isinstance(event, CallNotRun) else type(event)]
+        ),
         on_iteration=note,
         **options,
     )
@@ -315,10 +318,10 @@ def task(name: str, stages: Sequence[Any], files: int, **options: Any) -> Task:
         len(made),
         ran,
         facts,
-        compactions,
+        compactions or events[HistoryCompacted],
         tokens,
         max(model.sizes),
-        events[CallRecalled],
+        events[NotRun.RECALLED],
     )
 
 

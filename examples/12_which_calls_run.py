@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from treadle import CallDeferred, CallSuppressed, Loop, ToolStarted, tool
+from treadle import CallNotRun, Loop, ToolStarted, tool
 from treadle.testing import ScriptedLLM, call, calls
 
 notes = {"list": "milk"}
@@ -26,10 +26,8 @@ def show(event: Any) -> None:
     match event:
         case ToolStarted(iteration=number, call=made):
             print(f"  {number}: {made.name} runs")
-        case CallDeferred(iteration=number, call=made, reason=why):
-            print(f"  {number}: {made.name} is deferred: {why}")
-        case CallSuppressed(iteration=number, call=made, reason=why):
-            print(f"  {number}: {made.name} is suppressed: {why}")
+        case CallNotRun(iteration=number, call=made, reason=why):
+            print(f"  {number}: {made.name} does not run: {why}")
         case _:
             pass
 

@@ -34,7 +34,7 @@ def test_a_signature_shows_the_defaults():
         "(x: int, y: int = 2, tags: list[str] = [], at: dict[str, int] = {'a': 1}) -> None"
     )
     assert str(inspect.signature(Named)) == "(*, tags: tuple[str, ...] = ()) -> None"
-    assert "not_run: 'Mapping[str, NotRunReason]' = {}" in str(inspect.signature(Plan))
+    assert "not_run: 'Mapping[str, NotRun]' = {}" in str(inspect.signature(Plan))
 
 
 def test_each_object_has_its_own_default():

@@ -9,8 +9,8 @@ from itertools import combinations
 from loops import Record
 from world import is_changing
 
-SUPPRESSED = frozenset({"suppressed", "duplicate"})
-DEFERRED = frozenset({"deferred"})
+SUPPRESSED = frozenset({"no_new_evidence", "duplicate_in_batch"})
+DEFERRED = frozenset({"deferred", "parallel_cap"})
 
 
 @dataclass

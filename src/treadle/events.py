@@ -34,7 +34,7 @@ from treadle.messages import (
 )
 from treadle.results import Err, Ok, Paused, PendingCall, Reason, Result, RunError, StoppedByStage
 from treadle.run_state import RunState
-from treadle.tools import NotRunReason, PlanReason
+from treadle.tools import NotRun, PlanReason
 
 
 class EventBase:
@@ -316,43 +316,19 @@ class CallsPlanned(EventBase):
     iteration: int
     reason: PlanReason
     batches: tuple[tuple[str, ...], ...]
-    not_run: Mapping[str, NotRunReason]
+    not_run: Mapping[str, NotRun]
 
 
 @fast_dataclass_kw
-class CallSuppressed(EventBase):
-    """A call is skipped: it was answered before, or another call of its batch is the same."""
+class CallNotRun(EventBase):
+    """A valid call does not run: the plan, a budget, a circuit breaker or a stage prevents it.
+
+    Calls that are invalid, denied or cancelled have no such event.
+    """
 
     iteration: int
     call: ToolCall
-    reason: NotRunReason
-
-
-@fast_dataclass_kw
-class CallRecalled(EventBase):
-    """A call is answered with its stored result, which was compacted away and still holds."""
-
-    iteration: int
-    call: ToolCall
-    reason: NotRunReason
-
-
-@fast_dataclass_kw
-class CallDeferred(EventBase):
-    """A call does not run now; the model may ask for it again."""
-
-    iteration: int
-    call: ToolCall
-    reason: NotRunReason
-
-
-@fast_dataclass_kw
-class CallRefused(EventBase):
-    """A call does not run: a budget is spent, its circuit breaker is open, or a stage removed it."""
-
-    iteration: int
-    call: ToolCall
-    reason: NotRunReason
+    reason: NotRun
 
 
 @fast_dataclass_kw
@@ -611,10 +587,7 @@ Event: TypeAlias = (
     | ModelFailed
     | UserMessageAdded
     | CallsPlanned
-    | CallSuppressed
-    | CallRecalled
-    | CallDeferred
-    | CallRefused
+    | CallNotRun
     | BreakerChanged
     | ToolStarted
     | ToolProgress

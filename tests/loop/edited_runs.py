@@ -32,7 +32,7 @@ from treadle.stages import (
     validate_calls,
 )
 from treadle.testing import call, calls, check_history
-from treadle.tools import NotRunReason, Plan
+from treadle.tools import NotRun, Plan
 
 USER = {"role": "user", "content": "Add it up"}
 SCRIPTS = {
@@ -415,7 +415,7 @@ def plan_unknown_call(_run, ctx):
 
 def refuse_by_plan(run, ctx):
     _take_out(run, ctx, {c.id for c in ctx.plan.calls})
-    reasons = {c.id: NotRunReason.DEFERRED for c in ctx.plan.calls}
+    reasons = {c.id: NotRun.DEFERRED for c in ctx.plan.calls}
     return ctx.replace(plan=Plan(not_run=reasons))
 
 

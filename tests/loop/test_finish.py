@@ -19,7 +19,6 @@ from treadle import (
 )
 from treadle.loop.run import NO_ANSWER
 from treadle.messages import for_sdk
-from treadle.stages import NOT_RUN
 from treadle.testing import ScriptedLLM, call, calls
 
 from .conftest import SYNC, USER, answers
@@ -64,7 +63,9 @@ class TestAnswers:
         result, model = finished(way, more, "now then")
         assert result.unwrap().content == "now then"
         texts = answers(result.messages)
-        assert texts["b"] == NOT_RUN
+        assert texts["b"].startswith(
+            "Not run: the budget for this task is spent. Give your final answer"
+        )
         assert "there is no tool named 'nope'" in texts["c"]
         assert "expected integer" in texts["d"]
         assert model.sent[2].opts["tool_choice"] == "none"

@@ -15,7 +15,6 @@ from treadle import (
     RunHandle,
     Usage,
 )
-from treadle.stages import NOT_RUN
 from treadle.testing import ScriptedLLM, call, calls
 
 from .conftest import SYNC, answers, of
@@ -36,7 +35,10 @@ class TestFailing:
     def test_a_failure_of_the_second_request(self, way):
         result, _ = finished(way, calls(call("note", "b", n=2)), TypeError("gone"))
         assert result.stop_reason == "llm_error"
-        assert answers(result.messages) == {"a": "noted 1", "b": NOT_RUN}
+        assert answers(result.messages) == {
+            "a": "noted 1",
+            "b": "Not run: the budget for this task is spent. Give your final answer with what you have.",
+        }
 
     def test_a_temporary_failure_is_retried(self, way):
         result, _ = finished(way, ConnectionError(), "so far", retry_delay=0)

@@ -177,8 +177,8 @@ class TestLevels:
     def test_calls_that_do_not_run_are_logged_at_debug(self, run):
         batch = calls(*(call("double", f"c{n}", n=n // 2) for n in range(3)))
         debugs = texts_of(run(batch, "x", max_parallel_calls=1), logging.DEBUG)
-        assert "call of double suppressed: duplicate_in_batch" in debugs
-        assert "call of double deferred: parallel_cap" in debugs
+        assert "call of double not run: duplicate_in_batch" in debugs
+        assert "call of double not run: parallel_cap" in debugs
 
     def test_a_repaired_history_is_logged_at_info(self, run):
         broken = [{"role": "tool", "tool_call_id": "c9", "content": "canary"}, *USER]
@@ -196,7 +196,7 @@ class TestLevels:
             assert re.fullmatch(
                 rf"iteration 4: history {how}, \d+ to \d+ tokens, 7 to \d messages", text
             )
-            assert "call of look_up recalled: recalled" in texts_of(records, logging.DEBUG)
+            assert "call of look_up not run: recalled" in texts_of(records, logging.DEBUG)
             assert texts_of(records, logging.WARNING) == []
 
     @pytest.mark.parametrize("level", [logging.DEBUG, logging.WARNING])

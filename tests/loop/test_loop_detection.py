@@ -5,8 +5,8 @@ import itertools
 import pytest
 
 from treadle import Loop, LoopDetected, Ok, Response, RunNode, RunState, tool
-from treadle.context import Context, Decision
-from treadle.loop.loop_detection import MAX_PERIOD, LoopDetector
+from treadle.context import Context
+from treadle.loop.loop_detection import detected_loop
 from treadle.messages import History, ToolCall, ToolResult
 from treadle.stages import default_stages
 from treadle.testing import ScriptedLLM, call, calls, check_history
@@ -135,15 +135,6 @@ def test_calls_that_each_may_change_what_the_other_returns_end_the_run_without_a
     assert result.tool_calls_count == ends_at
 
 
-@pytest.mark.parametrize("threshold", [1, 2, 3])
-def test_calls_that_fail_are_never_skipped_so_the_threshold_alone_counts(threshold):
-    broken = tool(name="broken")(lambda: 1 / 0)
-    result = run(
-        *[[("broken", {})]] * 9, tools=[broken], breaker_threshold=9, loop_threshold=threshold
-    )
-    assert (result.stop_reason, result.iterations) == ("loop_detected", threshold)
-
-
 def test_a_call_that_is_never_skipped_does_not_hide_one_that_is():
     """``other`` always runs, ``same`` runs twice: however low the threshold, the model sees the skip first."""
     off = tool(name="off", dedupe="off")(lambda: "same")
@@ -183,41 +174,6 @@ def test_the_threshold_is_an_option_and_none_disables_it(threshold, ends_at):
         assert result.iterations == ends_at
 
 
-def talkative(ctx):
-    """Continues after a text, as a stage with guidance does."""
-    if ctx.decision is Decision.DONE and ctx.response.text != "done":
-        return ctx.replace(decision=None, guidance="Go on.")
-    return ctx
-
-
-def continuing():
-    """The default stages, with one after the decision that undoes it."""
-    stages = default_stages()
-    return Loop(stages=stages).pipeline.replace(
-        "loop_decision", lambda ctx: talkative(ctx.done() if not ctx.tool_calls else ctx)
-    )
-
-
-@pytest.mark.parametrize(
-    ("texts", "ends_at"),
-    [
-        (["again", "again", "again", "again"], 3),
-        (["a", "b", "c", "d"], None),
-        (["a", "a", "b", "a", "a"], None),
-        (["a", "b", "a", "b", "a", "b"], 6),
-        (["a", "a", [A], "a", "a"], None),
-    ],
-)
-def test_a_repeated_text_is_a_loop_if_the_run_continues_after_it(texts, ends_at):
-    result = run(*texts, stages=continuing())
-    if ends_at is None:
-        assert isinstance(result, Ok)
-    else:
-        assert (result.stop_reason, result.iterations) == ("loop_detected", ends_at)
-        assert result.reason.calls == (texts[-1],)
-        check_history(result.messages)
-
-
 def test_repeated_answers_are_not_a_loop():
     """The same text several times in a row, but each ended its run."""
     state = RunState()
@@ -230,20 +186,10 @@ def test_blank_answers_are_not_a_loop():
     assert run(*[""] * 4).stop_reason == "empty_response"
 
 
-def test_the_reason_names_the_calls_and_the_count():
-    reason = run([A, B], [A, B], [A, B], dedupe="off").reason
-    assert reason.calls == ('same({"n": 1})', 'same({"n": 2})')
-    assert reason.iterations == 3
-
-
 def test_long_calls_are_shortened_in_the_reason():
     result = run(*[[("x" * 9000, {"y": "z" * 9000})] * 20] * 3, breaker_threshold=9)
     assert len(result.reason.calls) == 5
     assert len(str(result.reason)) < 1200
-
-
-def test_a_long_text_is_shortened_in_the_reason():
-    assert len(str(run(*["x" * 9000] * 3, stages=continuing()).reason)) < 300
 
 
 def test_the_signature_is_stored_in_the_node_of_each_iteration():
@@ -253,57 +199,19 @@ def test_the_signature_is_stored_in_the_node_of_each_iteration():
     assert signatures[3] is None
 
 
-class TestDetector:
-    """The detector by itself."""
+def test_a_long_text_is_shortened_in_the_reason():
+    context = Context(History(), response=Response("x" * 9000))
+    context.run.repeats.threshold = 1
+    assert len(str(detected_loop(context, RunNode()))) < 300
 
-    def look(self, detector, *made, results=True):
-        """Look at an iteration of some calls, given as names."""
-        made = tuple(ToolCall(f"c{n}", name, '{"n": 1}') for n, name in enumerate(made))
-        context = Context(
-            History(),
-            response=Response(tool_calls=made),
-            tool_calls=made,
-            tool_results={one.id: ToolResult(one.id, "r") for one in made} if results else {},
-        )
-        node = RunNode()
-        return detector.look(context, node), node
 
-    def test_calls_without_a_fingerprint_are_compared_by_their_text(self):
-        found, node = self.look(LoopDetector(1), "f")
-        assert found.signature == node.metadata["tool_signature"]
-        assert found.signature == signature([fingerprint("f", '{"n": 1}')])
-
-    def test_calls_without_a_result_count_by_themselves(self):
-        detector = LoopDetector(2)
-        assert self.look(detector, "f", results=False)[0] is None
-        assert self.look(detector, "f", results=False)[0].iterations == 2
-
-    def test_a_restored_detector_continues_where_the_first_stopped(self):
-        """A pause in the middle changes nothing."""
-        script = ["f", "g", "f", "g", "f", "g"]
-        for cut in range(6):
-            first = LoopDetector(3)
-            assert all(self.look(first, name)[0] is None for name in script[:cut])
-            second = LoopDetector(3)
-            second.restore(first.as_json())
-            found = [self.look(second, name)[0] for name in script[cut:]]
-            assert [one is not None for one in found] == [False] * (5 - cut) + [True]
-            assert found[-1].period == 2
-
-    def test_a_suppressed_call_without_an_earlier_result_counts_with_its_answer(self):
-        """For example the duplicate of a call that was cancelled."""
-        detector, made = LoopDetector(2), (ToolCall("c1", "f"),)
-        for text, found in (("cancelled", None), ("cancelled", 2), ("done", None)):
-            context = Context(
-                History(),
-                response=Response(tool_calls=made),
-                tool_calls=made,
-                tool_results={"c1": ToolResult("c1", text, status="suppressed")},
-            )
-            reason = detector.look(context, RunNode())
-            assert (reason and reason.iterations) == found
-
-    def test_a_period_above_the_maximum_is_not_detected(self):
-        detector = LoopDetector(2)
-        names = [f"f{n}" for n in range(MAX_PERIOD + 1)]
-        assert [self.look(detector, name)[0] for name in names * 4] == [None] * 16
+def test_calls_without_a_fingerprint_are_compared_by_their_text():
+    """As in a list of stages without `validate_calls` and `plan_calls`."""
+    made = (ToolCall("c1", "f", '{"n": 1}'),)
+    results = {"c1": ToolResult("c1", "r")}
+    context = Context(History(), response=Response(tool_calls=made), tool_calls=made)
+    context.run.repeats.threshold = 1
+    node = RunNode()
+    found = detected_loop(context.evolve(tool_results=results), node)
+    assert found.signature == node.metadata["tool_signature"]
+    assert found.signature == signature([fingerprint("f", '{"n": 1}')])

@@ -8,7 +8,7 @@ from tests.time_limit import TimeLimit
 
 from treadle import Err, Loop, Ok, Paused, PipelineFailed, approve, default_stages, stage, tool
 from treadle.effects import Sleep
-from treadle.events import BreakerChanged, CallRefused, HistoryRepaired, IterationFinished
+from treadle.events import BreakerChanged, CallNotRun, HistoryRepaired, IterationFinished
 from treadle.messages import History, Response, ToolCall, ToolResult
 from treadle.stages import (
     ask_model,
@@ -19,7 +19,7 @@ from treadle.stages import (
     validate_calls,
 )
 from treadle.testing import call, calls
-from treadle.tools import CircuitBreaker, NotRunReason, Plan, Tool
+from treadle.tools import CircuitBreaker, NotRun, Plan, Tool
 
 from .edited_runs import (
     ASKING,
@@ -116,7 +116,7 @@ def answer_to(result, call_id):
 
 def refused(run):
     """The calls that were reported as refused, each with the reason, in order."""
-    return [(event.call.id, event.reason) for event in run.events if isinstance(event, CallRefused)]
+    return [(event.call.id, event.reason) for event in run.events if isinstance(event, CallNotRun)]
 
 
 def repairs(run):
@@ -136,7 +136,7 @@ def test_a_call_that_is_removed_before_dispatch_is_answered_and_does_not_run(pos
     assert sorted(run.ran) == [2, 3, 4]
     answers = [message["content"] for message in result.messages if message["role"] == "tool"]
     assert answers[:3] == ["Not run: removed by edit.", "noted 2", "noted 3"]
-    assert refused(run) == [("a", NotRunReason.REMOVED)]
+    assert refused(run) == [("a", NotRun.REMOVED)]
 
 
 def test_if_all_calls_are_removed_each_is_answered():
@@ -144,7 +144,7 @@ def test_if_all_calls_are_removed_each_is_answered():
     result = run.run(at(5, first_only(lambda ctx: ctx.replace(tool_calls=[]))))
     assert run.ran == [4]
     assert [answer_to(result, i) for i in "abc"] == ["Not run: removed by edit."] * 3
-    assert refused(run) == [(i, NotRunReason.REMOVED) for i in "abc"]
+    assert refused(run) == [(i, NotRun.REMOVED) for i in "abc"]
 
 
 def test_a_call_that_is_removed_from_the_plan_is_answered_and_does_not_run():
@@ -154,7 +154,7 @@ def test_a_call_that_is_removed_from_the_plan_is_answered_and_does_not_run():
     )
     assert sorted(run.ran) == [3, 4]
     assert answer_to(result, "b") == "Not run: removed by edit."
-    assert refused(run) == [("a", NotRunReason.REMOVED), ("b", NotRunReason.REMOVED)]
+    assert refused(run) == [("a", NotRun.REMOVED), ("b", NotRun.REMOVED)]
 
 
 def test_the_reasons_of_calls_that_do_not_run_are_kept_in_a_plan_of_a_stage():
@@ -164,7 +164,7 @@ def test_the_reasons_of_calls_that_do_not_run_are_kept_in_a_plan_of_a_stage():
     assert answer_to(result, "b").startswith("Not run twice: ")
     assert answer_to(result, "b").endswith("\nnoted 1")
     plan = next(e.context.plan for e in run.events if isinstance(e, IterationFinished))
-    assert plan.not_run == {"b": NotRunReason.DUPLICATE_IN_BATCH}
+    assert plan.not_run == {"b": NotRun.DUPLICATE_IN_BATCH}
 
 
 def test_results_of_a_stage_that_dispatches_are_kept_if_it_returns_the_old_context():
@@ -401,7 +401,9 @@ def test_calls_that_a_stage_plans_count_as_uses_of_their_tool():
 
     result = run.run(at(5, first_only(add)))
     assert run.ran == [8]
-    assert answer_to(result, "y").startswith("Not run: the budget of tool calls is spent.")
+    assert answer_to(result, "y").startswith(
+        "Not run: 'note' has reached its maximum number of uses"
+    )
 
 
 def test_a_planned_call_that_a_stage_renames_counts_as_a_use_of_the_other_tool():
@@ -516,7 +518,7 @@ IN_PLACE = {
     "approvals": lambda ctx: ctx.approvals.setdefault("a", approve),
     "request": lambda ctx: ctx.request.options.update(temperature=0),
     "request_changes": lambda ctx: ctx.request_changes.update(n=1),
-    "plan": lambda ctx: ctx.plan.not_run.update(a=NotRunReason.DEFERRED),
+    "plan": lambda ctx: ctx.plan.not_run.update(a=NotRun.DEFERRED),
     "response": lambda ctx: ctx.response.extra.update(reasoning="none"),
     "input": spoil_call,
     "result_messages": lambda ctx: ctx.result_messages[0].update(content="[gone]"),
@@ -642,7 +644,7 @@ def test_a_plan_of_a_stage_cannot_exceed_the_budget():
     result = run.run(stages, max_tool_calls=2)
     assert run.ran == [1, 2]
     assert "budget" in answer_to(result, "c")
-    assert ("c", NotRunReason.OVER_BUDGET) in refused(run)
+    assert ("c", NotRun.OVER_BUDGET) in refused(run)
 
 
 def test_the_budget_of_a_removed_call_is_released():
@@ -1165,4 +1167,4 @@ def test_a_call_that_is_removed_before_a_pause_is_reported_before_it():
     run = EditedRun((calls(call("note", "a", n=1), call("wipe", "w", n=2)), "Done."))
     keep = first_only(lambda ctx: ctx.replace(tool_calls=ctx.tool_calls[-1:]))
     assert isinstance(run.run(at(5, keep)), Paused)
-    assert refused(run) == [("a", NotRunReason.REMOVED)]
+    assert refused(run) == [("a", NotRun.REMOVED)]

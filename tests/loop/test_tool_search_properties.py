@@ -9,10 +9,8 @@ from tests.deciding import on
 
 from treadle import Loop, ToolCall, ToolSearch, approve, deny, tool
 from treadle.events import (
-    CallDeferred,
-    CallRefused,
+    CallNotRun,
     CallsPlanned,
-    CallSuppressed,
     RepeatWarned,
     ToolFinished,
     ToolStarted,
@@ -20,7 +18,7 @@ from treadle.events import (
 from treadle.testing import ScriptedLLM, call, calls, check_history
 from treadle.tools.wrapped_calls import as_written, unwrapped
 
-KINDS = (CallsPlanned, CallSuppressed, CallDeferred, CallRefused, RepeatWarned)
+KINDS = (CallsPlanned, CallNotRun, RepeatWarned)
 """The events of calls that are equal if they say the same; those of running calls have times."""
 
 

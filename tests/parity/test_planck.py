@@ -11,7 +11,7 @@ from treadle.events import ToolFinished
 from treadle.messages import History, ToolCall, ToolResult
 from treadle.stages import prepare_call
 from treadle.testing import ScriptedLLM, call, calls
-from treadle.tools import ToolCallTable, fingerprint, toolset
+from treadle.tools import Repeats, ToolCallTable, fingerprint, toolset
 
 from .conftest import answers
 from .places import look
@@ -35,9 +35,9 @@ def context(in_flight, *tools):
 
 
 def test_a_new_table_is_empty():
-    """Nothing runs, nothing is done, nothing was counted."""
+    """Nothing runs, nothing is done."""
     in_flight = ToolCallTable()
-    assert (in_flight.running, in_flight.results, in_flight.counts) == ({}, {}, {})
+    assert (in_flight.running, in_flight.results) == ({}, {})
     assert not in_flight.done
 
 
@@ -83,16 +83,18 @@ def test_done_is_true_when_all_started_calls_have_results():
 
 
 def test_next_batch_clears_calls_and_results_and_keeps_the_counts():
-    """Counts are of the whole turn; `new_turn`, after a user message, clears them too."""
-    in_flight = ToolCallTable()
+    """Counts are of the whole turn; `new_turn`, after a user message, clears them."""
+    in_flight, repeats = ToolCallTable(), Repeats()
     made = a_call("1")
     in_flight.start([made, a_call("2")])
+    for one in in_flight.running.values():
+        repeats.count(one)
     in_flight.mark_done("1", a_result("1"))
     in_flight.next_batch()
     assert (in_flight.running, in_flight.results) == ({}, {})
-    assert in_flight.counts == {made.fingerprint: 2}
-    in_flight.new_turn()
-    assert in_flight.counts == {}
+    assert repeats.counts == {made.fingerprint: 2}
+    repeats.new_turn()
+    assert repeats.counts == {}
 
 
 def test_cancel_all_stops_every_running_tool(run):
@@ -149,14 +151,15 @@ def test_a_late_result_is_dropped_without_an_event(run):
 
 
 def test_prepare_call_runs_a_known_tool_and_counts_the_call(perform):
-    """Its steps return the result; the table of calls in flight has it, and counted the call."""
+    """Its steps return the result; the table of calls in flight has it, and the call is counted."""
     in_flight = ToolCallTable()
-    steps = prepare_call(context(in_flight, look), "look", "1", {"place": "the hall"})
+    ctx = context(in_flight, look)
+    steps = prepare_call(ctx, "look", "1", {"place": "the hall"})
     assert list(in_flight.running) == ["1"]
     expected = ToolResult("1", "the hall is empty")
     assert perform(steps) == expected
     assert in_flight.results == {"1": expected}
-    assert list(in_flight.counts.values()) == [1]
+    assert list(ctx.run.repeats.counts.values()) == [1]
 
 
 @pytest.mark.parametrize(

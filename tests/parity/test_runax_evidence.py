@@ -6,16 +6,16 @@ import json
 import pytest
 
 from treadle import tool
-from treadle.events import CallSuppressed
+from treadle.events import CallNotRun
 from treadle.testing import call, calls
-from treadle.tools import NotRunReason, fingerprint
+from treadle.tools import NotRun, fingerprint
 
 from .conftest import answers
 from .places import look, looks
 
 
 def suppressed(events):
-    found = [event for event in events if isinstance(event, CallSuppressed)]
+    found = [event for event in events if isinstance(event, CallNotRun)]
     return [(event.call.id, event.reason) for event in found]
 
 
@@ -42,7 +42,7 @@ def test_the_order_of_keys_does_not_make_another_call(planned):
     ]
     result, _, events = planned(*map(calls, made), "3", tools=[add])
     assert result.tool_calls_count == 1
-    assert suppressed(events) == [("c1", NotRunReason.NO_NEW_EVIDENCE)]
+    assert suppressed(events) == [("c1", NotRun.NO_NEW_EVIDENCE)]
 
 
 def test_a_tool_may_name_the_fields_that_count(planned):
@@ -59,7 +59,7 @@ def test_a_tool_may_name_the_fields_that_count(planned):
         "Nothing.",
     ]
     result, _, events = planned(*script, tools=[search])
-    assert suppressed(events) == [("two", NotRunReason.NO_NEW_EVIDENCE)]
+    assert suppressed(events) == [("two", NotRun.NO_NEW_EVIDENCE)]
     assert result.tool_calls_count == 2
 
 
@@ -83,8 +83,8 @@ def test_calls_whose_arguments_cannot_be_parsed_are_not_duplicates_of_each_other
 def test_an_identical_call_without_new_evidence_is_suppressed(planned):
     """Reason: duplicate without new evidence. It is answered with its earlier result."""
     result, plans, events = planned(looks("a"), looks("a"), "Done.", tools=[look])
-    assert dict(plans[1].not_run) == {"a_2": NotRunReason.NO_NEW_EVIDENCE}
-    assert suppressed(events) == [("a_2", NotRunReason.NO_NEW_EVIDENCE)]
+    assert dict(plans[1].not_run) == {"a_2": NotRun.NO_NEW_EVIDENCE}
+    assert suppressed(events) == [("a_2", NotRun.NO_NEW_EVIDENCE)]
     assert result.tool_calls_count == 1
     first, second = answers(result)
     assert first == "a is empty"
@@ -103,7 +103,7 @@ def test_an_identical_call_after_new_evidence_runs_again(planned):
 def test_every_call_of_a_batch_counts_as_made(planned, place):
     """Whichever of them is repeated, first or last. (In RunaxAI only the last one counts.)"""
     result, _, events = planned(looks("a", "b", "c"), looks(place), "Done.", tools=[look])
-    assert suppressed(events) == [(f"{place}_2", NotRunReason.NO_NEW_EVIDENCE)]
+    assert suppressed(events) == [(f"{place}_2", NotRun.NO_NEW_EVIDENCE)]
     assert result.tool_calls_count == 3
 
 

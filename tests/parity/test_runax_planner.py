@@ -4,14 +4,13 @@ import pytest
 
 from treadle import Ok, presets, tool
 from treadle.events import (
-    CallDeferred,
+    CallNotRun,
     CallsPlanned,
-    CallSuppressed,
     IterationFinished,
     ToolStarted,
 )
 from treadle.testing import call, calls
-from treadle.tools import NotRunReason, PlanReason
+from treadle.tools import NotRun, PlanReason
 
 from .conftest import answers
 from .places import look, looks
@@ -66,28 +65,28 @@ def not_run_as(reason, *call_ids):
             looks("a", "b", "c", "d", "e"),
             PlanReason.PARALLEL_BATCH_CUT,
             [["a", "b", "c"]],
-            not_run_as(NotRunReason.PARALLEL_CAP, "d", "e"),
+            not_run_as(NotRun.PARALLEL_CAP, "d", "e"),
             id="parallel batch cut to its cap",
         ),
         pytest.param(
             calls(call("look", "a", place="a"), call("move", "b", place="b")),
             PlanReason.MIXED_BATCH_SEQUENCED,
             [["a"]],
-            not_run_as(NotRunReason.DEFERRED, "b"),
+            not_run_as(NotRun.DEFERRED, "b"),
             id="mixed batch that must be sequenced",
         ),
         pytest.param(
             each("move", "a", "b", "c"),
             PlanReason.SEQUENTIAL_DEFERRED,
             [["move a"]],
-            not_run_as(NotRunReason.DEFERRED, "move b", "move c"),
+            not_run_as(NotRun.DEFERRED, "move b", "move c"),
             id="sequential calls deferred",
         ),
         pytest.param(
             looks("a", "b", "c"),
             PlanReason.OVER_BUDGET,
             [["a", "b"]],
-            not_run_as(NotRunReason.OVER_BUDGET, "c"),
+            not_run_as(NotRun.OVER_BUDGET, "c"),
             id="call over budget",
         ),
     ],
@@ -131,7 +130,7 @@ def test_a_plan_whose_calls_are_all_suppressed_has_that_reason(planned):
     assert plans[1].reason is PlanReason.ALL_SUPPRESSED
     assert plans[1].batches == ()
     assert plan_reasons(events) == [PlanReason.PARALLEL_BATCH, PlanReason.ALL_SUPPRESSED]
-    assert dict(plans[1].not_run) == not_run_as(NotRunReason.NO_NEW_EVIDENCE, "a_2", "b_2")
+    assert dict(plans[1].not_run) == not_run_as(NotRun.NO_NEW_EVIDENCE, "a_2", "b_2")
     assert result.tool_calls_count == 2
 
 
@@ -149,8 +148,8 @@ def test_a_call_that_is_twice_in_a_batch_runs_once(planned):
         call("look", "again", place="a"),
     )
     result, plans, events = planned(batch, "Done.", tools=TOOLS)
-    assert dict(plans[0].not_run) == not_run_as(NotRunReason.DUPLICATE_IN_BATCH, "again")
-    assert of_kind(events, CallSuppressed) == [("again", NotRunReason.DUPLICATE_IN_BATCH)]
+    assert dict(plans[0].not_run) == not_run_as(NotRun.DUPLICATE_IN_BATCH, "again")
+    assert of_kind(events, CallNotRun) == [("again", NotRun.DUPLICATE_IN_BATCH)]
     assert result.tool_calls_count == 2
     assert answers(result)[:2] == ["a is empty", "b is empty"]
     assert "this response has an identical call" in answers(result)[2]
@@ -162,8 +161,8 @@ def test_calls_over_the_cap_are_answered_as_deferred(planned):
     result, _, events = planned(
         looks(*"abcde"), looks("d", "e"), "Done.", tools=TOOLS, max_parallel_calls=3
     )
-    cut = [("d", NotRunReason.PARALLEL_CAP), ("e", NotRunReason.PARALLEL_CAP)]
-    assert of_kind(events, CallDeferred) == cut
+    cut = [("d", NotRun.PARALLEL_CAP), ("e", NotRun.PARALLEL_CAP)]
+    assert of_kind(events, CallNotRun) == cut
     assert all("call 'look' again if you still need it" in text for text in answers(result)[3:5])
     assert answers(result)[5:] == ["d is empty", "e is empty"]
     assert result.tool_calls_count == 5
@@ -186,8 +185,8 @@ def test_of_three_calls_that_run_alone_one_runs_and_two_are_deferred(planned, na
     assert first[0].endswith(" a")
     assert all(text.startswith("Not run yet: other calls have to run first.") for text in first[1:])
     assert all(f"call {name!r} again" in text for text in first[1:])
-    deferred = of_kind(events, CallDeferred)
-    assert [reason for _, reason in deferred] == [NotRunReason.DEFERRED] * 3
+    deferred = of_kind(events, CallNotRun)
+    assert [reason for _, reason in deferred] == [NotRun.DEFERRED] * 3
     assert result.tool_calls_count == 3
     ran = [event.call.input["place"] for event in events if isinstance(event, ToolStarted)]
     assert ran == ["a", "b", "c"]
@@ -198,7 +197,7 @@ def test_a_call_that_requires_fresh_input_is_deferred_even_if_the_rest_runs_in_s
     batch = calls(*(call(name, name, place="a") for name in ("look", "move", "decide")))
     result, plans, _ = planned(batch, "Done.", tools=TOOLS, sequential="in_step")
     assert [[made.id for made in batch] for batch in plans[0].batches] == [["look"], ["move"]]
-    assert dict(plans[0].not_run) == not_run_as(NotRunReason.DEFERRED, "decide")
+    assert dict(plans[0].not_run) == not_run_as(NotRun.DEFERRED, "decide")
     assert result.tool_calls_count == 2
 
 

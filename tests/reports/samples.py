@@ -7,11 +7,8 @@ from treadle import Loop, Ok, Response, ToolCall, Usage, tool
 from treadle.context import Context, RunContext
 from treadle.events import (
     BreakerChanged,
-    CallDeferred,
-    CallRecalled,
-    CallRefused,
+    CallNotRun,
     CallsPlanned,
-    CallSuppressed,
     CompactionFailed,
     Event,
     FirstChunk,
@@ -44,7 +41,7 @@ from treadle.recording.recorder import Recorder
 from treadle.results import BudgetExhausted
 from treadle.run_state import RunState
 from treadle.testing import ScriptedLLM, call, calls
-from treadle.tools import NotRunReason, PlanReason
+from treadle.tools import NotRun, PlanReason
 
 CALL = ToolCall("c1", "add", '{"a": 1}', {"a": 1}, "f" * 8, {"signature": "s"})
 OTHER = ToolCall("c2", "add", "{", None)
@@ -99,12 +96,12 @@ EVENTS = [
         iteration=1,
         reason=PlanReason.SINGLE_CALL,
         batches=(("c1",),),
-        not_run={"c2": NotRunReason.OVER_BUDGET},
+        not_run={"c2": NotRun.OVER_BUDGET},
     ),
-    CallSuppressed(iteration=1, call=CALL, reason=NotRunReason.NO_NEW_EVIDENCE),
-    CallRecalled(iteration=1, call=CALL, reason=NotRunReason.RECALLED),
-    CallDeferred(iteration=1, call=CALL, reason=NotRunReason.PARALLEL_CAP),
-    CallRefused(iteration=1, call=OTHER, reason=NotRunReason.OVER_BUDGET),
+    CallNotRun(iteration=1, call=CALL, reason=NotRun.NO_NEW_EVIDENCE),
+    CallNotRun(iteration=1, call=CALL, reason=NotRun.RECALLED),
+    CallNotRun(iteration=1, call=CALL, reason=NotRun.PARALLEL_CAP),
+    CallNotRun(iteration=1, call=OTHER, reason=NotRun.OVER_BUDGET),
     BreakerChanged(iteration=1, tool="add", before="closed", after="open"),
     ToolStarted(iteration=1, call=CALL, at=3.5, within="c0"),
     ToolProgress(iteration=1, call=CALL, message="adding", progress=0.5, data={"digit": 1}, at=1.0),

@@ -129,10 +129,13 @@ TOOL_CALLS = {
     ("slow", "timeout"): 1,
 }
 """The tool calls of a round that run, by tool and kind of error."""
-SUPPRESSED = {("failing", "read", "no_new_evidence"): 3, ("guarded", "read", "no_new_evidence"): 1}
-RECALLED = {("keeper", "look_up", "recalled"): 1}
-DEFERRED = {("guarded", "write", "deferred"): 1}
-REFUSED = {("guarded", "search", "breaker_open"): 1}
+NOT_RUN = {
+    ("failing", "read", "no_new_evidence"): 3,
+    ("guarded", "read", "no_new_evidence"): 1,
+    ("keeper", "look_up", "recalled"): 1,
+    ("guarded", "write", "deferred"): 1,
+    ("guarded", "search", "breaker_open"): 1,
+}
 TRANSITIONS = {
     ("search", "open"): 1,
     ("flaky", "open"): 2,

@@ -12,8 +12,7 @@ from rich.console import Console
 
 from treadle.events import (
     BreakerChanged,
-    CallDeferred,
-    CallSuppressed,
+    CallNotRun,
     FirstChunk,
     HistoryRepaired,
     IterationStarted,
@@ -35,7 +34,7 @@ from treadle.messages import Response, ToolCall, ToolResult, Usage
 from treadle.reports.live.board import Board, RunObserver
 from treadle.reports.live.table import Table
 from treadle.results import LoopDetected
-from treadle.tools import NotRunReason
+from treadle.tools import NotRun
 
 ALL_LIMITS = Limits(
     max_iterations=10,
@@ -116,8 +115,8 @@ def test_a_run_is_shown_whole(shown):
     watch(made("search", words="green tea"))
     watch(made("fetch", "b", url="http://a.example", size=3))
     call = ToolCall("c", "search")
-    watch(CallSuppressed(iteration=1, call=call, reason=NotRunReason.NO_NEW_EVIDENCE))
-    watch(CallDeferred(iteration=1, call=call, reason=NotRunReason.DEFERRED))
+    watch(CallNotRun(iteration=1, call=call, reason=NotRun.NO_NEW_EVIDENCE))
+    watch(CallNotRun(iteration=1, call=call, reason=NotRun.DEFERRED))
     watch(BreakerChanged(iteration=1, tool="order", before="closed", after="open"))
     watch(LimitReached(iteration=1, reason=LoopDetected((), 3, "")))
     shown.now = 14.0
@@ -130,7 +129,7 @@ def test_a_run_is_shown_whole(shown):
         "    input tokens ━━━━━━── 40,000/50,000   output tokens ━━━━──── 500/1,000",
         "    tokens ━━━━━━── 40,500/51,000   cost ━━━━━━━━ $0.0950/$0.10",
         "    seconds ━━────── 14/60",
-        "    1 deferred, 1 suppressed, breaker of order open, limit: loop_detected",
+        "    1 deferred, 1 no new evidence, breaker of order open, limit: loop_detected",
     ]
 
 

@@ -144,7 +144,7 @@ def test_tokens_are_those_that_the_provider_counted(path):
 def test_the_table_of_tools_counts_calls_errors_and_those_that_did_not_run(told):
     rows = {row["name"]: row for row in told["tools"]["rows"]}
     assert list(rows) == ["add", "fail"]
-    assert (rows["add"]["calls"], rows["add"]["suppressed"]) == (12, 1)
+    assert (rows["add"]["calls"], rows["add"]["not_run"]) == (12, 1)
     assert "errors" not in rows["add"]
     assert (rows["fail"]["calls"], rows["fail"]["errors"]) == (3, 3)
     assert 0 < rows["add"]["p50"] <= rows["add"]["p95"] < 5
@@ -360,10 +360,7 @@ NAMES = {
     names.AGENT_INFERENCE_CALLS: expressions.MODEL_CALLS,
     names.AGENT_TOOL_CALLS: expressions.TOOL_CALLS,
     names.TOOL_DURATION: expressions.TOOL,
-    names.SUPPRESSED_CALLS: expressions.SUPPRESSED,
-    names.RECALLED_CALLS: expressions.RECALLED,
-    names.DEFERRED_CALLS: expressions.DEFERRED,
-    names.REFUSED_CALLS: expressions.REFUSED,
+    names.CALLS_NOT_RUN: expressions.NOT_RUN,
     names.BREAKER_TRANSITIONS: expressions.BREAKER,
     names.COMPACTIONS: expressions.COMPACTIONS,
     names.USAGE_COST: expressions.COST,
@@ -648,7 +645,7 @@ def test_both_have_the_same_tools(both):
     counted = [
         {
             row["name"]: [
-                round(row.get(key, 0) / divisor, 3) for key in ("calls", "errors", "suppressed")
+                round(row.get(key, 0) / divisor, 3) for key in ("calls", "errors", "not_run")
             ]
             for row in told["tools"]["rows"]
         }

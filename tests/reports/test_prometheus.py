@@ -150,12 +150,7 @@ class TestWhatIsCounted:
 
     def test_calls_that_were_not_made(self, prometheus):
         labels = ("gen_ai_agent_name", "gen_ai_tool_name", "treadle_reason")
-        assert prometheus.by("treadle_tool_calls_suppressed_total", *labels) == times(
-            script.SUPPRESSED
-        )
-        assert prometheus.by("treadle_tool_calls_recalled_total", *labels) == times(script.RECALLED)
-        assert prometheus.by("treadle_tool_calls_deferred_total", *labels) == times(script.DEFERRED)
-        assert prometheus.by("treadle_tool_calls_refused_total", *labels) == times(script.REFUSED)
+        assert prometheus.by("treadle_tool_calls_not_run_total", *labels) == times(script.NOT_RUN)
 
     def test_breakers(self, prometheus):
         found = prometheus.by(

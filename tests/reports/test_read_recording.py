@@ -73,7 +73,7 @@ def test_calls_come_back_with_what_became_of_them(eventful_run):
         [("add", "invalid", True), ("nobody", "invalid", True)],
         [("delegate", "done", False)],
         [("add", "done", False)],
-        [("add", "suppressed", False)],
+        [("add", "no_new_evidence", False)],
         [],
     ]
     (add, flaky, _), *_ = (it.calls for it in run.iterations)
@@ -127,7 +127,7 @@ def test_guards_come_back_with_what_they_are_about(eventful_run):
     assert told == [
         ("invalid", 2, "add"),
         ("invalid", 2, "nobody"),
-        ("suppressed", 5, "add"),
+        ("not_run", 5, "add"),
         ("nudged", 5, "add"),
     ]
 
@@ -153,10 +153,7 @@ def test_every_kind_of_event_is_read(path):
     assert rest == []
     kinds = {guard.kind for guard in run.guards}
     assert kinds == {
-        "suppressed",
-        "recalled",
-        "deferred",
-        "refused",
+        "not_run",
         "breaker",
         "nudged",
         "compacted",

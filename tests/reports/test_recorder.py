@@ -123,7 +123,7 @@ def test_the_lines_of_a_real_run_fit_the_schema(tmp_path):
     assert {line["run"] for line in lines} == {result.run.run_id}
     within = {line["event"] for line in lines if "within" in line}
     assert {"run_started", "tool_finished", "run_finished"} <= within
-    assert {"tool_retried", "model_retried", "call_suppressed", "text_delta"} <= {
+    assert {"tool_retried", "model_retried", "call_not_run", "text_delta"} <= {
         line["event"] for line in lines
     }
 
@@ -619,9 +619,9 @@ def test_a_paused_run_does_not_write_its_state(tmp_path):
         paused = Loop(tools=[wipe], on_event=recorder).run_sync(
             QUESTION, ScriptedLLM(calls(call("wipe")))
         )
-    assert not {"result_cache", "pauses"} & {*lines_of(path)[-1]}
-    assert "result_cache" in paused.state
-    assert "result_cache" not in path.read_text()
+    assert not {"repeats", "pauses"} & {*lines_of(path)[-1]}
+    assert "repeats" in paused.state
+    assert "repeats" not in path.read_text()
     (run,) = read_recording(path).runs
     assert [one["id"] for one in run.pending] == [one.id for one in paused.pending]
 

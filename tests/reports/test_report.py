@@ -23,7 +23,7 @@ from treadle.reports.report.render import render_report
 from treadle.results import Reason
 from treadle.stages import default_stages
 from treadle.testing import ScriptedLLM, call, calls
-from treadle.tools import NotRunReason
+from treadle.tools import NotRun
 
 from .samples import add, eventful, wipe
 from .spoilt import spoilt_records
@@ -200,8 +200,8 @@ def test_there_are_plain_words_for_every_way_to_end():
 
 def test_there_are_plain_words_for_every_reason_to_hold_a_call():
     """A sentence each."""
-    told = {explain_not_run(reason.value) for reason in NotRunReason}
-    assert len(told) == len(NotRunReason)
+    told = {explain_not_run(reason.value) for reason in NotRun}
+    assert len(told) == len(NotRun)
     assert all(" " in one and one.endswith(".") for one in told)
 
 

@@ -62,7 +62,7 @@ def test_steps_unfold_to_what_was_said_and_done(report, opened):
         "Error: ConnectionError: not yet",
         "k at last",
     ]
-    page.locator(".row", has_text="suppressed").locator(".head").click()
+    page.locator(".row", has_text="no new evidence").locator(".head").click()
     assert "nothing new has been learned since" in page.locator(".row.on .note").first.inner_text()
 
 

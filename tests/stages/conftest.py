@@ -5,6 +5,7 @@ import json
 from collections.abc import Generator
 
 import pytest
+from tests.learning import learn
 
 from treadle.context import Context, RunContext
 from treadle.effects import drive_sync
@@ -96,9 +97,9 @@ def plan(context):
         learned = [(word, f"result of {word}", False) for word in known.split()]
         learned += [(word, "it failed", True) for word in failed.split()]
         answered_once = [(word, f"result of {word}", False) for word in once.split()]
-        ctx.run.result_cache.learn(1, learned + answered_once)
-        ctx.run.result_cache.learn(2, learned)
-        ctx.run.result_cache.hide(dict.fromkeys(hidden.split(), True))
+        learn(ctx.run.repeats, 1, learned + answered_once)
+        learn(ctx.run.repeats, 2, learned)
+        ctx.run.repeats.hide(dict.fromkeys(hidden.split(), True))
         return planned(ctx, made(words), in_step=in_step, dedupe=dedupe, broken=broken)
 
     return plan

@@ -7,12 +7,12 @@ from typing import Any
 
 from treadle.messages import ToolCall
 from treadle.stages._plan_calls import Planner
-from treadle.tools import NotRunReason, Plan, Tool
+from treadle.tools import NotRun, Plan, Tool
 
-DUPLICATE, KNOWN = NotRunReason.DUPLICATE_IN_BATCH, NotRunReason.NO_NEW_EVIDENCE
-RECALLED = NotRunReason.RECALLED
-CAP, DEFERRED = NotRunReason.PARALLEL_CAP, NotRunReason.DEFERRED
-OVER, USED_UP, BROKEN = NotRunReason.OVER_BUDGET, NotRunReason.MAX_USES, NotRunReason.BREAKER_OPEN
+DUPLICATE, KNOWN = NotRun.DUPLICATE_IN_BATCH, NotRun.NO_NEW_EVIDENCE
+RECALLED = NotRun.RECALLED
+CAP, DEFERRED = NotRun.PARALLEL_CAP, NotRun.DEFERRED
+OVER, USED_UP, BROKEN = NotRun.OVER_BUDGET, NotRun.MAX_USES, NotRun.BREAKER_OPEN
 
 TOOLS = [
     Tool("p"),
@@ -75,6 +75,6 @@ def shown(plan: Plan) -> str:
 
 def planned(ctx, calls, *, in_step=False, dedupe="evidence", broken=None) -> Planned:
     """Plan calls within a context."""
-    ctx.run.dedupe = dedupe
+    ctx.run.repeats.mode = dedupe
     planner = Planner(ctx, in_step=in_step)
     return Planned(planner.plan(calls, broken or {}), planner.results, ctx.run.budget)

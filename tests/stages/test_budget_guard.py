@@ -7,7 +7,7 @@ from treadle.limits import Budget, Limits
 from treadle.messages import Usage
 from treadle.results import BudgetExhausted, MaxIterationsReached
 from treadle.stages import budget_guard
-from treadle.tools import NotRunReason, Plan
+from treadle.tools import NotRun, Plan
 
 
 def spent(limits, *, iterations=0, calls=0, usage=None, parent=None):
@@ -81,7 +81,7 @@ def test_a_call_that_was_over_budget_ends_the_run(guard):
     """A budget that is exactly used up does not: the model may answer with what it has."""
     limits = {"max_tool_calls": 2}
     assert guard(limits=limits, calls=2).decision is None
-    ctx = guard(limits=limits, calls=2, plan=plan_without(NotRunReason.OVER_BUDGET))
+    ctx = guard(limits=limits, calls=2, plan=plan_without(NotRun.OVER_BUDGET))
     assert ctx.error == BudgetExhausted("max_tool_calls", 2, 2)
 
 
@@ -90,11 +90,11 @@ def test_an_unreported_cost_does_not_end_the_run(guard):
 
 
 def test_a_limit_of_zero_tool_calls_is_a_budget(guard):
-    ctx = guard(limits={"max_tool_calls": 0}, plan=plan_without(NotRunReason.OVER_BUDGET))
+    ctx = guard(limits={"max_tool_calls": 0}, plan=plan_without(NotRun.OVER_BUDGET))
     assert ctx.error == BudgetExhausted("max_tool_calls", 0, 0)
 
 
-@pytest.mark.parametrize("reason", sorted(set(NotRunReason) - {NotRunReason.OVER_BUDGET}))
+@pytest.mark.parametrize("reason", sorted(set(NotRun) - {NotRun.OVER_BUDGET}))
 def test_a_call_that_does_not_run_for_another_reason_does_not_end_the_run(guard, reason):
     """Such as a tool that has reached its `max_uses`: the run still has its budget."""
     limits = {"max_tool_calls": 2}
@@ -105,12 +105,12 @@ def test_after_a_planned_call_was_released_the_run_continues(guard):
     """It was denied, after another one had been answered as over budget."""
     budget = spent({"max_tool_calls": 1}, calls=1)
     budget.release_call("t")
-    assert guard(budget=budget, plan=plan_without(NotRunReason.OVER_BUDGET)).decision is None
+    assert guard(budget=budget, plan=plan_without(NotRun.OVER_BUDGET)).decision is None
 
 
 def test_a_call_over_budget_does_not_end_the_run_during_the_last_model_call(context):
     budget = spent({"max_tool_calls": 1}, calls=1)
-    ctx = context(budget=budget, plan=plan_without(NotRunReason.OVER_BUDGET))
+    ctx = context(budget=budget, plan=plan_without(NotRun.OVER_BUDGET))
     assert budget_guard(ctx).decision is Decision.STOP
     ctx.run.finishing = MaxIterationsReached(3)
     assert budget_guard(ctx).decision is None
@@ -143,7 +143,7 @@ class TestTheBudgetOfTheParent:
 
     def test_its_tool_calls_end_the_run_if_a_call_was_over_budget(self, guard):
         budget = self.with_parent(max_tool_calls=2, calls=2)
-        ctx = guard(budget=budget, plan=plan_without(NotRunReason.OVER_BUDGET))
+        ctx = guard(budget=budget, plan=plan_without(NotRun.OVER_BUDGET))
         assert ctx.error == BudgetExhausted("max_tool_calls", 2, 2)
 
 

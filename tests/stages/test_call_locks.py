@@ -148,7 +148,7 @@ class TestAKeyFunctionThatRaises:
 
     def test_the_call_is_skipped_and_not_in_the_result_cache(self, ctx):
         assert ctx.tool_results["c1"].status == "skipped"
-        assert ctx.run.result_cache.latest(ctx.tool_calls[0].fingerprint) is None
+        assert ctx.run.repeats.latest(ctx.tool_calls[0].fingerprint) is None
 
     def test_a_bug_of_the_library_is_raised_and_is_not_an_error_of_the_tool(
         self, context, through, monkeypatch

@@ -5,6 +5,7 @@ import pytest
 from treadle.messages import ToolCall, ToolResult
 from treadle.results import CircuitBroken
 from treadle.stages import circuit_breaker
+from treadle.tools import NotRun
 
 
 @pytest.fixture
@@ -30,6 +31,8 @@ def iterate(context):
 F, G = [("f", "E")], [("g", "E")]
 OK = [("f", None)]
 OTHER = [("f", "other")]
+IDLE = [*sorted({*NotRun} - {NotRun.INVALID, NotRun.BREAKER_OPEN}), "retry", "unknown"]
+"""The statuses of results that are neither a success nor a failure of the tool."""
 
 
 @pytest.mark.parametrize(
@@ -47,19 +50,11 @@ OTHER = [("f", "other")]
         ([[*F, ("g", None)]] * 3, 3),
         ([F + OK, F + OK, F + OK], None),
         ([F + OK, F, F], None),
-        ([F, F, [("f", "E", "skipped")], F], 4),
-        ([F, F, [("f", "Not run", "over_budget")], F], 4),
-        ([F, F, [("f", "Cancelled", "cancelled")], F], 4),
-        ([F, F, [("f", "Not run yet", "deferred")], F], 4),
-        ([F, F, [("f", "No", "denied")], F], 4),
-        ([F, F, [("f", None, "suppressed")], F], 4),
-        ([[("f", "Cancelled", "cancelled")]] * 4, None),
-        ([[("f", "Not run yet", "deferred")]] * 4, None),
-        ([[("f", "No", "denied")]] * 4, None),
-        ([[("f", "Not run", "over_budget")]] * 4, None),
+        *(([F, F, [("f", "E", status)], F], 4) for status in IDLE),
+        *(([[("f", "E", status)]] * 4, None) for status in IDLE),
         ([[("f", "E", "timeout")]] * 3, 3),
         ([[("f", "E", "invalid")]] * 3, 3),
-        ([[("f", "E", "broken")]] * 3, 3),
+        ([[("f", "E", "breaker_open")]] * 3, 3),
         ([F + F, F], None),
     ],
     ids=lambda value: str(value) if not isinstance(value, list) else "",
@@ -72,18 +67,19 @@ def test_the_run_ends_if_a_tool_fails_with_the_same_error_often_enough(
     assert (ended[0] if ended else None) == broken_at
 
 
-def test_results_of_calls_that_did_not_run_do_not_change_the_context(context):
-    """Neither the count nor the memo: suppressed, deferred, denied, over budget, skipped, cancelled."""
-    for status in ("suppressed", "deferred", "denied", "over_budget", "skipped", "cancelled"):
-        ctx = context().replace(
-            tool_calls=(ToolCall("a", "f"),),
-            tool_results={"a": ToolResult("a", "E", True, status)},
-        )
-        assert circuit_breaker(threshold=1)(ctx) is ctx
-
-
 def test_the_reason_names_the_tool_the_error_and_the_count(iterate):
     assert iterate(F, F, F) == (3, CircuitBroken("f", "E", 3))
+
+
+def test_the_reason_has_the_exception_of_the_first_failed_call_of_the_tool(context):
+    """Also if another call of the tool, or another tool, failed with the same text."""
+    calls = tuple(ToolCall(key, name) for key, name in (("a", "g"), ("b", "f"), ("c", "f")))
+    results = {call.id: ToolResult(call.id, "E", True) for call in calls}
+    ctx = context().replace(tool_calls=calls[1:], tool_results=results)
+    errors = {call.id: ValueError(call.id) for call in calls}
+    for key, error in errors.items():
+        ctx.run.note_failure(ctx.iteration, key, error)
+    assert circuit_breaker(threshold=1)(ctx).error.cause is errors["b"]
 
 
 @pytest.mark.parametrize("threshold", [1, 2, 5])

@@ -238,7 +238,6 @@ class TestPause:
     def resumed(self, paused, **approvals):
         """The context as it enters the stage again, in the resumed run."""
         in_flight = ToolCallTable()
-        in_flight.counts = paused.run.in_flight.counts
         in_flight.calls_run = paused.run.in_flight.calls_run
         paused.run.in_flight = in_flight
         decided = {**paused.approvals, **approvals}
@@ -275,9 +274,9 @@ class TestPause:
     def test_results_from_before_the_pause_are_cached_after_the_last_call(self, ctx, through):
         paused = through(ctx("t ask"), dispatch_tools)
         first = paused.tool_calls[0].fingerprint
-        assert paused.run.result_cache.latest(first) is None
+        assert paused.run.repeats.latest(first) is None
         done = through(self.resumed(paused, c2=approve), dispatch_tools)
-        assert done.run.result_cache.fresh(first).content == "t1 done"
+        assert done.run.repeats.latest(first).content == "t1 done"
 
     def test_the_run_state_has_each_call_once_in_order(self, ctx, through):
         paused = through(ctx("ask t ask t"), dispatch_tools)
@@ -290,7 +289,7 @@ class TestPause:
     def test_every_call_is_counted_once(self, ctx, through):
         paused = through(ctx("t ask t"), dispatch_tools)
         done = through(self.resumed(paused, c2=approve), dispatch_tools)
-        assert [done.run.in_flight.counts[call.fingerprint] for call in done.tool_calls] == [
+        assert [done.run.repeats.counts[call.fingerprint] for call in done.tool_calls] == [
             1,
             1,
             1,

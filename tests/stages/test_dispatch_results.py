@@ -7,7 +7,7 @@ from treadle.results import Err
 from treadle.stages import (
     dispatch_tools,
 )
-from treadle.tools import Plan, ResultCache, Tool, ToolCallTable, tool
+from treadle.tools import Plan, Repeats, Tool, tool
 
 from .dispatching import STAGES
 
@@ -26,7 +26,7 @@ class TestDuplicates:
         assert noting.ran == ["t1"]
         assert result_of(ctx, "c1") == ("done", "t1 done")
         assert result_of(ctx, "c2") == (
-            "suppressed",
+            "duplicate_in_batch",
             (
                 "Not run twice: this response has an identical call. "
                 "If you need it twice, call it again in your next response. Its result:\nt1 done"
@@ -51,18 +51,13 @@ class TestDuplicates:
         assert [ctx.tool_results[key].is_error for key in ("c1", "c2")] == [True, True]
         assert result_of(ctx, "c2")[1].endswith("Its result:\nError: no")
 
-    def test_a_long_result_is_truncated(self, context, through):
-        ctx = context(("t", {}), ("t", {}), tools=[Tool("t", fn=lambda: "x" * 6_000)])
-        assert "[cut: 0 more lines, 1,000 more bytes]" in result_of(through(ctx, *STAGES), "c2")[1]
-
     def test_a_duplicate_of_a_call_that_did_not_run_is_skipped(self, context, through):
         """A custom stage may have removed it from the batches."""
         calls = [ToolCall(f"c{place}", "t", "{}", {"n": 1}) for place in (1, 2, 9)]
         plan = Plan(((calls[2],),), duplicates={"c2": "c1"})
         ctx = context(tools=[Tool("t", fn=lambda n: n)], plan=plan, tool_calls=tuple(calls))
         result = through(ctx, dispatch_tools).tool_results["c2"]
-        text = "Not run: the identical call of this response was not."
-        assert result == ToolResult("c2", text, True, "skipped")
+        assert result == ToolResult("c2", "Not run: it was not planned.", True, "not_planned")
 
 
 class TestCache:
@@ -70,18 +65,13 @@ class TestCache:
 
     def cached(self, ctx, call_id):
         call = next(call for call in ctx.tool_calls if call.id == call_id)
-        return ctx.run.result_cache.latest(call.fingerprint)
+        return ctx.run.repeats.latest(call.fingerprint)
 
     def test_every_call_that_ran_is_cached(self, context, through, noting):
         calls = [("t", {"n": 1}), ("t", {"n": 2})]
         ctx = through(context(*calls, tools=[noting.tool("t")], iteration=4), *STAGES)
-        assert self.cached(ctx, "c1") == (1, 4, "t1 done", False, False)
-        assert self.cached(ctx, "c2") == (1, 4, "t2 done", False, False)
-
-    def test_failures_are_cached_as_errors(self, context, through):
-        ctx = through(context(("t", {}), tools=[Tool("t", fn=lambda: 1 / 0)]), *STAGES)
-        assert self.cached(ctx, "c1").is_error
-        assert ctx.run.result_cache.version == 1
+        assert self.cached(ctx, "c1") == (1, 4, "t1 done", False, 1, 1)
+        assert self.cached(ctx, "c2") == (1, 4, "t2 done", False, 1, 1)
 
     def test_calls_that_did_not_run_are_not_cached(self, context, through, noting):
         tools = [noting.tool("t"), noting.tool("w", parallel_safe=False)]
@@ -90,51 +80,19 @@ class TestCache:
         assert self.cached(ctx, "c2").content == "t1 done"
         assert self.cached(ctx, "c3") is None
 
-    def test_cancelled_calls_are_not_cached(self, context, through):
-        in_flight = ToolCallTable(can_cancel=True)
-        stopping = Tool("t", fn=in_flight.cancel_all)
-        ctx = through(context(("t", {}), tools=[stopping], in_flight=in_flight), *STAGES)
-        assert ctx.tool_results["c1"].status == "cancelled"
-        assert self.cached(ctx, "c1") is None
-
     @pytest.mark.parametrize(
         ("options", "last"),
-        [({"parallel_safe": False}, "done"), ({}, "suppressed")],
+        [({"parallel_safe": False}, "done"), ({}, "no_new_evidence")],
         ids=["a tool that runs alone", "any other"],
     )
     def test_after_a_tool_that_runs_alone_a_repeated_call_is_not_suppressed(
         self, context, through, options, last
     ):
         """append, read, append, read: the second read must not be suppressed."""
-        cache, items = ResultCache(), []
+        repeats, items = Repeats(), []
         append = tool(name="append", **options)(lambda: items.append(1))
         read = tool(name="read", dedupe="strict")(lambda: len(items))
         for iteration, name in enumerate(["append", "read", "append", "read"], 1):
-            ctx = context((name, {}), tools=[append, read], result_cache=cache, iteration=iteration)
+            ctx = context((name, {}), tools=[append, read], repeats=repeats, iteration=iteration)
             ctx = through(ctx, *STAGES)
         assert ctx.tool_results["c1"].status == last
-
-    @pytest.mark.parametrize("dedupe", ["evidence", "strict"])
-    def test_a_result_from_before_such_a_tool_in_the_same_iteration_is_outdated(
-        self, context, through, dedupe
-    ):
-        """read, read; then read and write in one iteration: what was read is not what a read returns now."""
-        cache, items = ResultCache(), []
-        write = tool(name="write", parallel_safe=False)(lambda: items.append(1))
-        read = tool(name="read")(lambda: len(items))
-        stages = [
-            one(dedupe=dedupe, sequential="in_step") if one.name == "plan_calls" else one
-            for one in STAGES
-        ]
-        for iteration, names in enumerate(["read", "read write", "read"], 1):
-            calls = [(name, {}) for name in names.split()]
-            ctx = context(*calls, tools=[write, read], result_cache=cache, iteration=iteration)
-            ctx = through(ctx, *stages)
-        assert (ctx.tool_results["c1"].status, ctx.tool_results["c1"].content) == ("done", "1")
-
-    def test_a_repeated_failure_of_a_write_is_not_a_new_result(self, context, through):
-        cache = ResultCache()
-        broken = tool(name="w", parallel_safe=False)(lambda: Err("no"))
-        for _ in range(3):
-            through(context(("w", {}), tools=[broken], result_cache=cache), *STAGES)
-        assert cache.version == 1

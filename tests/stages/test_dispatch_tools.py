@@ -217,7 +217,7 @@ def test_without_an_iteration_in_the_run_state_calls_run_and_have_no_nodes(conte
 
 def test_identical_calls_are_counted(context, through):
     ctx = through(context(("double", {"n": 1}), ("double", '{"n":1}'), tools=[double]), *STAGES)
-    assert ctx.run.in_flight.counts[ctx.tool_calls[0].fingerprint] == 2
+    assert ctx.run.repeats.counts[ctx.tool_calls[0].fingerprint] == 2
 
 
 def test_cancelled_calls_and_the_rest_of_the_plan_are_answered_as_cancelled(context):

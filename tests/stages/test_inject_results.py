@@ -201,7 +201,7 @@ class TestRepeatNote:
         ctx = context(("double", {"n": 1}), tools=[tool(double, dedupe="strict")])
         for _ in range(times):
             ctx = through(next_iteration(ctx), *STAGES)
-        assert ctx.tool_results[ctx.tool_calls[0].id].status == "suppressed"
+        assert ctx.tool_results[ctx.tool_calls[0].id].status == "no_new_evidence"
         content = ctx.messages[-1]["content"]
         assert content.startswith("Not run again: you made the same call in iteration 1")
         assert (f"[note: this is call number {times} of 'double'" in content) is has_note
@@ -241,7 +241,7 @@ class TestEditedCalls:
         def ran(decision, *, result=None, count=0, call_input=None):
             ctx = context(tools=[double])
             call = ToolCall("c1", "double", '{"n": 1}', call_input or {"n": 7}, "print")
-            ctx.run.in_flight.counts["print"] = count
+            ctx.run.repeats.counts["print"] = count
             result = result or ToolResult("c1", "14")
             ctx = ctx.replace(
                 response=Response(tool_calls=(call,)),
@@ -264,7 +264,7 @@ class TestEditedCalls:
     def test_a_call_that_was_approved_unchanged_has_no_note(self, ran):
         assert added(ran(approve))[1]["content"] == "14"
 
-    @pytest.mark.parametrize("status", ["cancelled", "skipped", "timeout"])
+    @pytest.mark.parametrize("status", ["cancelled", "locked", "timeout"])
     def test_an_edited_call_that_did_not_finish_has_no_note(self, ran, status):
         result = ToolResult("c1", "no", True, status)
         assert added(ran(edit({"n": 7}), result=result))[1]["content"] == "no"

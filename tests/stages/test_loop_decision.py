@@ -104,7 +104,7 @@ class TestATerminalTool:
         assert texts["c1"] == "Not run: the call of 'Answer' ended the run."
         assert "there is no tool named 'nope'" in texts["c3"]
         assert "missing required field 'text'" in texts["c4"]
-        assert ctx.tool_results["c1"].status == "skipped"
+        assert ctx.tool_results["c1"].status == "ended_run"
 
     def test_the_first_of_two_counts(self, decide):
         ctx = decide(("Answer", {"text": "1"}), ("Answer", {"text": "2"}))

@@ -3,16 +3,16 @@
 import itertools
 
 import pytest
+from tests.learning import learn
 
 from treadle import Loop, OptionError, default_stages
 from treadle.effects import drive_sync
-from treadle.events import CallDeferred, CallRefused, CallsPlanned, CallSuppressed
+from treadle.events import CallNotRun, CallsPlanned
 from treadle.limits import Budget, Limits
-from treadle.messages import ToolResult
 from treadle.stages import parse_tool_calls, plan_calls, validate_calls
 from treadle.stages._plan_calls import Planner
 from treadle.testing import ScriptedLLM, call, calls
-from treadle.tools import CircuitBreaker, NotRunReason, Plan, PlanReason, Tool
+from treadle.tools import CircuitBreaker, NotRun, Plan, PlanReason, Tool
 
 from .planning import shown
 
@@ -60,12 +60,15 @@ def with_results(ctx, *places):
     """Cache results of some calls, which were repeated, with nothing new since."""
     answered = [(ctx.tool_calls[place].fingerprint, "known", False) for place in places]
     for iteration in (1, 2):
-        ctx.run.result_cache.learn(iteration, answered)
+        learn(ctx.run.repeats, iteration, answered)
     return ctx
 
 
 def same():
     return itertools.repeat(0)
+
+
+LIMITS = {"max_tool_calls": 1}
 
 
 def test_without_calls_there_is_no_plan_and_no_event(context):
@@ -84,23 +87,6 @@ def test_calls_that_have_a_result_are_not_planned(ready, through):
     assert through(ctx, plan_calls) is ctx
 
 
-def test_calls_beyond_the_first_batch_are_deferred_or_run_in_step(ready, through):
-    ctx = through(ready("p s q"), plan_calls)
-    assert shown(ctx.plan) == "c1"
-    assert {key: result.status for key, result in ctx.tool_results.items()} == {
-        "c2": "deferred",
-        "c3": "deferred",
-    }
-    ctx = through(ready("p s q"), plan_calls(sequential="in_step"))
-    assert (shown(ctx.plan), dict(ctx.tool_results)) == ("c1 | c2 | c3", {})
-
-
-@pytest.mark.parametrize("sequential", ["defer", "in_step"])
-def test_a_call_that_requires_fresh_input_is_deferred_in_both_modes(ready, through, sequential):
-    ctx = through(ready("p f"), plan_calls(sequential=sequential))
-    assert (shown(ctx.plan), ctx.plan.not_run) == ("c1", {"c2": NotRunReason.DEFERRED})
-
-
 def test_with_off_duplicates_run(ready, through):
     assert shown(through(ready("p p", same), plan_calls).plan) == "c1"
     assert shown(through(ready("p p", same), plan_calls(dedupe="off")).plan) == "c1 c2"
@@ -115,20 +101,14 @@ def test_dedupe_fields_decide_which_calls_are_duplicates(context, through):
     assert ctx.plan.duplicates == {"c2": "c1"}
 
 
-def test_answers_are_added_to_the_existing_ones(ready, through):
-    ctx = through(ready("? p s"), plan_calls)
-    assert [ctx.tool_results[key].status for key in ("c1", "c3")] == ["invalid", "deferred"]
-
-
 def test_a_suppressed_call_counts_as_repeated_and_a_deferred_call_does_not(ready, through):
     """The note on repeats counts calls of the model, but not deferred ones, which have to be made again."""
     ctx = with_results(ready("p q s q", same), 0)
     through(ctx, plan_calls)
     known, duplicate, deferred = (ctx.tool_calls[place].fingerprint for place in (0, 1, 2))
-    counts = ctx.run.in_flight.counts
+    counts = ctx.run.repeats.counts
     assert [counts.get(key, 0) for key in (known, duplicate, deferred)] == [1, 0, 0]
-    run = ctx.run
-    again = ready("p p", same, in_flight=run.in_flight, result_cache=run.result_cache)
+    again = ready("p p", same, repeats=ctx.run.repeats)
     through(again, plan_calls)
     assert counts[known] == 3
 
@@ -165,7 +145,7 @@ class TestASingleCall:
         if known:
             contexts = [with_results(ctx, 0) for ctx in contexts]
         short = through(contexts[0], plan_calls(dedupe=dedupe))
-        contexts[1].run.dedupe = dedupe
+        contexts[1].run.repeats.mode = dedupe
         long = Planner(contexts[1], in_step=False)
         assert short.plan == long.plan(contexts[1].tool_calls, {})
         assert dict(short.tool_results) == long.results
@@ -193,43 +173,26 @@ class TestEvents:
 
         return emitted
 
-    def test_a_single_call_emits_a_plan(self, emitted, ready):
-        assert emitted(ready("p", iteration=4)) == [
-            CallsPlanned(
-                iteration=4, reason=PlanReason.SINGLE_CALL, batches=(("c1",),), not_run={}
-            )
-        ]  # fmt: skip
-
-    def test_the_event_of_a_plan_has_its_batches_and_the_calls_that_do_not_run(
+    def test_a_plan_has_its_batches_and_each_call_that_does_not_run_is_reported_with_the_reason(
         self, emitted, ready
     ):
-        planned, *_ = emitted(ready("p q s"))
-        assert planned.batches == (("c1", "c2"),)
-        assert planned.reason is PlanReason.MIXED_BATCH_SEQUENCED
-        assert planned.not_run == {"c3": NotRunReason.DEFERRED}
-
-    def test_duplicates_of_both_kinds_are_reported_as_suppressed(self, emitted, ready):
-        ctx = with_results(ready("p q q", same, iteration=2), 0)
-        _, *more = emitted(ctx)
-        first, _, third = ctx.tool_calls
+        ctx = with_results(ready("p q q once once p s", same, iteration=4, limits=LIMITS), 0)
+        ctx.run.budget.uses["once"] = 1
+        planned, *more = emitted(ctx)
+        not_run = {
+            "c1": NotRun.NO_NEW_EVIDENCE,
+            "c3": NotRun.DUPLICATE_IN_BATCH,
+            "c4": NotRun.MAX_USES,
+            "c5": NotRun.MAX_USES,
+            "c6": NotRun.NO_NEW_EVIDENCE,
+            "c7": NotRun.OVER_BUDGET,
+        }
+        assert planned == CallsPlanned(
+            iteration=4, reason=PlanReason.OVER_BUDGET, batches=(("c2",),), not_run=not_run
+        )
+        calls = {made.id: made for made in ctx.tool_calls}
         assert more == [
-            CallSuppressed(iteration=2, call=first, reason=NotRunReason.NO_NEW_EVIDENCE),
-            CallSuppressed(iteration=2, call=third, reason=NotRunReason.DUPLICATE_IN_BATCH),
-        ]
-
-    def test_deferred_calls_are_reported_with_the_reason(self, emitted, ready):
-        _, deferred = emitted(ready("p s"))
-        assert (type(deferred), deferred.reason) == (CallDeferred, NotRunReason.DEFERRED)
-        assert deferred.call.id == "c2"
-        _, deferred = emitted(ready("p p", limits={"max_parallel_calls": 1}))
-        assert (type(deferred), deferred.reason) == (CallDeferred, NotRunReason.PARALLEL_CAP)
-
-    def test_calls_over_budget_are_reported_as_refused(self, emitted, ready):
-        planned, *refused = emitted(ready("once once p", limits={"max_tool_calls": 1}))
-        assert planned.not_run == {"c2": NotRunReason.MAX_USES, "c3": NotRunReason.OVER_BUDGET}
-        assert [(type(one), one.call.id, one.reason) for one in refused] == [
-            (CallRefused, "c2", NotRunReason.MAX_USES),
-            (CallRefused, "c3", NotRunReason.OVER_BUDGET),
+            CallNotRun(iteration=4, call=calls[key], reason=why) for key, why in not_run.items()
         ]
 
     def test_a_call_that_was_answered_before_is_not_reported(self, emitted, ready):
@@ -240,18 +203,6 @@ class TestEvents:
         assert emitted(ready("? ?", iteration=4)) == [
             CallsPlanned(iteration=4, reason=PlanReason.NO_CALLS, batches=(), not_run={})
         ]
-
-    def test_without_a_listener_no_event_is_emitted(self, ready, through):
-        events = []
-        through(ready("p p s", same), plan_calls, emit=events.append)
-        assert events == []
-
-
-def test_an_existing_result_is_kept(ready, through):
-    """Such as the results of a resumed run."""
-    ctx = ready("p q").replace(tool_results={"c1": ToolResult("c1", "there")})
-    ctx = through(ctx, plan_calls)
-    assert (shown(ctx.plan), ctx.tool_results["c1"].content) == ("c2", "there")
 
 
 def test_without_validation_calls_are_compared_by_their_text():

@@ -1,6 +1,7 @@
 """The planner: which calls of an answer run together, and why the others do not."""
 
 import pytest
+from tests.learning import learn
 
 from treadle.tools import PlanReason
 
@@ -120,11 +121,6 @@ class TestReasons:
         made_plan = plan("p1 p2 p3 p4", limits=limits, in_step=True)
         assert (str(made_plan), made_plan.reason) == ("p1 p2 | p3", PlanReason.OVER_BUDGET)
 
-    def test_every_call_that_does_not_run_except_duplicates_is_answered(self, plan):
-        made_plan = plan("p1 p1 q1 once1 once2 w1", known="q1")
-        assert list(made_plan.not_run) == ["p1'", "q1", "once2", "w1"]
-        assert list(made_plan.results) == ["q1", "once2", "w1"]
-
 
 SUPPRESSED = """\
 Not run again: you made the same call in iteration 2, and nothing new has been learned since; \
@@ -153,30 +149,27 @@ class TestAnswers:
     """Every call that does not run is answered with a text that a model can act on."""
 
     @pytest.mark.parametrize(
-        ("calls", "options", "call_id", "status", "text"),
+        ("calls", "options", "call_id", "text"),
         [
-            ("p1", {"known": "p1"}, "p1", "suppressed", SUPPRESSED),
-            ("w1 p1", {}, "p1", "deferred", BEHIND),
-            ("one1 one2", {}, "one2", "deferred", ONE_TOO_MANY),
-            ("p1 p2", {"limits": {"max_tool_calls": 1}}, "p2", "over_budget", SPENT),
-            ("twice1 twice2 twice3", {}, "twice3", "over_budget", NO_USE_LEFT),
-            ("p1", {"broken": {"p1": "Error: no route"}}, "p1", "broken", OUT_OF_ORDER),
+            ("p1", {"known": "p1"}, "p1", SUPPRESSED),
+            ("w1 p1", {}, "p1", BEHIND),
+            ("one1 one2", {}, "one2", ONE_TOO_MANY),
+            ("p1 p2", {"limits": {"max_tool_calls": 1}}, "p2", SPENT),
+            ("twice1 twice2 twice3", {}, "twice3", NO_USE_LEFT),
+            ("p1", {"broken": {"p1": "Error: no route"}}, "p1", OUT_OF_ORDER),
         ],
     )
-    def test_the_answer_to_a_call_that_does_not_run(
-        self, plan, calls, options, call_id, status, text
-    ):
-        result = plan(calls, **options).results[call_id]
-        assert (result.tool_call_id, result.status, result.content) == (call_id, status, text)
-
-    def test_only_an_answer_with_a_repeated_result_is_not_an_error(self, plan):
-        results = plan("p1 once1 once2 w1", known="p1", broken={"q1": "E"}).results
-        assert [key for key, result in results.items() if not result.is_error] == ["p1"]
+    def test_the_answer_to_a_call_that_does_not_run(self, plan, calls, options, call_id, text):
+        made_plan = plan(calls, **options)
+        result = made_plan.results[call_id]
+        assert (result.tool_call_id, result.content) == (call_id, text)
+        assert result.status == made_plan.not_run[call_id]
 
     def test_a_repeated_long_result_is_truncated(self, context):
         """The full result is earlier in the history."""
         ctx = context(tools=TOOLS)
-        ctx.run.result_cache.learn(1, [("p1", "line\n" * 201, False), ("q1", "x" * 5_001, False)])
+        results = [("p1", "line\n" * 201, False), ("q1", "x" * 5_001, False)]
+        learn(ctx.run.repeats, 1, results)
         results = planned(ctx, made("p1 q1"), dedupe="strict").results
         assert "[cut: 1 more lines, " in results["p1"].content
         assert "[cut: 0 more lines, 1 more bytes]" in results["q1"].content

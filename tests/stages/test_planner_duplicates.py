@@ -2,7 +2,7 @@
 
 import pytest
 
-from .planning import BROKEN, CAP, DEFERRED, DUPLICATE, KNOWN, RECALLED
+from .planning import CAP, DEFERRED, DUPLICATE, KNOWN, RECALLED
 
 
 class TestDuplicates:
@@ -40,9 +40,6 @@ class TestDuplicates:
             ({"known": known}, ["strict1", "patient1"]),
         ):
             assert list(plan(known, dedupe=dedupe, **given).not_run) == skipped
-
-    def test_a_call_that_failed_may_be_tried_again(self, plan):
-        assert str(plan("p1", failed="p1")) == "p1"
 
     @pytest.mark.parametrize("dedupe", ["evidence", "strict", "off"])
     @pytest.mark.parametrize("tool", ["clock", "again"])
@@ -84,14 +81,6 @@ class TestRecalledCalls:
         }
         assert found == promised
 
-    def test_never_with_off_or_by_a_volatile_tool(self, plan):
-        words = "again1 clock1"
-        assert str(plan(words, known=words, hidden=words)) == words
-        assert str(plan("p1", known="p1", hidden="p1", dedupe="off")) == "p1"
-
-    def test_a_result_that_is_not_whole_and_an_error_are_not_recalled(self, plan):
-        assert str(plan("p1", failed="p1", hidden="p1")) == "p1"
-
     def test_it_needs_no_budget(self, plan):
         limits = {"max_tool_calls": 0}
         assert plan("p1", once="p1", hidden="p1", limits=limits).not_run == {"p1": RECALLED}
@@ -122,32 +111,6 @@ class TestAnsweredReadsAfterAWrite:
         assert plan(calls, known="p1").not_run["p1"] in {DEFERRED, CAP}
         assert str(plan(calls, known="p1", in_step=True)) == in_step
 
-    def test_an_answered_write_after_another_write_is_not_suppressed(self, plan):
-        assert str(plan("w1 w2", known="w2", in_step=True)) == "w1 | w2"
-        assert plan("w1 w2", known="w2").not_run == {"w2": DEFERRED}
-
-    @pytest.mark.parametrize("in_step", [False, True])
-    @pytest.mark.parametrize("calls", ["p1", "q1 p1", "p1 w1", "p1 q1 w1", "two1 two2 two3 p1"])
-    def test_before_a_write_or_next_to_reads_it_is_suppressed(self, plan, calls, in_step):
-        assert plan(calls, known="p1", in_step=in_step).not_run["p1"] is KNOWN
-
     @pytest.mark.parametrize("in_step", [False, True])
     def test_a_write_that_is_itself_suppressed_changes_nothing(self, plan, in_step):
         assert plan("w1 p1", known="w1 p1", in_step=in_step).not_run == {"w1": KNOWN, "p1": KNOWN}
-
-
-class TestOrderOfDeferral:
-    """Calls after a deferred call are deferred too."""
-
-    def test_all_later_calls_are_deferred(self, plan):
-        made_plan = plan("p1 w1 q1 fresh1 one1")
-        assert (str(made_plan), set(made_plan.not_run.values())) == ("p1", {DEFERRED})
-
-    def test_later_calls_that_need_not_run_are_not_deferred(self, plan):
-        """A known call after reads only; a call whose tool has an open breaker."""
-        made_plan = plan("two1 two2 two3 q1 p1", known="q1", broken={"p1": "E"})
-        assert made_plan.not_run == {"two3": CAP, "q1": KNOWN, "p1": BROKEN}
-
-    def test_after_a_write_the_duplicate_of_a_call_that_runs_is_deferred(self, plan):
-        made_plan = plan("p1 w1 p1")
-        assert (made_plan.not_run, made_plan.duplicates) == ({"w1": DEFERRED, "p1'": DEFERRED}, {})

@@ -5,11 +5,12 @@ from itertools import pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.learning import learn
 
 from treadle.context import Context, RunContext
 from treadle.limits import Budget, Limits
 from treadle.messages import History, ToolResult
-from treadle.tools import Learned, NotRunReason, PlanReason, toolset
+from treadle.tools import PlanReason, Tool, toolset
 
 from .planning import (
     BROKEN,
@@ -63,21 +64,21 @@ class Case:
         budget.uses.update(self.uses)
         self.left = budget.calls_left()
         ctx = Context(History(), TOOL, run=RunContext(budget=budget))
-        self.fill(ctx.run.result_cache)
+        self.fill(ctx.run.repeats)
         self.made = planned(
             ctx, self.calls, in_step=self.in_step, dedupe=self.dedupe, broken=self.broken
         )
         self.batches, self.not_run = self.made.batches, self.made.not_run
         self.runs = [call.id for call in self.made.calls]
 
-    def fill(self, cache):
+    def fill(self, repeats):
         """What earlier iterations have left: results, some of them hidden, and at last perhaps a change."""
-        cache.learn(0, [("change", "done", False)])
+        learn(repeats, 0, [("change", "done", False)])
         for iteration in range(1, 2 + self.is_repeated):
-            cache.learn(iteration, [(word, result_of(word), False) for word in self.known])
-        cache.hide(self.hidden)
+            learn(repeats, iteration, [(word, result_of(word), False) for word in self.known])
+        repeats.hide(self.hidden)
         if self.is_outdated:
-            cache.learn(3, [("change", "done", False)], Learned(writes=1))
+            learn(repeats, 3, [("change", "done", False)], [Tool("change")])
 
 
 def result_of(word):
@@ -285,12 +286,11 @@ def test_every_answer_is_for_its_call_and_only_a_stored_result_is_not_an_error(c
     words = {call.id: call.fingerprint for call in case.calls}
     for call_id, result in case.made.results.items():
         assert isinstance(result, ToolResult)
-        assert result.tool_call_id == call_id
+        assert (result.tool_call_id, result.status) == (call_id, case.not_run[call_id])
         assert result.is_error is (case.not_run[call_id] not in {KNOWN, RECALLED})
         if not result.is_error:
             assert result_of(words[call_id]) in result.content.splitlines()
         if case.not_run[call_id] is RECALLED:
-            assert result.status == "recalled"
             assert result.content.startswith(result_of(words[call_id]))
 
 
@@ -305,5 +305,6 @@ def test_the_examples_reach_every_reason():
         not_run.update(case.not_run.values())
 
     look()
-    assert not_run == set(NotRunReason) - {NotRunReason.REMOVED}
+    planned = {KNOWN, RECALLED, DUPLICATE, CAP, DEFERRED, OVER, USED_UP, BROKEN}
+    assert not_run == planned
     assert reasons == set(PlanReason) - {PlanReason.NO_CALLS}

@@ -551,7 +551,7 @@ class TestPrepareCall:
         ctx = context(tools=[tool(name="add")(lambda a, b: a + b)])
         steps = prepare_call(ctx, "add", "x", {"a": 1, "b": 2})
         assert drive_sync(steps) == ToolResult("x", "3")
-        assert ctx.run.in_flight.counts[fingerprint("add", {"a": 1, "b": 2})] == 1
+        assert ctx.run.repeats.counts[fingerprint("add", {"a": 1, "b": 2})] == 1
 
     @pytest.mark.parametrize(
         ("name", "arguments", "text"),

@@ -1,18 +1,19 @@
 """The shared breaker in the stages: checked before calls are planned, updated with their results."""
 
 import pytest
+from tests.learning import learn
 
 from treadle.effects import Call, drive_sync
 from treadle.events import BreakerChanged
 from treadle.messages import ToolCall, ToolResult
 from treadle.run_state import RunState
 from treadle.stages import dispatch_tools, parse_tool_calls, plan_calls, validate_calls
-from treadle.stages._shared_breaker import refused_calls, release_calls, report_calls
+from treadle.stages._circuit_breaker import refused_calls, release_calls, report_calls
 from treadle.tools import (
     BreakerState,
     CircuitBreaker,
-    NotRunReason,
-    ResultCache,
+    NotRun,
+    Repeats,
     Tool,
     deny,
     fingerprint,
@@ -67,7 +68,7 @@ def test_a_call_of_a_tool_with_an_open_breaker_is_answered_and_not_run(answer, f
         answer(breaker, "flaky")
     ctx = answer(breaker, "flaky", "w")
     assert flaky.made == [1, 2]
-    assert ctx.tool_results["c1"].status == "broken"
+    assert ctx.tool_results["c1"].status == "breaker_open"
     assert "'flaky' is unavailable" in ctx.tool_results["c1"].content
     assert "It kept failing with: Error: ValueError: no route" in ctx.tool_results["c1"].content
     assert ctx.tool_results["c2"].content == "ok"
@@ -94,7 +95,7 @@ def test_of_several_calls_in_one_response_one_is_the_probe(answer, flaky):
     flaky.works = True
     ctx = answer(breaker, "flaky", "flaky", "flaky")
     assert flaky.made == [1]
-    assert list(ctx.plan.not_run.values()) == [NotRunReason.BREAKER_OPEN] * 2
+    assert list(ctx.plan.not_run.values()) == [NotRun.BREAKER_OPEN] * 2
 
 
 def test_a_call_of_the_same_id_in_another_run_is_not_the_probe(context):
@@ -123,7 +124,7 @@ class TestAProbeThatDoesNotRun:
 
     def test_a_deferred_probe(self, answer, breaker, flaky):
         ctx = answer(breaker, "w", "flaky")
-        assert ctx.plan.not_run == {"c2": NotRunReason.DEFERRED}
+        assert ctx.plan.not_run == {"c2": NotRun.DEFERRED}
         flaky.works = True
         assert answer(breaker, "flaky").tool_results["c1"].content == "ok"
 
@@ -133,11 +134,11 @@ class TestAProbeThatDoesNotRun:
         assert answer(breaker, "flaky").plan.calls
 
     def test_a_suppressed_probe(self, answer, breaker):
-        cache = ResultCache()
+        repeats = Repeats()
         for iteration in (1, 2):
-            cache.learn(iteration, [(fingerprint("flaky", {"n": 5}), "answered", False)])
-        ctx = answer(breaker, ("flaky", {"n": 5}), result_cache=cache)
-        assert ctx.plan.not_run == {"c1": NotRunReason.NO_NEW_EVIDENCE}
+            learn(repeats, iteration, [(fingerprint("flaky", {"n": 5}), "answered", False)])
+        ctx = answer(breaker, ("flaky", {"n": 5}), repeats=repeats)
+        assert ctx.plan.not_run == {"c1": NotRun.NO_NEW_EVIDENCE}
         assert breaker.states == {"flaky": OPEN}
         assert answer(breaker, "flaky").plan.calls
 
@@ -156,7 +157,7 @@ class TestAProbeThatDoesNotRun:
         ("timeout", OPEN),
         ("invalid", None),
         ("cancelled", None),
-        ("skipped", None),
+        ("locked", None),
         ("denied", None),
     ],
 )

@@ -92,11 +92,13 @@ METRICS = {
     ),
     "treadle.invoke_agent.iterations": ("{iteration}", names.ITERATIONS_BUCKETS, [END]),
     "treadle.invoke_agent.active": ("{run}", None, [AGENT]),
-    "treadle.tool_calls.suppressed": (
-        "{tool_call}", None, [{**DOUBLE, "treadle.reason": r} for r in ("duplicate_in_batch", "no_new_evidence")],
+    "treadle.tool_calls.not_run": (
+        "{tool_call}", None,
+        [
+            *({**DOUBLE, "treadle.reason": r} for r in ("duplicate_in_batch", "no_new_evidence", "parallel_cap")),
+            {**FAIL, "treadle.reason": "breaker_open"},
+        ],
     ),
-    "treadle.tool_calls.deferred": ("{tool_call}", None, [{**DOUBLE, "treadle.reason": "parallel_cap"}]),
-    "treadle.tool_calls.refused": ("{tool_call}", None, [{**FAIL, "treadle.reason": "breaker_open"}]),
     "treadle.circuit_breaker.transitions": (
         "{transition}", None, [{**FAIL, "treadle.circuit_breaker.state": "open"}],
     ),
@@ -129,9 +131,7 @@ class TestAll:
         everything(driver, watch)
         assert watch.total(names.AGENT_INFERENCE_CALLS) == watch.total(names.ITERATIONS_METRIC) == 5
         assert watch.total(names.AGENT_TOOL_CALLS) == 3
-        assert watch.total(names.SUPPRESSED_CALLS) == 2
-        assert watch.total(names.DEFERRED_CALLS) == 1
-        assert watch.total(names.REFUSED_CALLS) == 1
+        assert watch.total(names.CALLS_NOT_RUN) == 4
         assert watch.total(names.MODEL_RETRIES) == 1
         assert watch.total(names.USAGE_COST) == 0.5
         assert watch.total(names.TOKEN_USAGE, {names.TOKEN_TYPE: "input"}) == 6

@@ -31,7 +31,7 @@ def test_an_event_is_within_its_span_if_the_system_clock_steps(driver, watch, mo
     monkeypatch.setattr("opentelemetry.sdk.trace.time_ns", lambda: time.time_ns() + 10**12)
     model = ScriptedLLM(calls(call("double", "a", n=1), call("double", "b", n=1)), "done")
     go(driver, USER, model, tools=[double], **watch.options)
-    assert len(noted(watch, "treadle.tool_call.suppressed")) == 1
+    assert len(noted(watch, "treadle.tool_call.not_run")) == 1
 
 
 def test_calls_that_do_not_run(driver, watch):
@@ -39,48 +39,18 @@ def test_calls_that_do_not_run(driver, watch):
     model = ScriptedLLM(batch, calls(call("double", "d", n=1)), "done")
     options = {**watch.options, "dedupe": "strict"}
     go(driver, USER, model, tools=[double], max_parallel_calls=1, **options)
-    reported = {"gen_ai.tool.name": "double"}
-    assert noted(watch, "treadle.tool_call.suppressed") == [
-        {
-            **reported,
-            "treadle.iteration": 1,
-            "gen_ai.tool.call.id": "b",
-            "treadle.reason": "duplicate_in_batch",
-        },
-        {
-            **reported,
-            "treadle.iteration": 2,
-            "gen_ai.tool.call.id": "d",
-            "treadle.reason": "no_new_evidence",
-        },
-    ]
-    assert noted(watch, "treadle.tool_call.deferred") == [
-        {
-            **reported,
-            "treadle.iteration": 1,
-            "gen_ai.tool.call.id": "c",
-            "treadle.reason": "parallel_cap",
-        }
-    ]
-
-
-def test_calls_that_are_refused(driver, watch):
-    batch = calls(call("double", "a", n=1), call("double", "b", n=2))
-    go(
-        driver,
-        USER,
-        ScriptedLLM(batch, "done"),
-        tools=[double],
-        max_tool_calls=1,
-        **watch.options,
-    )
-    assert noted(watch, "treadle.tool_call.refused") == [
+    assert noted(watch, "treadle.tool_call.not_run") == [
         {
             "gen_ai.tool.name": "double",
-            "treadle.iteration": 1,
-            "gen_ai.tool.call.id": "b",
-            "treadle.reason": "over_budget",
+            "treadle.iteration": iteration,
+            "gen_ai.tool.call.id": call_id,
+            "treadle.reason": reason,
         }
+        for iteration, call_id, reason in (
+            (1, "b", "duplicate_in_batch"),
+            (1, "c", "parallel_cap"),
+            (2, "d", "no_new_evidence"),
+        )
     ]
 
 
@@ -107,7 +77,7 @@ def test_a_history_that_is_compacted_and_a_call_that_is_recalled(driver, watch, 
     before, after = (compacted.pop(f"treadle.tokens_{when}") for when in ("before", "after"))
     assert compacted == {"treadle.iteration": 4, **how}
     assert before > 1_900 > after > 400
-    assert noted(watch, "treadle.tool_call.recalled") == [
+    assert noted(watch, "treadle.tool_call.not_run") == [
         {
             "gen_ai.tool.name": "look_up",
             "treadle.iteration": 4,
@@ -117,11 +87,11 @@ def test_a_history_that_is_compacted_and_a_call_that_is_recalled(driver, watch, 
     ]
     counted = {
         name: [(dict(point.attributes), point.value) for point in watch.points(name)]
-        for name in (names.COMPACTIONS, names.RECALLED_CALLS)
+        for name in (names.COMPACTIONS, names.CALLS_NOT_RUN)
     }
     assert counted == {
         "treadle.compactions": [(how, 1)],
-        "treadle.tool_calls.recalled": [
+        "treadle.tool_calls.not_run": [
             ({"gen_ai.tool.name": "look_up", "treadle.reason": "recalled"}, 1)
         ],
     }

@@ -1,4 +1,4 @@
-"""The table of calls in flight: which are running, which are done, and how often each was made."""
+"""The table of calls in flight: which are running, and which are done."""
 
 from treadle.effects import Signal
 from treadle.messages import ToolCall, ToolResult
@@ -6,8 +6,8 @@ from treadle.results import Paused
 from treadle.tools import ToolCallTable
 
 
-def call(call_id="c1", print_="p"):
-    return ToolCall(call_id, "t", "{}", {}, print_)
+def call(call_id="c1"):
+    return ToolCall(call_id, "t")
 
 
 def test_a_call_is_running_until_it_has_its_result():
@@ -31,15 +31,6 @@ def test_a_result_of_a_call_that_does_not_run_is_stale_and_dropped():
     assert table.mark_done("a", ToolResult("a", "second")) is False
     assert table.mark_done("ghost", ToolResult("ghost", "x")) is False
     assert table.results == {"a": ToolResult("a", "first")}
-
-
-def test_the_counts_outlive_the_batch_but_not_the_turn():
-    table = ToolCallTable()
-    table.start([call("a"), call("b"), call("c", print_="q")])
-    table.next_batch()
-    assert (table.running, table.results, dict(table.counts)) == ({}, {}, {"p": 2, "q": 1})
-    table.new_turn()
-    assert not table.counts
 
 
 def test_cancel_all_answers_every_running_call_and_returns_these():
@@ -68,12 +59,6 @@ def test_without_a_handle_there_is_no_signal():
     table.start([call("a")])
     table.cancel_all()
     assert table.stop is None
-
-
-def test_calls_that_continue_after_a_pause_run_and_are_not_counted_again():
-    table = ToolCallTable()
-    table.restart([call("a")])
-    assert (list(table.running), dict(table.counts)) == (["a"], {})
 
 
 def test_paused_subagents_and_lock_keys_are_dropped_with_their_batch():

@@ -34,7 +34,7 @@ from treadle.events import (
     ToolStarted,
 )
 from treadle.testing import check_history
-from treadle.tools import NotRunReason
+from treadle.tools import NotRun
 
 Pause = Callable[[], Awaitable[Any]]
 """How a tool or a model lets others run."""
@@ -109,7 +109,7 @@ class Meter:
         self.uses: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self.iterations: Counter[str] = Counter()
         self.requests: Counter[str] = Counter()
-        self.not_run: dict[str, NotRunReason] = {}
+        self.not_run: dict[str, NotRun] = {}
         self.most_at_once: Counter[str] = Counter()
         self._keys: dict[str, tuple[str, ...]] = {}
         self._running: dict[str, Running] = {}
@@ -204,9 +204,9 @@ class Meter:
                 self._returned[run, call.fingerprint] = results[call.id].content
         for call in context.tool_calls:
             reason = self.not_run.get(f"{run}/{call.id}")
-            if reason is NotRunReason.NO_NEW_EVIDENCE:
+            if reason is NotRun.NO_NEW_EVIDENCE:
                 expected = self._returned.get((run, call.fingerprint), "(it never ran)")
-            elif reason is NotRunReason.DUPLICATE_IN_BATCH:
+            elif reason is NotRun.DUPLICATE_IN_BATCH:
                 expected = _text_of_duplicate(context, call)
             else:
                 continue

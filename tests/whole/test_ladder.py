@@ -23,7 +23,7 @@ from treadle import (
 )
 from treadle.events import (
     BreakerChanged,
-    CallSuppressed,
+    CallNotRun,
     IterationStarted,
     LimitReached,
     RepeatWarned,
@@ -31,12 +31,13 @@ from treadle.events import (
 )
 from treadle.stages import default_stages, loop_decision
 from treadle.testing import ScriptedLLM, call, calls, check_history
+from treadle.tools import NotRun
 
 from .scripts import HELLO
 
 RUNGS: dict[type[Any], str] = {
     ToolStarted: "runs",
-    CallSuppressed: "suppressed",
+    CallNotRun: "suppressed",
     RepeatWarned: "nudged",
     BreakerChanged: "breaker",
     LimitReached: "limit",
@@ -49,6 +50,8 @@ def rungs(events: list[Any]) -> list[str]:
     for event in events:
         if isinstance(event, IterationStarted):
             iterations.append([])
+        elif isinstance(event, CallNotRun) and event.reason is not NotRun.NO_NEW_EVIDENCE:
+            continue
         elif type(event) in RUNGS:
             iterations[-1].append(
                 event.reason.stop_reason if isinstance(event, LimitReached) else RUNGS[type(event)]

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treadle import Loop, LoopDetected, ToolContext, tool
-from treadle.events import CallSuppressed, RepeatWarned, ToolStarted
+from treadle.events import CallNotRun, RepeatWarned, ToolStarted
 from treadle.testing import ScriptedLLM, call, calls, check_history
-from treadle.tools import NotRunReason
+from treadle.tools import NotRun
 
 from .ladder_model import WHITE, WRITES, Key, LadderModel
 
@@ -104,10 +104,10 @@ def test_a_random_script_climbs_as_the_model_of_the_ladder(script, play):
     ran = sorted((number, key) for number, made in enumerate(model.past, 1) for key, *_ in made.ran)
     assert found(events, ToolStarted) == ran
     for reason, name in (
-        (NotRunReason.NO_NEW_EVIDENCE, "skipped"),
-        (NotRunReason.DUPLICATE_IN_BATCH, "twins"),
+        (NotRun.NO_NEW_EVIDENCE, "skipped"),
+        (NotRun.DUPLICATE_IN_BATCH, "twins"),
     ):
-        assert found(events, CallSuppressed, reason) == expected(model.past, name)
+        assert found(events, CallNotRun, reason) == expected(model.past, name)
     assert found(events, RepeatWarned) == expected(model.past, "nudged")
     if loop is None:
         assert result.stop_reason == "answered"
@@ -129,7 +129,7 @@ def test_with_evidence_a_call_is_skipped_only_after_it_returned_the_same_twice_i
         key = (event.call.name, event.call.input["n"]) if hasattr(event, "call") else None
         if isinstance(event, ToolStarted):
             executions.setdefault(key, []).append(event.iteration)
-        elif isinstance(event, CallSuppressed) and event.reason is NotRunReason.NO_NEW_EVIDENCE:
+        elif isinstance(event, CallNotRun) and event.reason is NotRun.NO_NEW_EVIDENCE:
             if event.call.name == "strict":
                 continue
             texts = play["results"][event.call.name]
@@ -144,7 +144,7 @@ def test_no_run_is_stopped_in_the_iteration_of_the_first_skip_of_its_loop(script
     """If the calls of the last iteration were skipped there, the model had seen a skip before."""
     result, events = climb(script, play)
     if result.stop_reason == "loop_detected":
-        skips = found(events, CallSuppressed, NotRunReason.NO_NEW_EVIDENCE)
+        skips = found(events, CallNotRun, NotRun.NO_NEW_EVIDENCE)
         if any(number == result.iterations for number, _ in skips):
             looped = result.reason.period * result.reason.iterations
             first = result.iterations - looped + 1
@@ -159,11 +159,11 @@ def test_the_examples_reach_every_rung():
     @given(scripts, plays)
     def look(script, play):
         result, events = climb(script, play)
-        reached.update({type(event) for event in events} & {CallSuppressed, RepeatWarned})
+        reached.update({type(event) for event in events} & {CallNotRun, RepeatWarned})
         if result.stop_reason == "loop_detected":
             reached.add((play["dedupe"], result.reason.period))
 
     look()
     loops = {(dedupe, 1) for dedupe in ("evidence", "strict", "off")}
-    assert reached >= {CallSuppressed, RepeatWarned, *loops}
-    assert {made[1] for made in reached - {CallSuppressed, RepeatWarned}} >= {1, 2}
+    assert reached >= {CallNotRun, RepeatWarned, *loops}
+    assert {made[1] for made in reached - {CallNotRun, RepeatWarned}} >= {1, 2}

@@ -6,7 +6,8 @@ from treadle.context.calls import (
     approval_questions,
     check_call,
     has_run,
-    invalid_call_text,
+    invalid_answer,
+    over_budget,
     with_parsed_calls,
 )
 from treadle.context.context import Context, ContextChanges
@@ -38,7 +39,8 @@ __all__ = [
     "approval_questions",
     "check_call",
     "has_run",
-    "invalid_call_text",
+    "invalid_answer",
+    "over_budget",
     "with_parsed_calls",
     "with_plan",
 ]

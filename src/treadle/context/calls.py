@@ -29,10 +29,11 @@ from treadle.run_state import RunNodeStatus
 from treadle.tools import (
     CALL_TOOL,
     SEARCH_TOOLS,
-    NotRunReason,
+    NotRun,
     as_written,
     fingerprint,
     marked,
+    not_run,
 )
 
 IterationT = TypeVar("IterationT", bound=Iteration)
@@ -77,16 +78,38 @@ def has_run(ctx: Iteration, call: ToolCall) -> bool:
     return is_started or call.id in ctx.run.in_flight.results
 
 
+def over_budget(
+    ctx: Iteration, call: ToolCall, left: int | None, used: int = 0
+) -> ToolResult | None:
+    """The answer to a call for which no budget is left; None if there is.
+
+    Args:
+        ctx: the context.
+        call: the call.
+        left: how many calls may still run; None if their number is unlimited.
+        used: the uses of its tool that are planned and not reserved yet.
+    """
+    tool, budget = ctx.tools.get(call.name), ctx.run.budget
+    most = None if tool is None else tool.max_uses
+    if most is not None and budget.uses_left(call.name, most) <= used:
+        return not_run(call, NotRun.MAX_USES, most=most)
+    if left is None or left > 0:
+        return None
+    spent, then = "for this task", "Give your final answer"
+    if ctx.run.finishing is None:
+        spent, then = f"of {budget.calls_limit()} tool calls", "Answer"
+    return not_run(call, NotRun.OVER_BUDGET, budget=spent, then=then)
+
+
 def admitted(ctx: Iteration, call: ToolCall) -> ToolResult | None:
     """Reserve the budget of a call that a stage has planned; return the answer to it if no budget is left."""
-    budget, tool = ctx.run.budget, ctx.tools.get(call.name)
-    most = None if tool is None else tool.max_uses
-    left = budget.calls_left()
-    if (left is not None and left <= 0) or (most and not budget.uses_left(call.name, most)):
-        ctx.run.notes.append(Refused(call, NotRunReason.OVER_BUDGET))
-        text = "Not run: the budget of tool calls is spent. Answer with what you have."
-        return ToolResult(call.id, text, True, "over_budget")
-    ctx.run.reserve([call], {} if most is None else {call.name: 1})
+    answer = over_budget(ctx, call, ctx.run.budget.calls_left())
+    if answer is not None:
+        ctx.run.notes.append(Refused(call, NotRun(answer.status)))
+        return answer
+    tool = ctx.tools.get(call.name)
+    has_uses = tool is not None and tool.max_uses is not None
+    ctx.run.reserve([call], {call.name: 1} if has_uses else {})
     return None
 
 
@@ -235,10 +258,11 @@ def _available(names: list[str]) -> str:
     return f"Available tools: {listed}{f', and {more} more' if more > 0 else ''}."
 
 
-def invalid_call_text(call: ToolCall, problems: tuple[str, ...]) -> str:
-    """The answer to an invalid call."""
+def invalid_answer(call: ToolCall, problems: tuple[str, ...]) -> ToolResult:
+    """The answer to an invalid call: its violations."""
     lines = [f"- {problem}" for problem in problems[:MAX_VIOLATIONS]]
     if len(problems) > MAX_VIOLATIONS:
         least = "at least " if len(problems) >= MAX_COUNTED else ""
         lines.append(f"- and {least}{len(problems) - MAX_VIOLATIONS} more")
-    return f"Error: the call of {short_name(call.name)!r} was not run:\n" + "\n".join(lines)
+    text = "\n".join(lines)
+    return not_run(call, NotRun.INVALID, name=short_name(call.name), problems=text)

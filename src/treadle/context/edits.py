@@ -17,7 +17,7 @@ from treadle.context.calls import (
     approval_questions,
     check_call,
     has_run,
-    invalid_call_text,
+    invalid_answer,
     with_parsed_calls,
 )
 from treadle.context.iteration import Iteration
@@ -35,7 +35,7 @@ from treadle.messages import (
     to_response,
 )
 from treadle.run_state import RunNode
-from treadle.tools import NotRunReason, Plan, fingerprint, tool_result
+from treadle.tools import NotRun, Plan, fingerprint, not_run, tool_result
 
 
 def expect(is_right: bool, where: str, expected: str, value: object) -> None:
@@ -122,8 +122,7 @@ def drop(ctx: IterationT, call: ToolCall | str, why: str) -> IterationT:
     """Take a call out before it runs; see `treadle.Context.drop`."""
     check_text("drop: why", why)
     ctx, found = _open(ctx, call, "drop")
-    text = f"Not run: {why.strip()}"
-    return _refused(ctx, found, ToolResult(found.id, text, True, "skipped"), NotRunReason.REMOVED)
+    return _refused(ctx, found, NotRun.REMOVED, why=why.strip())
 
 
 def answer(ctx: IterationT, call: ToolCall | str, value: Any, *, is_error: bool) -> IterationT:
@@ -135,11 +134,9 @@ def answer(ctx: IterationT, call: ToolCall | str, value: Any, *, is_error: bool)
     return _answered(ctx, found, result)
 
 
-def _refused(
-    ctx: IterationT, call: ToolCall, result: ToolResult, reason: NotRunReason
-) -> IterationT:
+def _refused(ctx: IterationT, call: ToolCall, reason: NotRun, **values: Any) -> IterationT:
     ctx.run.notes.append(Refused(call, reason))
-    ctx = _answered(ctx, call, result)
+    ctx = _answered(ctx, call, not_run(call, reason, **values))
     plan = dataclasses.replace(ctx.plan, not_run={**ctx.plan.not_run, call.id: reason})
     return ctx.evolve(plan=plan)
 
@@ -222,8 +219,7 @@ def checked_again(ctx: IterationT, call: ToolCall, verb: str) -> IterationT:
     checked, problems = check_call(ctx, call)
     ctx = _with_call(ctx, checked)
     if problems:
-        text = invalid_call_text(call, problems)
-        ctx = _answered(ctx, call, ToolResult(call.id, text, True, "invalid"))
+        ctx = _answered(ctx, call, invalid_answer(call, problems))
         return ctx.evolve(validation_errors={**ctx.validation_errors, call.id: problems})
     tool = ctx.tools.get(checked.name)
     if tool is not None and tool.terminal and has_passed(ctx, "output"):
@@ -244,12 +240,8 @@ def _without_duplicates_of(ctx: IterationT, call: ToolCall) -> IterationT:
     for twin_id, first_id in ctx.plan.duplicates.items():
         twin, first = by_id[twin_id], by_id[first_id]
         if call.id in {twin_id, first_id} and twin.fingerprint != first.fingerprint:
-            text = (
-                f"Not run yet: {ctx.stage} changed an identical call. "
-                f"Call {twin.name!r} again if you still need it."
-            )
-            result = ToolResult(twin_id, text, True, "deferred")
-            ctx = _refused(ctx, twin, result, NotRunReason.DEFERRED)
+            why = f"{ctx.stage} changed an identical call"
+            ctx = _refused(ctx, twin, NotRun.DEFERRED, why=why)
     return ctx
 
 
@@ -334,9 +326,7 @@ def with_response(ctx: IterationT, given: Any) -> IterationT:
     ctx = with_parsed_calls(ctx) if is_parsed else ctx
     for call in ctx.tool_calls:
         if is_planned:
-            text = f"Not run: {ctx.stage} replaced the response."
-            result = ToolResult(call.id, text, True, "skipped")
-            ctx = _refused(ctx, call, result, NotRunReason.REMOVED)
+            ctx = _refused(ctx, call, NotRun.RESPONSE_REPLACED, stage=ctx.stage)
         elif is_validated:
             ctx = checked_again(ctx, call, "with_response")
     return ctx
@@ -370,7 +360,7 @@ def with_plan(ctx: IterationT, plan: Any) -> IterationT:
     """Set the plan of a stage: each call is valid, within the budget, planned once, and asks for its approval."""
     expect(isinstance(plan, Plan), "replace: plan", "a Plan", plan)
     placed: set[str] = set()
-    over_budget: dict[str, NotRunReason] = {}
+    over_budget: dict[str, NotRun] = {}
     batches: list[tuple[ToolCall, ...]] = []
     for batch in plan.batches:
         expect(isinstance(batch, (tuple, list)), "replace: plan", "batches of calls", batch)
@@ -387,7 +377,7 @@ def with_plan(ctx: IterationT, plan: Any) -> IterationT:
                 placed.add(call.id)
                 fitting.append(call)
             else:
-                over_budget[call.id] = NotRunReason.OVER_BUDGET
+                over_budget[call.id] = NotRun(refused.status)
                 ctx = ctx.evolve(tool_results={**ctx.tool_results, call.id: refused})
         if fitting:
             batches.append(tuple(fitting))
@@ -482,11 +472,7 @@ def with_reported_results(ctx: IterationT, results: Mapping[str, ToolResult]) ->
             continue  # the answer of a planner to a call that it did not plan
         _count_call(ctx, call, result)
         if why is not None:
-            text = (
-                f"Stage {ctx.stage!r} reported a result for this call, which was not allowed to run: {why}. "
-                "It may have taken effect."
-            )
-            result = ToolResult(call.id, text, True, "not_allowed")
+            result = not_run(call, NotRun.NOT_ALLOWED, stage=ctx.stage, why=why)
             refused.append(f"{call.name!r} ({call.id}): {why}")
         run.in_flight.results[call.id] = result
     if refused:
@@ -513,7 +499,7 @@ def _count_call(ctx: Iteration, call: ToolCall, result: ToolResult) -> None:
     run, iteration = ctx.run, ctx.run.state.current_node
     if call.id not in run.reserved:
         run.budget.reserve_calls(1)
-    run.in_flight.count(call)
+    run.repeats.count(call)
     run.in_flight.calls_run += 1
     run.unsettled.append(call)
     run.notes.append(Reported(call, result))

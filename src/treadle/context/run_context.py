@@ -15,11 +15,10 @@ from treadle.run_state import RunNode, RunNodeStatus, RunState
 from treadle.shown import shown_fields
 from treadle.tools import (
     CircuitBreaker,
-    Dedupe,
     Locks,
-    NotRunReason,
+    NotRun,
+    Repeats,
     Resolver,
-    ResultCache,
     Tool,
     ToolCallTable,
 )
@@ -40,7 +39,7 @@ class Refused(NamedTuple):
     """A call does not run after all, and why."""
 
     call: ToolCall
-    reason: NotRunReason
+    reason: NotRun
 
 
 class Reported(NamedTuple):
@@ -68,9 +67,8 @@ class RunContext:
     Args:
         state: the status of the run, its iterations and calls.
         budget: the limits of the run, and what it has used.
-        in_flight: the calls that are running, and how often the model made each call.
-        result_cache: what the calls of this turn returned.
-        dedupe: when repeated calls of tools that do not say so are skipped; set by `plan_calls`.
+        in_flight: the calls that are running.
+        repeats: the calls of this turn, what they returned, and where their repetition leads.
         locks: which call holds which key.
         held_locks: if the run is a subagent, the keys that its call holds, each with the name under which it is
             held.
@@ -105,8 +103,6 @@ class RunContext:
         failures: the exceptions of the calls of the last iteration in which a call raised, by the number of the
             iteration and the id of the call.
         clock: the latest known time of the run, such as the end of a call, in seconds since the epoch.
-        compactions: how often a stage has made the model see less of the history since the run was started or
-            resumed; each begins a new epoch, and earlier iterations count for no loop.
         numbers: a list with the number of the latest event that the observers received; they share it.
         check_kept: raises if a value that a stage keeps, by its name, cannot be carried on; None checks nothing.
     """
@@ -114,8 +110,7 @@ class RunContext:
     state: RunState = field(default_factory=RunState)
     budget: Budget = field(default_factory=lambda: Budget(Limits()))
     in_flight: ToolCallTable = field(default_factory=ToolCallTable)
-    result_cache: ResultCache = field(default_factory=ResultCache)
-    dedupe: Dedupe = "off"
+    repeats: Repeats = field(default_factory=Repeats)
     locks: Locks = field(default_factory=Locks)
     held_locks: Mapping[str, str] = field(default_factory=dict[str, str])
     breaker: CircuitBreaker | None = None
@@ -141,7 +136,6 @@ class RunContext:
         default_factory=dict[tuple[int, str], BaseException]
     )
     clock: float = 0.0
-    compactions: int = 0
     numbers: list[int] = field(default_factory=lambda: [0])
     check_kept: Callable[[str, Any], object] | None = None
     provides: Mapping[str, frozenset[str]] = field(default_factory=lambda: NOTHING)
@@ -163,10 +157,6 @@ class RunContext:
         """
         kept = {key: one for key, one in self.failures.items() if key[0] == iteration}
         self.failures = {**kept, (iteration, call_id): error}
-
-    def dedupe_of(self, tool: Tool | None) -> Dedupe:
-        """When repeated calls of a tool are skipped; None is a tool that only a resolver knows."""
-        return (None if tool is None else tool.dedupe_mode) or self.dedupe
 
     def reserve(self, calls: Sequence[ToolCall], uses: Mapping[str, int] | None = None) -> None:
         """Reserve the budget of calls that are planned to run.

@@ -18,6 +18,7 @@ from treadle.messages import JSONDict, ReadOnlyDict, ToolResult, is_dict, read_o
 from treadle.pipeline import Stage
 from treadle.pipeline.compiler import Kind, kind_of
 from treadle.run_state import RunNodeStatus
+from treadle.tools import NotRun, not_run
 
 _CHECKED: WeakSet[Any] = WeakSet()
 """The functions that `checked` made."""
@@ -140,8 +141,7 @@ def _with_all_results(ctx: Context) -> Context:
         elif ctx.decision is not Decision.PAUSE:
             node = ctx.run.node_of(call)
             if node is not None and node.status is not RunNodeStatus.INIT:
-                text = f"Cancelled: {ctx.stage} stopped this call before it was done."
-                found[call.id] = ToolResult(call.id, text, True, "cancelled")
+                found[call.id] = not_run(call, NotRun.CANCELLED)
     return ctx.evolve(tool_results={**results, **found}) if found else ctx
 
 

@@ -18,10 +18,7 @@ from typing import Any, TypeAlias
 
 from treadle.events import (
     BreakerChanged,
-    CallDeferred,
-    CallRecalled,
-    CallRefused,
-    CallSuppressed,
+    CallNotRun,
     CompactionFailed,
     Event,
     HistoryCompacted,
@@ -136,9 +133,8 @@ def _model_responded(event: ModelResponded) -> Line:
     return logging.DEBUG, f"{text}, tokens: %d + %d", (*values, *tokens)
 
 
-def _call_held(event: CallSuppressed | CallRecalled | CallDeferred | CallRefused) -> Line:
-    what = event.__class__.__name__.removeprefix("Call").lower()
-    return logging.DEBUG, "call of %s " + what + ": %s", (event.call.name, event.reason.value)
+def _call_not_run(event: CallNotRun) -> Line:
+    return logging.DEBUG, "call of %s not run: %s", (event.call.name, event.reason.value)
 
 
 def _tool_started(event: ToolStarted) -> Line:
@@ -197,10 +193,7 @@ _LINES: Lines = {
     ModelRequested: _model_requested,
     ModelRetried: _model_retried,
     ModelResponded: _model_responded,
-    CallSuppressed: _call_held,
-    CallRecalled: _call_held,
-    CallDeferred: _call_held,
-    CallRefused: _call_held,
+    CallNotRun: _call_not_run,
     ToolStarted: _tool_started,
     ToolRetried: _tool_retried,
     ToolFinished: _tool_finished,

@@ -41,7 +41,7 @@ from treadle.pauses.claims import resumed_already
 from treadle.results import Paused, PendingCall
 from treadle.run_state import RunState
 from treadle.stages import inject, report_notes
-from treadle.tools import Approval, NotRunReason, Plan, PlanReason, Tool, fingerprint
+from treadle.tools import Approval, NotRun, Plan, PlanReason, Tool, fingerprint
 
 if TYPE_CHECKING:
     from treadle.loop.loop import Loop
@@ -180,10 +180,7 @@ def _snapshot(run: Run, now: float) -> JSONDict:
         "budget": run.run.budget.as_json(),
         "limit": reason_as_json(run.limit),
         "last_answers": run.last_answers,
-        "detector": run.detector.as_json(),
-        "counts": dict(in_flight.counts),
-        "dedupe": run.run.dedupe,
-        "result_cache": run.run.result_cache.as_json(),
+        "repeats": run.run.repeats.as_json(),
         "run": run.state.as_json(),
     }
 
@@ -396,18 +393,15 @@ class PausedRun:
         state, services = self.state, run.run
         run.pauses, run.elapsed_before = state["pauses"], state["elapsed"]
         run.pending_messages = tuple(state["pending_messages"])
-        run.detector.restore(state["detector"])
         services.budget.restore(state["budget"])
         run.limit, run.last_answers = reason_from_json(state["limit"]), state["last_answers"]
         if run.limit is not None:
             services.finishing = run.limit
             services.budget.finish()
         services.found.update(dict.fromkeys(state.get("found_tools", ())))
-        services.in_flight.counts.update(state["counts"])
         services.in_flight.calls_run = state["calls_run"]
         services.in_flight.is_taken_over = self._take_over or state.get("is_taken_over", False)
-        services.dedupe = state["dedupe"]
-        services.result_cache.restore(state["result_cache"])
+        services.repeats.restore(state["repeats"])
         removed = state["removed_tools"]
         tools = {name: tool for name, tool in run.context.tools.items() if name not in removed}
         run.context = run.context.evolve(tools=tools, **self._facts)
@@ -576,7 +570,7 @@ def _restored_facts(
         "plan": Plan(
             tuple(tuple(calls[call_id] for call_id in batch) for batch in plan["batches"]),
             PlanReason(plan["reason"]),
-            {call_id: NotRunReason(reason) for call_id, reason in plan["not_run"].items()},
+            {call_id: NotRun(reason) for call_id, reason in plan["not_run"].items()},
             plan["duplicates"],
             plan["approvals"],
         ),

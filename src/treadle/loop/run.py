@@ -35,7 +35,7 @@ from treadle.events import (
 from treadle.fast_dataclass import fast_dataclass
 from treadle.loop.custom_stage import lost_calls
 from treadle.loop.handle import RunHandle
-from treadle.loop.loop_detection import LoopDetector
+from treadle.loop.loop_detection import detected_loop
 from treadle.loop.pause import PausedRun, suspend
 from treadle.loop.session import RunSession
 from treadle.loop.session_turn import continue_session
@@ -71,7 +71,7 @@ from treadle.results import (
 )
 from treadle.run_state import RunState
 from treadle.stages import incomplete, inject, report_notes
-from treadle.tools import Tool
+from treadle.tools import NotRun, Tool
 from treadle.tracebacks import from_user_code
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class Run:
         self.run = run
         self.state = run.state
         self.context = _BLANK.evolve(messages=History(), tools=config.tools, run=run)
-        self.detector = LoopDetector(config.loop_threshold)
+        run.repeats.threshold = config.loop_threshold
         self.result: Result | None = None
         self.is_resumable = False
         self.pauses = 0
@@ -359,7 +359,7 @@ class Run:
         run, context, node = self.run, self.context, self.state.nodes[-1]
         if run.notes or run.unsettled:
             yield from report_notes(context)
-        repeated = self.detector.look(context, node)
+        repeated = detected_loop(context, node)
         is_over = context.decision is not None or repeated is not None or not context.tool_calls
         if reason is None and is_over:
             reason = self._reason_to_end(repeated)
@@ -471,7 +471,7 @@ class Run:
         self.run.release_new(context.plan.calls)
         done = in_flight.results
         # A call that a stage ran although the plan refused it has an answer that says so.
-        ran = {call_id: one for call_id, one in done.items() if one.status == "not_allowed"}
+        ran = {call_id: one for call_id, one in done.items() if one.status == NotRun.NOT_ALLOWED}
         context = context.evolve(tool_results={**done, **context.tool_results, **ran})
         try:
             context = inject(context, unanswered)
@@ -524,9 +524,8 @@ class Run:
         """Put user messages in the history; a new turn begins with them."""
         if not given:
             return
-        self.run.in_flight.new_turn()
-        self.run.result_cache.new_turn()
-        self.detector.new_turn()
+        self.run.in_flight.next_batch()
+        self.run.repeats.new_turn()
         message, history = functools.reduce(join_messages, given), self.context.messages
         if history and history[-1]["role"] == "user":  # some providers refuse two in a row
             messages = history.raw()
@@ -657,7 +656,7 @@ def _has_nothing_to_ask(context: Context) -> bool:
 
 def _why_no_output(context: Context) -> str:
     """Why the last answer, which called tools, has no output."""
-    if any(result.status == "denied" for result in context.tool_results.values()):
+    if any(result.status == NotRun.DENIED for result in context.tool_results.values()):
         return "a person did not approve it"
     return "the model called other tools at the limit"
 

@@ -22,6 +22,7 @@ from treadle.results import Err, Ok, Paused
 from treadle.stages import prepare_call
 from treadle.tools import (
     Locks,
+    NotRun,
     Tool,
     ToolContext,
     ToolLike,
@@ -175,10 +176,10 @@ def _described(tool: Tool) -> dict[str, Any]:
 
 def _answered(result: ToolResult) -> ToolResult:
     """The result of a call, in words that fit a client."""
-    if result.status not in {"denied", "waiting"}:
+    if result.status not in {NotRun.DENIED, "waiting"}:
         return result
     text = "Error: this call needs approval by a person, which cannot be requested over MCP."
-    return ToolResult(result.tool_call_id, text, True, "denied")
+    return ToolResult(result.tool_call_id, text, True, NotRun.DENIED)
 
 
 def _progress_to(

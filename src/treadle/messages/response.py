@@ -51,11 +51,9 @@ class ToolResult:
         content: the text for the model. A content part that is not text has a placeholder in it, such as
             ``[image/png, 12,345 bytes, 3f2a9c1b]``.
         is_error: whether the call failed or did not run.
-        status: ``done`` (it ran, with or without an error), ``retry`` (the tool raised `Retry`, or the output was
-            not accepted), ``invalid`` (the call is invalid), ``suppressed`` (a repeated call that was skipped),
-            ``deferred`` (the model may request it again), ``over_budget``, ``denied`` (not approved), ``broken``
-            (the circuit breaker of its tool is open), ``skipped`` (not run for another reason), ``cancelled``,
-            ``timeout``, or ``unknown`` (it was started, and whether it ran to its end is not known).
+        status: ``done`` (it ran, with or without an error), ``timeout``, ``retry`` (the tool raised `Retry`, or
+            the output was not accepted), ``waiting`` (for a person), ``unknown`` (it was started, and whether it
+            ran to its end is not known); else the reason why it did not run, a value of `NotRun`.
         parts: the whole content in OpenAI's form if some of it is not text, such as an image; None for a text.
     """
 

@@ -134,8 +134,7 @@ class RunBuilder:
                 self._guard("nudged", line["iteration"], str(line["count"]), call)
             case _:  # it did not run
                 call.not_run = line["reason"]
-                kind = name.removeprefix("call_")
-                self._guard(kind, line["iteration"], line["reason"], call)
+                self._guard("not_run", line["iteration"], line["reason"], call)
 
     def _add_to_iteration(
         self, name: str, line: JSONDict, at: float | None, iteration: Iteration

@@ -50,8 +50,8 @@ class Guard:
     """A guard that took effect.
 
     Args:
-        kind: ``suppressed``, ``recalled``, ``deferred``, ``refused`` (over a budget, or an open circuit breaker),
-            ``invalid``, ``nudged``, ``breaker``, ``repaired``, ``compacted``, ``not compacted`` or ``limit``.
+        kind: ``not_run``, ``invalid``, ``nudged``, ``breaker``, ``repaired``, ``compacted``, ``not compacted`` or
+            ``limit``.
         iteration: the number of the iteration.
         detail: the reason in one word, ``closed to open``, a count, or a text.
         call_id: the call that it affects; None if it affects none.

@@ -15,7 +15,7 @@ from treadle.stages._inject_results import assistant_message, inject, inject_res
 from treadle.stages._loop_decision import incomplete, loop_decision
 from treadle.stages._notes import report_notes
 from treadle.stages._parse_tool_calls import parse_tool_calls
-from treadle.stages._plan_calls import NOT_RUN, plan_calls
+from treadle.stages._plan_calls import plan_calls
 from treadle.stages._progress import ProgressReporter
 from treadle.stages._recipes import prepare_call
 from treadle.stages._run_call import (
@@ -83,7 +83,6 @@ BUILT_IN: frozenset[Callable[..., Any]] = frozenset(made.fn for made in default_
 __all__ = [
     "BUILT_IN",
     "GIVEN",
-    "NOT_RUN",
     "OnRetry",
     "ProgressReporter",
     "RepairCall",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from treadle.context import Context
 from treadle.pipeline import stage
-from treadle.tools import NotRunReason
+from treadle.tools import NotRun
 
 
 @stage(requires=("messages",), provides=("decision", "error"))
@@ -15,7 +15,7 @@ def budget_guard(ctx: Context) -> Context:
     """
     budget = ctx.run.budget
     not_run = ctx.plan.not_run
-    is_short = bool(not_run) and NotRunReason.OVER_BUDGET in not_run.values()
+    is_short = bool(not_run) and NotRun.OVER_BUDGET in not_run.values()
     if is_short and budget.calls_left() == 0 and ctx.run.finishing is None:
         return ctx.stop(budget.calls_exhausted())
     reason = budget.exhausted()

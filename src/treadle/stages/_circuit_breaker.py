@@ -1,19 +1,28 @@
-"""`circuit_breaker`: ends the run when a tool keeps failing in the same way."""
+"""Circuit breakers: `circuit_breaker` ends a run whose tool keeps failing, and runs may share a `CircuitBreaker`.
+
+Other runs affect the answers of a shared breaker, so each question to it is an effect.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
+from treadle import labels
 from treadle.context import Context
-from treadle.messages import ToolResult
+from treadle.effects import NOW, Call, Emit, Steps
+from treadle.events import BreakerChanged
+from treadle.messages import ToolCall
 from treadle.pipeline import stage
 from treadle.results import CircuitBroken
+from treadle.tools import BreakerAnswer, NotRun
 
 Streaks = Mapping[str, Sequence[str | int]]
 """For each failing tool its error, and the number of consecutive iterations with that error."""
 
 _NO_STREAKS: Streaks = {}
-_NEWS = frozenset({"done", "timeout", "invalid", "broken"})
+_RAN = frozenset({"done", "timeout"})
+_NEWS = _RAN | {NotRun.INVALID.value, NotRun.BREAKER_OPEN.value}
 """The statuses of results that count as a success or a failure of the tool."""
 
 
@@ -25,54 +34,97 @@ def circuit_breaker(ctx: Context, *, threshold: int = 3) -> Context:
 
     Args:
         ctx: the context.
-        threshold: the number of iterations. Three is LlmCore's number.
+        threshold: the number of iterations.
     """
-    if not ctx.tool_calls:
-        return ctx
     before: Streaks = ctx.memo.get("circuit_breaker", _NO_STREAKS)
-    if not before and not _has_error(ctx.tool_results):
-        return ctx
-    streaks = _streaks(ctx, before)
+    streaks, broken = dict(before), None
+    for tool, failed in _outcomes(ctx).items():
+        last, count = streaks.pop(tool, ("", 0))
+        if failed is not None:
+            error = ctx.tool_results[failed.id].content
+            count = int(count) + 1 if last == error else 1
+            streaks[tool] = [error, count]
+            if count >= threshold and broken is None:
+                exception = ctx.run.failures.get((ctx.iteration, failed.id))
+                broken = CircuitBroken(tool, error, count, exception)
     if streaks != before:
         ctx = ctx.remember("circuit_breaker", streaks)
-    for tool, (error, count) in streaks.items():
-        if int(count) >= threshold and streaks.get(tool) != before.get(tool):
-            return ctx.stop(
-                CircuitBroken(tool, str(error), int(count), _exception(ctx, tool, error))
-            )
-    return ctx
+    return ctx if broken is None else ctx.stop(broken)
 
 
-def _exception(ctx: Context, tool: str, error: str | int) -> BaseException | None:
-    """The exception that a tool raised in this iteration; None if it failed in another way."""
+def _outcomes(ctx: Context) -> dict[str, ToolCall | None]:
+    """The first failed call of each tool that was called; None if one of its calls succeeded."""
+    outcomes: dict[str, ToolCall | None] = {}
     for call in ctx.tool_calls:
         result = ctx.tool_results.get(call.id)
-        if call.name == tool and result is not None and result.content == error:
-            return ctx.run.failures.get((ctx.iteration, call.id))
-    return None
+        if result is not None and result.status in _NEWS:
+            if result.is_error:
+                outcomes.setdefault(call.name, call)
+            else:
+                outcomes[call.name] = None
+    return outcomes
 
 
-def _has_error(results: Mapping[str, ToolResult]) -> bool:
-    for result in results.values():  # noqa: SIM110 - half the time of `any` for one or two results
-        if result.is_error:
-            return True
-    return False
+# The breaker that runs share
 
 
-def _streaks(ctx: Context, before: Streaks) -> Streaks:
-    failed: dict[str, str] = {}
-    succeeded: set[str] = set()
-    for call in ctx.tool_calls:
+def refused_calls(ctx: Context, calls: Iterable[ToolCall]) -> Steps[dict[str, str]]:
+    """Ask the breaker of a run about each call.
+
+    Args:
+        ctx: the context.
+        calls: the calls that would be made.
+
+    Returns:
+        The ids of the calls that may not be made, each with the error that opened its breaker.
+    """
+    errors: dict[str, str] = {}
+    breaker = ctx.run.breaker
+    if breaker is not None:
+        now = yield NOW
+        for call in calls:
+            error = yield from _ask(ctx, call, breaker.admit, now)
+            if error is not None:
+                errors[call.id] = error
+    return errors
+
+
+def release_calls(ctx: Context, calls: Iterable[ToolCall]) -> Steps[None]:
+    """Report calls that were admitted and will not be made."""
+    breaker = ctx.run.breaker
+    if breaker is not None:
+        for call in calls:
+            yield from _ask(ctx, call, breaker.release)
+
+
+def report_calls(ctx: Context, calls: Iterable[ToolCall]) -> Steps[None]:
+    """Report the outcome of planned calls; those that did not run to their end are released."""
+    breaker = ctx.run.breaker
+    if breaker is None:
+        return
+    now = yield NOW
+    for call in calls:
         result = ctx.tool_results.get(call.id)
-        if result is None or result.status not in _NEWS:
-            continue
-        if result.is_error:
-            failed.setdefault(call.name, result.content)
+        if result is not None and result.status in _RAN:
+            error = result.content if result.is_error else None
+            yield from _ask(ctx, call, breaker.record, error, now)
         else:
-            succeeded.add(call.name)
-    streaks = {name: streak for name, streak in before.items() if name not in succeeded}
-    for name, error in failed.items():
-        if name not in succeeded:
-            last, count = streaks.get(name, (error, 0))
-            streaks[name] = [error, int(count) + 1 if last == error else 1]
-    return streaks
+            yield from _ask(ctx, call, breaker.release)
+
+
+def _ask(
+    ctx: Context, call: ToolCall, ask: Callable[..., BreakerAnswer], *args: Any
+) -> Steps[str | None]:
+    """Ask the breaker about a call, under an id that is unique among the runs; report a change of its state."""
+    name = f"{ctx.run.state.run_id}/{call.id}"
+    answer: BreakerAnswer = yield Call(
+        ask, call.name, name, *args, label=labels.BREAKER, key=call.id
+    )
+    before, after = answer.before, answer.after
+    if before is not after:
+        yield Emit(
+            BreakerChanged(
+                iteration=ctx.iteration, tool=call.name, before=before.value, after=after.value
+            )
+        )
+    return answer.error

@@ -7,7 +7,7 @@ import json
 from treadle.context import Context
 from treadle.messages import ToolCall, ToolResult
 from treadle.stages._unknown_calls import is_unknown, unknown
-from treadle.tools import Approval
+from treadle.tools import Approval, NotRun, not_run
 
 
 def refusal(ctx: Context, call: ToolCall, decided: Approval) -> ToolResult | None:
@@ -31,8 +31,7 @@ def _denied(ctx: Context, call: ToolCall, reason: str) -> ToolResult:
     if is_unknown(ctx, call):
         then = f"A person decided not to run it again{why}. Do without it, or ask."
         return unknown(ctx, call, then)
-    text = f"Not run: a person did not approve this call{why}. Do without it, or ask."
-    return ToolResult(call.id, text, True, "denied")
+    return not_run(call, NotRun.DENIED, why=why)
 
 
 def edit_note(call: ToolCall) -> str:

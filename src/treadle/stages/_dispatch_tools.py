@@ -13,11 +13,11 @@ from treadle.messages import JSONDict, ToolCall, ToolResult
 from treadle.pipeline import stage
 from treadle.results import Paused, PendingCall
 from treadle.run_state import RunNode
+from treadle.stages._circuit_breaker import report_calls
 from treadle.stages._decisions import refusal
 from treadle.stages._plan_calls import shown_again
 from treadle.stages._recipes import run_call
-from treadle.stages._shared_breaker import report_calls
-from treadle.tools import Learned, approve
+from treadle.tools import NotRun, approve, not_run
 
 Batches: TypeAlias = tuple[tuple[ToolCall, ...], ...]
 
@@ -43,9 +43,9 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
     nodes, new = _nodes(ctx, calls)
     in_flight.renew()
     run.dispatched = (*run.dispatched, ctx)
-    in_flight.start(new)
-    if len(new) < len(calls):
-        in_flight.restart(calls)
+    in_flight.start(calls)
+    for call in new:
+        run.repeats.count(call)
     for batch in batches:
         running = (
             run_call(ctx, batch[0], nodes[batch[0].id])
@@ -157,29 +157,7 @@ def _nodes(
 def _concluded(ctx: Context) -> Context:
     """Record what the calls returned, and answer the duplicates of a batch with the result of the first."""
     plan, results = ctx.plan, ctx.tool_results
-    calls = plan.calls
-    learned: list[tuple[str, str, bool]] = []
-    has_changed, outdated, writes, has_polled = False, 0, 0, False
-    for call in calls:
-        result = results.get(call.id)
-        if result is not None and result.status in _RAN:
-            tool = ctx.tools.get(call.name)
-            if tool is None or tool.may_only_write:  # a resolver runs it, or it has no such option
-                writes += 1
-            else:
-                writes += not tool.read_only
-                has_polled |= tool.volatile
-                # A tool that must not run next to others may have changed what they return.
-                if not tool.parallel_safe and not tool.read_only and not result.is_error:
-                    has_changed, outdated = True, len(learned)
-            learned.append((call.fingerprint, result.content, result.is_error))
-    if learned:
-        facts = _WROTE if writes else _READ
-        if writes > 1 or has_changed or has_polled:
-            facts = Learned(has_changed, outdated, writes, has_polled)
-        ctx.run.result_cache.learn(ctx.iteration, learned, facts)
-    if len(learned) < len(calls) and any(_was_cut_short(ctx, call) for call in calls):
-        ctx.run.result_cache.note_write()
+    ctx.run.repeats.learn(ctx.iteration, plan.calls, results, ctx.tools)
     if not plan.duplicates:
         return ctx
     answers = {
@@ -190,35 +168,14 @@ def _concluded(ctx: Context) -> Context:
     return ctx.evolve(tool_results={**results, **answers})
 
 
-_RAN = frozenset({"done", "timeout"})
-_CUT_SHORT = frozenset({"cancelled", "unknown"})
-_READ, _WROTE = Learned(), Learned(writes=1)
-
-
-def _was_cut_short(ctx: Context, call: ToolCall) -> bool:
-    """Whether a call that is not read-only may have changed something, and has no result."""
-    result, tool = ctx.tool_results.get(call.id), ctx.tools.get(call.name)
-    is_read_only = tool is not None and tool.read_only
-    return result is not None and result.status in _CUT_SHORT and not is_read_only
-
-
 def _duplicate(ctx: Context, call: ToolCall, first: ToolResult | None) -> ToolResult:
     if first is None:
-        return ToolResult(
-            call.id, "Not run: the identical call of this response was not.", True, "skipped"
-        )
-    is_evidence = ctx.run.dedupe_of(ctx.tools.get(call.name)) == "evidence"
-    text = (
-        f"Not run twice: this response has an identical call. {_BOTH[is_evidence]} "
-        f"Its result:\n{shown_again(first.content)}"
-    )
-    return ToolResult(call.id, text, first.is_error, "suppressed")
-
-
-_BOTH = {
-    True: "If you need it twice, call it again in your next response.",
-    False: "Only a tool declared volatile=True would run twice.",
-}
+        return not_run(call, NotRun.NOT_PLANNED)
+    more = "Only a tool declared volatile=True would run twice."
+    if ctx.run.repeats.mode_of(ctx.tools.get(call.name)) == "evidence":
+        more = "If you need it twice, call it again in your next response."
+    content, reason = shown_again(first.content), NotRun.DUPLICATE_IN_BATCH
+    return not_run(call, reason, is_error=first.is_error, more=more, content=content)
 
 
 # Approvals

@@ -32,10 +32,7 @@ from treadle.messages.sanitizing import is_plain
 from treadle.pipeline import stage
 from treadle.stages._decisions import edit_note
 from treadle.stages._unknown_calls import is_unknown, unknown
-from treadle.tools import as_written
-
-NUDGE_FROM = 3
-"""From this number of identical calls in a turn on, the result has a note. Three is Planck's number."""
+from treadle.tools import NOTE_FROM, NotRun, as_written, not_run
 
 
 @stage(requires=("tool_results",), provides=("messages", "result_messages"))
@@ -48,10 +45,10 @@ def inject_results(ctx: Context) -> Steps[Context]:
     if ctx.result_messages:
         return ctx
     noted: dict[str, ToolResult] = {}
-    counts = ctx.run.in_flight.counts
+    counts = ctx.run.repeats.counts
     for call in ctx.tool_calls:
         count = counts.get(call.fingerprint, 0)
-        if count < NUDGE_FROM and not ctx.approvals:
+        if count < NOTE_FROM and not ctx.approvals:
             continue
         result = ctx.tool_results.get(call.id)
         if result is None:
@@ -59,8 +56,8 @@ def inject_results(ctx: Context) -> Steps[Context]:
         notes: list[str] = []
         if _was_edited(ctx, call, result):
             notes.append(edit_note(call))
-        if count >= NUDGE_FROM and _may_be_nudged(ctx, call, result):
-            notes.append(nudge(call, count))
+        if count >= NOTE_FROM and _may_have_note(ctx, call, result):
+            notes.append(repeat_note(call, count))
             if ctx.run.has_listeners:
                 yield Emit(RepeatWarned(iteration=ctx.iteration, call=call, count=count))
         if notes:
@@ -85,12 +82,12 @@ def _was_edited(ctx: Context, call: ToolCall, result: ToolResult) -> bool:
     return approval is not None and approval.arguments is not None and result.status == "done"
 
 
-def _may_be_nudged(ctx: Context, call: ToolCall, result: ToolResult) -> bool:
+def _may_have_note(ctx: Context, call: ToolCall, result: ToolResult) -> bool:
     tool = ctx.tools.get(call.name)
     return not result.is_error and not (tool is not None and tool.volatile)
 
 
-def nudge(call: ToolCall, count: int) -> str:
+def repeat_note(call: ToolCall, count: int) -> str:
     """The note on the result of a repeated call."""
     return (
         f"[note: this is call number {count} of {call.name!r} with the same arguments in this turn. "
@@ -98,12 +95,13 @@ def nudge(call: ToolCall, count: int) -> str:
     )
 
 
-def inject(ctx: Context, unanswered: str = "Not run: it was not planned.") -> Context:
+def inject(ctx: Context, unanswered: str | None = None) -> Context:
     """Append the response, and an answer for each of its calls, to the history; once in an iteration.
 
     Args:
         ctx: the context; an empty response adds nothing.
-        unanswered: the answer to calls without a result, of which it is known that they did not run.
+        unanswered: the answer to calls without a result, of which it is known that they did not run; None says
+            that they were not planned.
     """
     if ctx.result_messages:
         return ctx
@@ -124,7 +122,10 @@ def inject(ctx: Context, unanswered: str = "Not run: it was not planned.") -> Co
         result = ctx.tool_results.get(call.id)
         content: Any
         if result is None:
-            content = unknown(ctx, call).content if is_unknown(ctx, call) else unanswered
+            if is_unknown(ctx, call):
+                content = unknown(ctx, call).content
+            else:
+                content = unanswered or not_run(call, NotRun.NOT_PLANNED).content
         elif result.parts is None:
             content = sendable(result.content)
         else:

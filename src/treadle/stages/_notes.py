@@ -5,14 +5,14 @@ from __future__ import annotations
 from treadle.context import Context, Refused, Repaired, Reported
 from treadle.effects import Emit, Steps
 from treadle.events import (
-    CallRefused,
+    CallNotRun,
     HistoryRepaired,
     ModelRequested,
     ModelResponded,
     ToolFinished,
     ToolStarted,
 )
-from treadle.stages._shared_breaker import report_calls
+from treadle.stages._circuit_breaker import report_calls
 
 
 def report_notes(ctx: Context) -> Steps[None]:
@@ -26,7 +26,7 @@ def report_notes(ctx: Context) -> Steps[None]:
             case Repaired(stage, repairs):
                 yield Emit(HistoryRepaired(repairs=repairs, stage=stage))
             case Refused(call, reason):
-                yield Emit(CallRefused(iteration=ctx.iteration, call=call, reason=reason))
+                yield Emit(CallNotRun(iteration=ctx.iteration, call=call, reason=reason))
             case Reported(call, result):
                 yield Emit(ToolStarted(iteration=ctx.iteration, call=call, at=at))
                 yield Emit(

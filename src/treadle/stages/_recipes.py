@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from treadle.context import Context, check_call, invalid_call_text
+from treadle.context import Context, check_call, invalid_answer
 from treadle.effects import NOW, Parallel, Steps, Timed, without_frame
 from treadle.messages import ToolCall, ToolResult
 from treadle.run_state import RunNode
@@ -18,7 +18,7 @@ from treadle.stages._run_call import (
     log_exception,
     perform_call,
 )
-from treadle.tools import Recipe, RecipeStep, Resolver, as_recipe, tool_result
+from treadle.tools import NotRun, Recipe, RecipeStep, Resolver, as_recipe, not_run, tool_result
 from treadle.tracebacks import from_user_code
 
 
@@ -119,7 +119,7 @@ def _run_step(
     ctx.run.in_flight.results.pop(call_id, None)
     if ctx.run.in_flight.paused.pop(call_id, None) is not None:
         text = "Error: it needs approval, which cannot be requested within a recipe."
-        return ToolResult(call_id, text, True, "denied")
+        return ToolResult(call_id, text, True, NotRun.DENIED)
     return result
 
 
@@ -146,11 +146,7 @@ def prepare_call(
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, default=str)
     call, problems = check_call(ctx, ToolCall(call_id, name, text), is_ours=within is not None)
     in_flight.start((call,))
-    refusal = (
-        ToolResult(call_id, invalid_call_text(call, problems), True, "invalid")
-        if problems
-        else _refusal(ctx, call)
-    )
+    refusal = invalid_answer(call, problems) if problems else _refusal(ctx, call)
     if refusal is not None:
         in_flight.mark_done(call_id, refusal)
         return _returned(refusal)
@@ -173,12 +169,11 @@ def _refusal(ctx: Context, call: ToolCall) -> ToolResult | None:
         return None
     if tool.approval_question(call.input or {}) is not None:
         text = f"Error: {call.name!r} needs approval, which cannot be requested within a recipe."
-        return ToolResult(call.id, text, True, "denied")
+        return ToolResult(call.id, text, True, NotRun.DENIED)
     if tool.max_uses is not None:
         budget = ctx.run.budget
         if not budget.uses_left(call.name, tool.max_uses):
-            text = f"Not run: {call.name!r} has reached its maximum number of uses in a run, {tool.max_uses}."
-            return ToolResult(call.id, text, True, "over_budget")
+            return not_run(call, NotRun.MAX_USES, most=tool.max_uses)
         budget.reserve_uses({call.name: 1})
     return None
 

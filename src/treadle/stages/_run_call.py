@@ -37,6 +37,7 @@ from treadle.stages._unknown_calls import RUN_AGAIN, unknown
 from treadle.tools import (
     Invoke,
     LockedError,
+    NotRun,
     Resolver,
     Tool,
     ToolCallTable,
@@ -45,6 +46,7 @@ from treadle.tools import (
     is_plain,
     is_plain_error,
     make_text,
+    not_run,
     render,
     tool_result,
     truncate,
@@ -220,7 +222,7 @@ def _locked(
     try:
         keys = ctx.tools[call.name].lock_keys(call.input or {})
     except Exception as error:  # noqa: BLE001 - a function of the tool's author
-        result = failed_call(ctx, call, failure_of_call(call, None, error), "skipped")
+        result = failed_call(ctx, call, failure_of_call(call, None, error), NotRun.LOCKED.value)
     else:
         outer = run.held_locks if within is None else held_locks(ctx, within)
         names = {key: f"{outer[key]}>" if key in outer else key for key in keys}
@@ -231,7 +233,7 @@ def _locked(
             running = _run(ctx, call, node, work, within)
             return (yield from run.locks.holding(may_wait, running))
         except LockedError as error:
-            result = ToolResult(call.id, f"Not run: {error}", True, "skipped")
+            result = not_run(call, NotRun.LOCKED, error=error)
         finally:
             run.in_flight.held_locks.pop(call.id, None)
     return (yield from _run(ctx, call, node, _at_once(ctx, result), within))

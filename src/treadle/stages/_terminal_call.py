@@ -9,6 +9,7 @@ from treadle.context import Context
 from treadle.messages import ToolCall, ToolResult
 from treadle.results import PendingCall
 from treadle.stages._decisions import edit_note, refusal
+from treadle.tools import NotRun, not_run
 
 
 def ending_call(ctx: Context) -> tuple[Context, ToolCall | None]:
@@ -66,6 +67,5 @@ def with_output(ctx: Context, ending: ToolCall, output: Any) -> Context:
     results[ending.id] = ToolResult(ending.id, text)
     for call in ctx.tool_calls:
         if call.id not in results:
-            text = f"Not run: the call of {ending.name!r} ended the run."
-            results[call.id] = ToolResult(call.id, text, True, "skipped")
+            results[call.id] = not_run(call, NotRun.ENDED_RUN, ending=ending.name)
     return ctx.evolve(tool_results=results).done(output)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from treadle import labels
-from treadle.context import Context, Hints, check_call, invalid_call_text
+from treadle.context import Context, Hints, check_call, invalid_answer
 from treadle.effects import Call, Mode, Steps
 from treadle.messages import (
     ToolCall,
@@ -66,9 +66,7 @@ def validate_calls(ctx: Context, *, repair_call: RepairCall | None = None) -> St
         calls.append(checked)
         if problems:
             errors[call.id] = problems
-            results[call.id] = ToolResult(
-                call.id, invalid_call_text(call, problems), True, "invalid"
-            )
+            results[call.id] = invalid_answer(call, problems)
     if results or ctx.validation_errors:
         others = {
             call_id: result

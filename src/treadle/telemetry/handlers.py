@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 from opentelemetry.trace import Span, SpanKind
 
 from treadle.events import (
     BreakerChanged,
-    CallDeferred,
-    CallRecalled,
-    CallRefused,
-    CallSuppressed,
+    CallNotRun,
     CompactionFailed,
     Event,
     HistoryCompacted,
@@ -35,8 +32,6 @@ from treadle.events import (
 from treadle.messages import Response
 from treadle.telemetry import content, names, spans
 from treadle.telemetry.run_telemetry import RunTelemetry
-
-NotRun: TypeAlias = CallSuppressed | CallRecalled | CallDeferred | CallRefused
 
 
 def innermost(run: RunTelemetry, event: Event) -> tuple[RunTelemetry, Event]:
@@ -237,16 +232,11 @@ def _tool_finished(run: RunTelemetry, event: ToolFinished) -> None:
     run.close(tool, event.at, failed, event.duration)
 
 
-def _call_not_run(name: str, counter: str) -> Callable[[RunTelemetry, NotRun], None]:
-    """Add an event for a call that does not run, and count it by its reason."""
-
-    def handle(run: RunTelemetry, event: NotRun) -> None:
-        reason = {names.REASON: event.reason.value}
-        run.add_event(name, {**_call_facts(event), **reason})
-        labels = {**run.tool_labels(event.call.name), **reason}
-        run.telemetry.instruments.add(counter, 1, labels)
-
-    return handle
+def _call_not_run(run: RunTelemetry, event: CallNotRun) -> None:
+    reason = {names.REASON: event.reason.value}
+    run.add_event(names.CALL_NOT_RUN, {**_call_facts(event), **reason})
+    labels = {**run.tool_labels(event.call.name), **reason}
+    run.telemetry.instruments.add(names.CALLS_NOT_RUN, 1, labels)
 
 
 def _repeat_warned(run: RunTelemetry, event: RepeatWarned) -> None:
@@ -261,7 +251,7 @@ def _breaker_changed(run: RunTelemetry, event: BreakerChanged) -> None:
     run.telemetry.instruments.add(names.BREAKER_TRANSITIONS, 1, labels)
 
 
-def _call_facts(event: NotRun | RepeatWarned) -> dict[str, Any]:
+def _call_facts(event: CallNotRun | RepeatWarned) -> dict[str, Any]:
     return {
         names.ITERATION: event.iteration,
         names.TOOL_NAME: event.call.name,
@@ -293,10 +283,7 @@ _HANDLERS: Mapping[type, Callable[[RunTelemetry, Any], None]] = {
     ToolStarted: _tool_started,
     ToolRetried: _tool_retried,
     ToolFinished: _tool_finished,
-    CallSuppressed: _call_not_run(names.CALL_SUPPRESSED, names.SUPPRESSED_CALLS),
-    CallRecalled: _call_not_run(names.CALL_RECALLED, names.RECALLED_CALLS),
-    CallDeferred: _call_not_run(names.CALL_DEFERRED, names.DEFERRED_CALLS),
-    CallRefused: _call_not_run(names.CALL_REFUSED, names.REFUSED_CALLS),
+    CallNotRun: _call_not_run,
     RepeatWarned: _repeat_warned,
     BreakerChanged: _breaker_changed,
 }

@@ -64,11 +64,8 @@ _HISTOGRAMS: Mapping[str, tuple[str, str, tuple[float, ...]]] = {
 }
 """By name: the unit, the description, the bucket boundaries."""
 _COUNTERS: Mapping[str, tuple[str, str]] = {
-    names.SUPPRESSED_CALLS: (_CALLS, "Calls that did not run: they repeat an earlier call."),
-    names.RECALLED_CALLS: (_CALLS, "Calls answered with results that were compacted away."),
+    names.CALLS_NOT_RUN: (_CALLS, "Calls that did not run, by the reason."),
     names.COMPACTIONS: ("{compaction}", "Compactions of histories."),
-    names.DEFERRED_CALLS: (_CALLS, "Calls that did not run yet; the model may request them again."),
-    names.REFUSED_CALLS: (_CALLS, "Calls that did not run: a limit, or an open circuit breaker."),
     names.BREAKER_TRANSITIONS: ("{transition}", "State changes of shared circuit breakers."),
     names.USAGE_COST: ("{USD}", "Cost of model calls, where it is known."),
     names.MODEL_RETRIES: ("{retry}", "Failed attempts at model calls that were retried."),

@@ -1,11 +1,11 @@
-"""Tools: their schemas, validation, invocation, policies, plan, locks, circuit breaker and cached results.
+"""Tools: their schemas, validation, invocation, policies, plan, locks, circuit breaker and repeated calls.
 
 `treadle.stages` runs plans.
 """
 
 from treadle.tools.approvals import Approval, approve, deny, edit
 from treadle.tools.bounds import MAX_ITEMS, is_plain
-from treadle.tools.breaker import Admission, BreakerState, CircuitBreaker
+from treadle.tools.breaker import BreakerAnswer, BreakerState, CircuitBreaker
 from treadle.tools.conversion import (
     ToolBehaviour,
     ToolLike,
@@ -17,9 +17,10 @@ from treadle.tools.conversion import (
 )
 from treadle.tools.definition import Invoke, Tool, ToolContext
 from treadle.tools.fast_check import Check, compile_check
+from treadle.tools.fingerprints import DEDUPE_MODES, Dedupe, fingerprint, marked, signature
 from treadle.tools.in_flight import ToolCallTable
 from treadle.tools.locks import LockedError, Locks
-from treadle.tools.plan import NotRunReason, Plan, PlanReason
+from treadle.tools.plan import Plan, PlanReason
 from treadle.tools.rendering import (
     MAX_BYTES,
     MAX_LINES,
@@ -29,19 +30,11 @@ from treadle.tools.rendering import (
     render,
     truncate,
 )
-from treadle.tools.repeats import (
-    DEDUPE_MODES,
-    CachedResult,
-    Dedupe,
-    Learned,
-    ResultCache,
-    fingerprint,
-    marked,
-    signature,
-)
+from treadle.tools.repeats import NOTE_FROM, Repeats
 from treadle.tools.resolver import Recipe, RecipeStep, Resolver, as_recipe, check_implementations
 from treadle.tools.return_value import tool_result
 from treadle.tools.tool_search import SEARCH_TOOLS, ToolSearch
+from treadle.tools.unrun_calls import NotRun, not_run
 from treadle.tools.wrapped_calls import CALL_TOOL, as_written
 
 __all__ = [
@@ -50,25 +43,24 @@ __all__ = [
     "MAX_BYTES",
     "MAX_ITEMS",
     "MAX_LINES",
+    "NOTE_FROM",
     "SEARCH_TOOLS",
-    "Admission",
     "Approval",
+    "BreakerAnswer",
     "BreakerState",
-    "CachedResult",
     "Check",
     "CircuitBreaker",
     "Dedupe",
     "Invoke",
-    "Learned",
     "LockedError",
     "Locks",
-    "NotRunReason",
+    "NotRun",
     "Plan",
     "PlanReason",
     "Recipe",
     "RecipeStep",
+    "Repeats",
     "Resolver",
-    "ResultCache",
     "Tool",
     "ToolBehaviour",
     "ToolCallTable",
@@ -89,6 +81,7 @@ __all__ = [
     "is_plain_error",
     "make_text",
     "marked",
+    "not_run",
     "render",
     "signature",
     "terminal_copy",

@@ -33,20 +33,18 @@ class _Circuit:
 
 
 @fast_dataclass
-class Admission:
-    """Whether a call may be made.
+class BreakerAnswer:
+    """The state of a breaker for one tool before and after a call of the breaker.
 
     Args:
         before: the state before.
         after: the state now.
-        error: the error that opened the breaker; None if the call may be made.
-        retry_in: seconds until a call may be made again.
+        error: the error that opened the breaker, if the call of the tool may not be made.
     """
 
     before: BreakerState
     after: BreakerState
     error: str | None = None
-    retry_in: float = 0.0
 
 
 class CircuitBreaker:
@@ -89,7 +87,7 @@ class CircuitBreaker:
         with self._mutex:
             return {tool: circuit.state for tool, circuit in self._circuits.items()}
 
-    def admit(self, tool: str, call_id: str, now: float) -> Admission:
+    def admit(self, tool: str, call_id: str, now: float) -> BreakerAnswer:
         """Decide whether a call may be made.
 
         Args:
@@ -100,31 +98,29 @@ class CircuitBreaker:
         with self._mutex:
             circuit = self._circuits.get(tool)
             if circuit is None or circuit.state is BreakerState.CLOSED:
-                return _ADMITTED
-            before, waited = circuit.state, now - circuit.opened_at
-            if waited >= self.cool_down:  # even if the last probe never ended
+                return _STAYS_CLOSED
+            before = circuit.state
+            if now - circuit.opened_at >= self.cool_down:  # even if the last probe never ended
                 circuit.state, circuit.probe = BreakerState.HALF_OPEN, call_id
                 circuit.opened_at = now
-                return Admission(before, circuit.state)
-            return Admission(before, before, circuit.error, self.cool_down - waited)
+                return BreakerAnswer(before, circuit.state)
+            return BreakerAnswer(before, before, circuit.error)
 
-    def release(self, tool: str, call_id: str) -> bool:
-        """Withdraw a probe that did not run, so that the next call becomes the probe.
-
-        Returns:
-            Whether the call was the probe.
-        """
+    def release(self, tool: str, call_id: str) -> BreakerAnswer:
+        """Withdraw a call that did not run; if it was the probe, the next call becomes the probe."""
         with self._mutex:
             circuit = self._circuits.get(tool)
             if circuit is None or circuit.probe != call_id:
-                return False
+                return (
+                    _STAYS_CLOSED
+                    if circuit is None
+                    else BreakerAnswer(circuit.state, circuit.state)
+                )
             circuit.state, circuit.probe = BreakerState.OPEN, None
             circuit.opened_at -= self.cool_down
-            return True
+            return BreakerAnswer(BreakerState.HALF_OPEN, circuit.state)
 
-    def record(
-        self, tool: str, call_id: str, error: str | None, now: float
-    ) -> tuple[BreakerState, BreakerState]:
+    def record(self, tool: str, call_id: str, error: str | None, now: float) -> BreakerAnswer:
         """Record the outcome of a call.
 
         Args:
@@ -132,25 +128,24 @@ class CircuitBreaker:
             call_id: the id with which it was admitted.
             error: the text of the error; None if it succeeded.
             now: seconds since the epoch.
-
-        Returns:
-            The state before, and the state now.
         """
         with self._mutex:
             circuit = self._circuits.get(tool) or _Circuit()
             before = circuit.state
             if before is not _CLOSED and circuit.probe != call_id:
-                return before, before  # it started before the breaker opened, and does not count
+                return BreakerAnswer(
+                    before, before
+                )  # it started before the breaker opened, and does not count
             if error is None:
                 self._circuits.pop(tool, None)
-                return before, _CLOSED
+                return BreakerAnswer(before, _CLOSED)
             self._circuits[tool] = circuit
             circuit.failures = circuit.failures + 1 if circuit.error == error else 1
             circuit.error = error
             if before is not _CLOSED or circuit.failures >= self.threshold:
                 circuit.state, circuit.opened_at, circuit.probe = BreakerState.OPEN, now, None
-            return before, circuit.state
+            return BreakerAnswer(before, circuit.state)
 
 
 _CLOSED = BreakerState.CLOSED
-_ADMITTED = Admission(_CLOSED, _CLOSED)
+_STAYS_CLOSED = BreakerAnswer(_CLOSED, _CLOSED)

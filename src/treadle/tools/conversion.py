@@ -25,8 +25,8 @@ from treadle.messages import is_mapping
 from treadle.messages.message import dumped_of
 from treadle.tools.definition import ApprovalRule, Lock, Tool
 from treadle.tools.docstrings import read_docstring
+from treadle.tools.fingerprints import Dedupe
 from treadle.tools.mcp import MCPTool, is_mcp_tool, mcp_tool_as_json
-from treadle.tools.repeats import Dedupe
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

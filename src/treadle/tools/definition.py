@@ -14,7 +14,7 @@ from treadle.limits import Remaining
 from treadle.messages import copy_json, safe_str, short_name, valid_name
 from treadle.shown import shown
 from treadle.tools.fast_check import Check, compile_check, is_flat
-from treadle.tools.repeats import DEDUPE_MODES, Dedupe
+from treadle.tools.fingerprints import DEDUPE_MODES, Dedupe
 from treadle.type_vars import DepsT_co, ParamsT, ReturnT_co
 
 if TYPE_CHECKING:
@@ -176,8 +176,6 @@ class Tool(Generic[ParamsT, ReturnT_co]):
             the last one is the result, unless it returns a value.
         is_one_effect: whether an attempt is one effect, in which `fn` runs and reports nothing.
         is_plain: whether a plan has nothing to check but duplicates.
-        may_only_write: whether nothing is known of it but that it may change something: it is parallel-safe, and
-            neither read-only nor volatile.
         dedupe_mode: ``off`` for a volatile tool; else `dedupe`.
         is_slow_to_check: whether checking even short arguments may take long: a type has custom validators, or
             the schema is recursive.
@@ -216,7 +214,6 @@ class Tool(Generic[ParamsT, ReturnT_co]):
     is_generator: bool = field(init=False, repr=False, compare=False, default=False)
     is_one_effect: bool = field(init=False, repr=False, compare=False, default=False)
     is_plain: bool = field(init=False, repr=False, compare=False, default=False)
-    may_only_write: bool = field(init=False, repr=False, compare=False, default=True)
     dedupe_mode: Dedupe | None = field(init=False, repr=False, compare=False, default=None)
     is_slow_to_check: bool = field(init=False, repr=False, compare=False, default=False)
     _validator: SchemaValidator = field(init=False, repr=False, compare=False)
@@ -302,7 +299,6 @@ class Tool(Generic[ParamsT, ReturnT_co]):
                 and self.requires_approval is False
                 and not self.requires_fresh_input
             ),
-            may_only_write=bool(self.parallel_safe) and not (self.read_only or self.volatile),
             dedupe_mode="off" if self.volatile else self.dedupe,
         )
 

@@ -1,4 +1,4 @@
-"""The calls in flight: which are running, which have results, and how often each was made."""
+"""The calls in flight: which are running, and which have results."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from treadle.effects import Signal
 from treadle.messages import ToolCall, ToolResult
 from treadle.results import Paused
+from treadle.tools.unrun_calls import NotRun, not_run
 
 
 class ToolCallTable:
@@ -24,7 +25,6 @@ class ToolCallTable:
         unknown: the calls that may have run already, each with the question whether to run it again, by id.
         is_taken_over: whether the calls of this iteration may have run already, in an interrupted run that had
             resumed the same pause.
-        counts: how often the model made each call in this turn, by fingerprint.
         calls_run: the calls of the model that have run in this run.
         held_locks: the keys that each running call holds, each with the name under which it is held.
         stop: set when all calls are cancelled; None if no handle can do that.
@@ -37,25 +37,14 @@ class ToolCallTable:
         self.paused: dict[str, Paused] = {}
         self.unknown: dict[str, str] = {}
         self.is_taken_over = False
-        self.counts: dict[str, int] = {}
         self.calls_run = 0
         self.held_locks: dict[str, Mapping[str, str]] = {}
         self.stop: Signal | None = Signal() if can_cancel else None
 
     def start(self, calls: Iterable[ToolCall]) -> None:
-        """Register calls as running, and count them."""
+        """Register calls as running."""
         for call in calls:
             self.running[call.id] = call
-            self.count(call)
-
-    def restart(self, calls: Iterable[ToolCall]) -> None:
-        """Register calls as running that were already counted before a pause."""
-        for call in calls:
-            self.running[call.id] = call
-
-    def count(self, call: ToolCall) -> None:
-        """Count a call that the model made in this turn."""
-        self.counts[call.fingerprint] = self.counts.get(call.fingerprint, 0) + 1
 
     def complete(self, result: ToolResult) -> ToolResult:
         """Record the result of a call, where it runs.
@@ -91,7 +80,7 @@ class ToolCallTable:
         return not self.running and bool(self.results)
 
     def next_batch(self) -> None:
-        """Forget calls and results, and keep the counts."""
+        """Forget calls and results."""
         self.next_iteration()
         self.renew()
 
@@ -112,11 +101,6 @@ class ToolCallTable:
         if self.stop is not None and self.stop.is_set:
             self.stop = Signal()
 
-    def new_turn(self) -> None:
-        """Forget the counts too: a user message has arrived."""
-        self.next_batch()
-        self.counts.clear()
-
     def cancel_all(self) -> tuple[ToolCall, ...]:
         """Cancel every running call. Each is answered as cancelled; a later result is dropped.
 
@@ -125,8 +109,7 @@ class ToolCallTable:
         """
         stopped = tuple(self.running.values())
         for call in stopped:
-            text = "Cancelled: the call was stopped before it was done."
-            self.mark_done(call.id, ToolResult(call.id, text, True, "cancelled"))
+            self.mark_done(call.id, not_run(call, NotRun.CANCELLED))
         if self.stop is not None:
             self.stop.set()
         return stopped

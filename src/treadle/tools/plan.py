@@ -9,6 +9,7 @@ from typing import Any
 
 from treadle.fast_dataclass import fast_dataclass
 from treadle.messages import NOTHING, ToolCall
+from treadle.tools.unrun_calls import NotRun
 
 
 class PlanReason(StrEnum):
@@ -28,29 +29,8 @@ class PlanReason(StrEnum):
     OVER_BUDGET = "over_budget"
 
 
-class NotRunReason(StrEnum):
-    """Why a call does not run."""
-
-    DUPLICATE_IN_BATCH = "duplicate_in_batch"
-    NO_NEW_EVIDENCE = "no_new_evidence"
-    """It was answered, and nothing new was learned since."""
-    PARALLEL_CAP = "parallel_cap"
-    DEFERRED = "deferred"
-    """Other calls have to run first, and the model has to see their results."""
-    OVER_BUDGET = "over_budget"
-    MAX_USES = "max_uses"
-    RECALLED = "recalled"
-    """Its result was compacted away, and still holds: it was answered with the stored result."""
-    BREAKER_OPEN = "breaker_open"
-    REMOVED = "removed"
-    """A custom stage removed it."""
-
-
 def _nothing() -> Mapping[str, Any]:
     return NOTHING
-
-
-_SINGLE = PlanReason.SINGLE_CALL  # members are looked up slowly
 
 
 @fast_dataclass
@@ -67,14 +47,14 @@ class Plan:
 
     batches: tuple[tuple[ToolCall, ...], ...] = ()
     reason: PlanReason = PlanReason.NO_CALLS
-    not_run: Mapping[str, NotRunReason] = field(default_factory=_nothing)
+    not_run: Mapping[str, NotRun] = field(default_factory=_nothing)
     duplicates: Mapping[str, str] = field(default_factory=_nothing)
     approvals: Mapping[str, str] = field(default_factory=_nothing)
 
     @classmethod
     def of_one(cls, call: ToolCall) -> Plan:
         """The plan of a single call that runs; nearly every plan is one."""
-        return cls(((call,),), _SINGLE, NOTHING, NOTHING, NOTHING)
+        return cls(((call,),), PlanReason.SINGLE_CALL, NOTHING, NOTHING, NOTHING)
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:

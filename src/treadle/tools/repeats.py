@@ -1,72 +1,28 @@
-"""Repeated calls: which calls are the same, what they returned, and whether anything new was learned since."""
+"""The same call again: what a repeated call returned before, and where repetition leads."""
 
 from __future__ import annotations
 
-import dataclasses
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, NamedTuple
 
-from treadle.messages import ATOMS, ToolCall, canonical_json, sha256
-from treadle.tools.rendering import json_encoder
+from treadle.messages import ToolCall, ToolResult
+from treadle.tools.definition import Tool
+from treadle.tools.fingerprints import Dedupe
+from treadle.tools.unrun_calls import NotRun
 
-Dedupe: TypeAlias = Literal["evidence", "strict", "off"]
-"""When a repeated call is skipped, that is answered with its earlier result.
-
-``evidence``: once a repetition has returned the same result, and nothing new was learned since. So a cursor, a
-counter, a clock, or a poll whose result changes, runs each time. ``strict``: from the first repetition on, if
-nothing new was learned since the call (RunaxAI's rule). ``off``: never. A call that failed is never skipped.
-"""
-DEDUPE_MODES: tuple[Dedupe, ...] = get_args(Dedupe)
-
-
-def fingerprint(name: str, arguments: Mapping[str, Any] | str) -> str:
-    """Make a digest of a call that does not depend on the order of keys and on white space.
-
-    Args:
-        name: the tool's name.
-        arguments: the decoded arguments; or their text if it cannot be decoded, so that two different malformed
-            calls are never equal.
-
-    Returns:
-        SHA-256 in hexadecimal.
-    """
-    try:
-        # pydantic's encoder takes half the time of json's; name and arguments are encoded together.
-        text = json_encoder()([name, _sorted(arguments)])
-    except (ValueError, RecursionError):  # lone surrogates; endless nesting
-        text = canonical_json([name, arguments]).encode()
-    return sha256(text)
+NOTE_FROM = 3
+"""From this number of identical calls in a turn on, the result has a note."""
+MAX_PERIOD = 3
+"""The longest pattern of iterations that is detected: A, A B, A B C."""
+_PROOF: Mapping[Dedupe, int] = {"evidence": 2, "strict": 1}
+"""How often in a row a call has to return the same before it is skipped; without an entry, it never is."""
+_RAN = frozenset({"done", "timeout"})
+_CUT_SHORT = frozenset({NotRun.CANCELLED.value, "unknown"})
+_SKIPPED = frozenset({NotRun.NO_NEW_EVIDENCE.value, NotRun.DUPLICATE_IN_BATCH.value})
 
 
-def marked(call: ToolCall) -> ToolCall:
-    """Mark a call as invalid: without input, with the fingerprint of its text, even if an edit left others."""
-    print_ = fingerprint(call.name, call.arguments)
-    return dataclasses.replace(call, input=None, fingerprint=print_)
-
-
-def _sorted(value: Any) -> Any:
-    """JSON with the keys of every object in order."""
-    if isinstance(value, dict):
-        fields: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
-        ordered: dict[str, Any] = {}
-        for key in sorted(fields):  # sorting items, or one expression, takes longer
-            part = fields[key]
-            ordered[key] = part if part.__class__ in ATOMS else _sorted(part)
-        return ordered
-    if isinstance(value, list):
-        return [_sorted(part) for part in value]  # pyright: ignore[reportUnknownVariableType]
-    return value
-
-
-def signature(fingerprints: Iterable[str]) -> str:
-    """Make a digest of all calls of an iteration that does not depend on their order."""
-    ordered = sorted(fingerprints)
-    if len(ordered) == 1:
-        return ordered[0]
-    return sha256("\n".join(ordered).encode())
-
-
-class CachedResult(NamedTuple):
+class Answer(NamedTuple):
     """The latest result of a call.
 
     Args:
@@ -74,169 +30,307 @@ class CachedResult(NamedTuple):
         iteration: the number of that iteration.
         content: the text of the result.
         is_error: whether it failed; then the call may be repeated.
-        is_repeated: whether the call had returned the same when it ran before.
+        times: how often in a row the call has returned this.
+        writes: the number of calls before it that may have changed something.
     """
 
     version: int
     iteration: int
     content: str
     is_error: bool
-    is_repeated: bool
+    times: int
+    writes: int
 
 
-class Learned(NamedTuple):
-    """What is known of the calls of an iteration besides their results.
+class Repeat(NamedTuple):
+    """How a repeated call is answered in place of a run.
 
     Args:
-        has_changed: a call ran that may have changed what others return.
-        outdated: the number of results, from the first on, that are older than such a change.
-        writes: the number of calls of tools that are not read-only.
-        has_polled: a call of a volatile tool ran, which may always return something new.
+        reason: ``NO_NEW_EVIDENCE`` or ``RECALLED``.
+        answer: the result of the call.
+        may_run: whether it runs if the model makes it once more.
     """
 
-    has_changed: bool = False
-    outdated: int = 0
-    writes: int = 0
-    has_polled: bool = False
+    reason: NotRun
+    answer: Answer
+    may_run: bool
 
 
-class ResultCache:
-    """The results of a turn, by fingerprint, and the version of the known facts. It is not part of the history.
+class Repeats:
+    """The calls of a turn, and the steps of a ladder for a model that repeats them: note, skip, stop.
 
-    The version increases with every iteration that returns something new in this turn, and with a user message.
-    A call whose result has the current version would return nothing new.
+    * Note: from the third identical call on, its result has a note with the count.
+    * Skip: a call that has returned the same twice in a row (``evidence``) or once (``strict``), with nothing new
+      learned since, is answered with that result.
+    * Stop: a pattern of iterations that has occurred ``threshold`` times is an endless loop, but not before the
+      model has seen that one of its calls was skipped. If calls of the pattern succeed and are never skipped,
+      since their results alternate, or since each may change what the other returns, it ends in the round in
+      which the model would have seen the skip of a single call. Calls that fail, tools with ``off``, and texts
+      are never skipped: only the threshold counts for them.
+
+    The version of the known facts increases with every iteration that returns something new in this turn, and with
+    a user message. A call whose result has the current version would return nothing new.
 
     Results that were compacted away are *hidden*: the model no longer sees them. Such a call is no repetition. If
     the result still holds, the call is *recalled*, that is answered with it; else it runs.
 
+    Args:
+        threshold: how often a pattern of iterations occurs in an endless loop; None disables the detection.
+
     Attributes:
+        mode: when repeated calls of tools that do not say so are skipped; set by `plan_calls`.
         version: the version of the known facts.
         evidence: how often a call returned a result that it had not returned before.
-        hidden: the calls whose results are hidden, by fingerprint, each with whether the stored text is the whole
-            result.
+        counts: how often the model made each call, by fingerprint.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, threshold: int | None = None) -> None:
+        self.threshold = threshold
+        self.mode: Dedupe = "off"
         self.version = 0
         self.evidence = 0
-        self.hidden: dict[str, bool] = {}
-        # Plain tuples: there is one for each call of a turn, and the garbage collector skips them. The last number
-        # is the one of the writes before it.
-        self._results: dict[str, tuple[int, int, str, bool, bool, int]] = {}
+        self.counts: dict[str, int] = {}
+        self._answers: dict[str, Answer] = {}
         self._before: dict[str, set[str]] = {}
+        self._hidden: dict[str, bool] = {}  # whether the stored text is the whole result
         self._writes = 0
+        self._steps: deque[tuple[str, ...]] = deque(maxlen=MAX_PERIOD)
+        # Of the iterations that are alike: how often they were, by length of the pattern; in which round the model
+        # has seen a skip, 0 while none are alike; and whether there was a skip before the latest one, and in it.
+        self._alike = [0] * MAX_PERIOD
+        self._least = 0
+        self._was_skipped = self._is_skipped = False
 
-    def fresh(self, fingerprint: str) -> CachedResult | None:
-        """The result of a call if it succeeded and nothing new was learned since; else None."""
-        answer = self.latest(fingerprint)
-        if answer is None or answer.version != self.version or answer.is_error:
-            return None
-        return answer
+    def mode_of(self, tool: Tool | None) -> Dedupe:
+        """When repeated calls of a tool are skipped; None is a tool that only a resolver knows."""
+        return (None if tool is None else tool.dedupe_mode) or self.mode
 
-    def latest(self, fingerprint: str) -> CachedResult | None:
-        """The latest result of a call in this turn; None if it was not made."""
-        answer = self._results.get(fingerprint)
-        return None if answer is None else CachedResult(*answer[:-1])
+    def latest(self, fingerprint: str) -> Answer | None:
+        """The latest result of a call in this turn; None if it has none."""
+        return self._answers.get(fingerprint)
 
-    def hide(self, calls: Mapping[str, bool]) -> None:
-        """Note that the model no longer sees the results of some calls.
+    def before(self, call: ToolCall, tool: Tool | None) -> Repeat | None:
+        """How a call is answered in place of a run; None if it runs.
 
-        Args:
-            calls: by fingerprint, each with whether the stored text is the whole result.
+        A hidden result still holds if the call succeeded, always returned the same, and no tool ran since that may
+        have changed anything, that is one which is not read-only.
         """
-        self.hidden.update(calls)
-
-    def recall(self, fingerprint: str) -> CachedResult | None:
-        """The hidden result of a call if it still holds; else None.
-
-        It holds if the call succeeded, always returned the same, and no tool ran since that may have changed
-        anything, that is one which is not read-only.
-        """
-        if not self.hidden.get(fingerprint) or fingerprint in self._before:
+        answer, mode = self._answers.get(call.fingerprint), self.mode_of(tool)
+        if answer is None or answer.is_error or mode == "off":
             return None
-        answer = self._results.get(fingerprint)
-        if answer is None or answer[-1] != self._writes:
-            return None
-        found = CachedResult(*answer[:-1])
-        return None if found.is_error else found
+        is_known = answer.version == self.version and answer.times >= _PROOF[mode]
+        is_whole = self._hidden.get(call.fingerprint)
+        if is_whole is None:
+            return Repeat(NotRun.NO_NEW_EVIDENCE, answer, False) if is_known else None
+        holds = call.fingerprint not in self._before and answer.writes == self._writes
+        return Repeat(NotRun.RECALLED, answer, not is_known) if is_whole and holds else None
 
-    def show(self, fingerprints: Iterable[str]) -> None:
-        """Note that the model sees the results of some calls again."""
-        for fingerprint in fingerprints:
-            self.hidden.pop(fingerprint, None)
+    def count(self, call: ToolCall) -> None:
+        """Count a call that the model made."""
+        self.counts[call.fingerprint] = self.counts.get(call.fingerprint, 0) + 1
+
+    def note_not_run(self, call: ToolCall, reason: NotRun | None) -> None:
+        """Note that a call is answered with an earlier result, if that is the reason why it does not run."""
+        if reason is NotRun.RECALLED:
+            self._hidden.pop(call.fingerprint, None)  # the model sees it again
+        elif reason is NotRun.NO_NEW_EVIDENCE or reason is NotRun.DUPLICATE_IN_BATCH:
+            self.count(call)
 
     def learn(
         self,
         iteration: int,
-        results: Sequence[tuple[str, str, bool]],
-        facts: Learned = Learned(),  # noqa: B008 - it is immutable
+        calls: Sequence[ToolCall],
+        results: Mapping[str, ToolResult],
+        tools: Mapping[str, Tool],
     ) -> None:
         """Record the results of an iteration, which count as one step.
 
         Args:
             iteration: its number.
-            results: of each call that ran, in order: fingerprint, content, whether it failed.
-            facts: what else is known of these calls.
+            calls: the calls that were to run, in order.
+            results: the results, by id of the call.
+            tools: the tools, by name. A tool that only a resolver knows may change something.
         """
-        has_changed, outdated, writes, has_polled = facts
-        known, is_new = self._results, False
-        for fingerprint, content, _ in results:
-            last = known.get(fingerprint)
-            # Every result is checked, since `_is_other` notes the previous one.
-            if last is None or (
-                last[2] != content and self._is_other(fingerprint, last[2], content)
-            ):
-                is_new = True
-        if is_new or has_polled:
-            self.evidence += 1
-        if is_new or has_changed:
-            self.version += 1
+        ran: list[tuple[str, ToolResult]] = []
+        writes = outdated = 0
+        is_new = has_changed = has_polled = was_cut_short = False
+        for call in calls:
+            result, tool = results.get(call.id), tools.get(call.name)
+            if result is None:
+                continue
+            is_read_only = tool is not None and tool.read_only
+            if result.status not in _RAN:
+                was_cut_short |= result.status in _CUT_SHORT and not is_read_only
+                continue
+            writes += not is_read_only
+            if tool is not None:
+                has_polled |= tool.volatile
+                # A tool that must not run next to others may have changed what they return.
+                if not (tool.parallel_safe or is_read_only or result.is_error):
+                    has_changed, outdated = True, len(ran)
+            is_new |= self._is_new(call.fingerprint, result.content)
+            ran.append((call.fingerprint, result))
+        self.evidence += is_new or has_polled
+        self.version += is_new or has_changed
         self._writes += writes
         # Next to others, a tool that is not read-only may have changed something before or after they ran.
-        stamp = self._writes - 1 if writes and len(results) > 1 else self._writes
-        version, hidden = self.version, self.hidden
-        for place, (fingerprint, content, is_error) in enumerate(results):
-            last = known.get(fingerprint)
-            is_repeated = last is not None and last[2] == content and last[3] == is_error
-            if hidden and hidden.pop(fingerprint, None) is not None:
-                is_repeated = False  # the model had not seen the earlier one
-            known_at = version - 1 if place < outdated else version
-            known[fingerprint] = (known_at, iteration, content, is_error, is_repeated, stamp)
+        stamp = self._writes - 1 if writes and len(ran) > 1 else self._writes
+        for place, (key, result) in enumerate(ran):
+            last, outcome, times = self._answers.get(key), (result.content, result.is_error), 1
+            was_hidden = (
+                self._hidden.pop(key, None) is not None
+            )  # the model had not seen the last one
+            if last is not None and not was_hidden and (last.content, last.is_error) == outcome:
+                times += last.times
+            version = self.version - 1 if place < outdated else self.version
+            self._answers[key] = Answer(version, iteration, *outcome, times, stamp)
+        if was_cut_short:  # it has no result, and may have changed what others return
+            self._writes += 1
+            self.version += 1
 
-    def note_write(self) -> None:
-        """Note that a call may have changed something, although it has no result, and others may return more."""
-        self._writes += 1
-        self.version += 1
-
-    def _is_other(self, fingerprint: str, last: str, content: str) -> bool:
-        """Whether a call that returned something else last has never returned this result before."""
-        seen = self._before.setdefault(fingerprint, set())
-        seen.add(last)
+    def _is_new(self, key: str, content: str) -> bool:
+        """Whether a call has never returned this result before; the result that it replaces is noted."""
+        last = self._answers.get(key)
+        if last is None or last.content == content:
+            return last is None
+        seen = self._before.setdefault(key, set())
+        seen.add(last.content)
         return content not in seen
 
+    def look(
+        self,
+        made: str,
+        calls: Sequence[ToolCall],
+        results: Mapping[str, ToolResult],
+        tools: Mapping[str, Tool],
+    ) -> tuple[int, int] | None:
+        """Add a finished iteration, and look for an endless loop.
+
+        The same calls with other results are progress, and calls of volatile tools never count.
+
+        Args:
+            made: the signature of the calls, or the text of a response without calls; empty if it is blank.
+            calls: the calls.
+            results: the results, by id of the call.
+            tools: the tools, by name.
+
+        Returns:
+            How often the pattern has occurred, and its length in iterations; None if there is none.
+        """
+        if self.threshold is None:
+            return None
+        step = self._step(made, calls, results, tools)
+        if step is None:
+            self._begin_epoch()
+            return None
+        rounds, period = 1, 1
+        if step not in self._steps:  # the common case
+            if self._least:
+                self._end_streak()
+        else:
+            self._least = max(self._least, self._least_rounds(calls, results, tools))
+            self._was_skipped |= self._is_skipped
+            self._is_skipped = any(
+                one.status == NotRun.NO_NEW_EVIDENCE.value for one in results.values()
+            )
+            for length in range(1, MAX_PERIOD + 1):
+                is_alike = len(self._steps) >= length and self._steps[-length] == step
+                self._alike[length - 1] = self._alike[length - 1] + 1 if is_alike else 0
+                occurred = self._alike[length - 1] // length + 1
+                if occurred > rounds:
+                    rounds, period = occurred, length
+        self._steps.append(step)
+        if rounds < self.threshold:
+            return None
+        least = self._least or self._least_rounds(calls, results, tools)
+        return (rounds, period) if self._was_skipped or rounds >= least else None
+
+    def _step(
+        self,
+        made: str,
+        calls: Sequence[ToolCall],
+        results: Mapping[str, ToolResult],
+        tools: Mapping[str, Tool],
+    ) -> tuple[str, ...] | None:
+        """The values by which an iteration is compared; None if it is never a repetition."""
+        if not calls:
+            return ("text", made) if made else None
+        for call in calls:
+            tool = tools.get(call.name)
+            if tool is not None and tool.volatile:
+                return None
+        if len(calls) > 1:  # their order is irrelevant
+            calls = sorted(calls, key=lambda call: call.fingerprint)
+        return (made, *(self._learned(call, results.get(call.id)) for call in calls))
+
+    def _learned(self, call: ToolCall, result: ToolResult | None) -> str:
+        """The result of a call; for a skipped call, its earlier result."""
+        if result is None:
+            return ""
+        answer = self._answers.get(call.fingerprint) if result.status in _SKIPPED else None
+        return result.content if answer is None else answer.content
+
+    def _least_rounds(
+        self,
+        calls: Iterable[ToolCall],
+        results: Mapping[str, ToolResult],
+        tools: Mapping[str, Tool],
+    ) -> int:
+        """In which round the model has seen a skip of one of the calls, if any is: run, skip, once more."""
+        good = (call for call in calls if call.id in results and not results[call.id].is_error)
+        return max(
+            (_PROOF.get(self.mode_of(tools.get(call.name)), -1) + 2 for call in good), default=1
+        )
+
+    def hide(self, calls: Mapping[str, bool]) -> None:
+        """Note that the model no longer sees the results of some calls: they are no repetitions from now on.
+
+        Args:
+            calls: by fingerprint, each with whether the stored text is the whole result.
+        """
+        self._hidden.update(calls)
+        for fingerprint in calls:
+            self.counts.pop(fingerprint, None)
+        self._begin_epoch()
+
     def new_turn(self) -> None:
-        """Forget everything: a user message arrived."""
+        """Forget everything: a user message arrived, which may ask for a repetition."""
         self.version += 1
         self.evidence += 1
-        self._results.clear()
-        self._before.clear()
-        self.hidden.clear()
+        for known in (self.counts, self._answers, self._before, self._hidden):
+            known.clear()
+        self._begin_epoch()
+
+    def _begin_epoch(self) -> None:
+        """Forget the iterations: the model no longer sees them, or may repeat them."""
+        self._steps.clear()
+        self._end_streak()
+
+    def _end_streak(self) -> None:
+        """Forget that iterations were alike."""
+        self._alike, self._least = [0] * MAX_PERIOD, 0
+        self._was_skipped = self._is_skipped = False
 
     def as_json(self) -> dict[str, Any]:
-        """All results, as JSON data, for a paused run."""
+        """The state, as JSON data, for a paused run."""
+        state: dict[str, Any] = {name: getattr(self, name) for name in _STATE}
         return {
-            "version": self.version,
-            "evidence": self.evidence,
-            "writes": self._writes,
-            "hidden": dict(self.hidden),
-            "answers": {key: list(answer) for key, answer in self._results.items()},
-            "before": {key: sorted(seen) for key, seen in self._before.items()},
+            **state,
+            "_before": {key: sorted(seen) for key, seen in self._before.items()},
+            "_steps": [list(step) for step in self._steps],
         }
 
     def restore(self, given: Mapping[str, Any]) -> None:
         """Restore what `as_json` returned."""
-        self.version = given["version"]
-        self.evidence, self._writes = given["evidence"], given["writes"]
-        self.hidden = dict(given["hidden"])
-        self._results = {key: tuple(answer) for key, answer in given["answers"].items()}
-        self._before = {key: set(seen) for key, seen in given["before"].items()}
+        for name in _STATE:
+            setattr(self, name, given[name])
+        self._answers = {key: Answer(*answer) for key, answer in given["_answers"].items()}
+        self._before = {key: set(seen) for key, seen in given["_before"].items()}
+        self._steps.extend(map(tuple, given["_steps"]))
+
+
+_STATE = (
+    "mode", "version", "evidence", "counts", "_answers", "_hidden", "_writes",
+    "_alike", "_least", "_was_skipped", "_is_skipped",
+)  # fmt: skip
+"""The attributes that are kept in a pause as they are; the two others are sets and tuples."""

@@ -10,11 +10,12 @@ import anyio
 from hypothesis import strategies as st
 
 from treadle import Loop, Response, Usage, default_stages, stage, tool
-from treadle.events import CallRecalled, CompactionFailed, HistoryCompacted
+from treadle.events import CallNotRun, CompactionFailed, HistoryCompacted
 from treadle.messages import to_response
 from treadle.sessions import compact_history
 from treadle.sessions.compaction.view import HEADING
 from treadle.testing import ScriptedLLM, call, check_history
+from treadle.tools import NotRun
 
 USER = [{"role": "user", "content": "Look everywhere."}]
 SYSTEM = ("system", "developer")
@@ -83,7 +84,7 @@ class Observed:
     @property
     def recalled(self) -> list[str]:
         """The ids of the calls that were answered from the store."""
-        return [event.call.id for event in self.of(CallRecalled)]
+        return [event.call.id for event in self.of(CallNotRun) if event.reason is NotRun.RECALLED]
 
     @property
     def answers(self) -> list[str]:

@@ -78,8 +78,8 @@ class TestTelemetry:
                 names.IS_SUMMARIZED: True,
             }
         assert watch.total(names.COMPACTIONS, {names.IS_SUMMARIZED: True}) == len(made)
-        assert sum(event.name == names.CALL_RECALLED for event in events) == 1
-        assert watch.total(names.RECALLED_CALLS, {"gen_ai.tool.name": "look"}) == 1
+        assert sum(event.name == names.CALL_NOT_RUN for event in events) == 1
+        assert watch.total(names.CALLS_NOT_RUN, {"gen_ai.tool.name": "look"}) == 1
 
     def test_a_failure_is_an_event(self):
         watch = Watch()
@@ -128,7 +128,7 @@ class TestReports:
         [recorded] = recording.runs
         kinds = [guard.kind for guard in recorded.guards]
         assert kinds.count("compacted") == len(observed.compacted) >= 3
-        assert kinds.count("recalled") == 1
+        assert kinds.count("not_run") == 1
         assert "summarised" in render_report(recording)
         assert "recalled" in shown[-1]
 

@@ -16,7 +16,7 @@ from treadle import (
     default_stages,
     tool,
 )
-from treadle.events import CallsPlanned, CallSuppressed, RepeatWarned, SubagentEvent
+from treadle.events import CallNotRun, CallsPlanned, RepeatWarned, SubagentEvent
 from treadle.sessions import StubResults, compact_history, drop_superseded
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
@@ -146,7 +146,8 @@ class TestRecalled:
             tools=[read, dataclasses.replace(long)],
             compaction={"max_tokens": 5_800},
         )
-        assert [event.call.name for event in observed.of(CallSuppressed)] == ["read"]
+        reasons = [event.reason.value for event in observed.of(CallNotRun)]
+        assert reasons == ["no_new_evidence", "recalled"]
         assert ran == [1, 1]
         assert last_answers(observed)[0].startswith("y" * 9_000)
 
@@ -175,7 +176,7 @@ class TestRecalled:
     def test_in_the_list_of_calls_a_recalled_or_skipped_call_has_its_result(self):
         script = [looks("a"), looks("a"), looks("a"), *map(looks, FILLER), "Done."]
         observed = run(*script, tools=[look([])], compaction={"max_tokens": 700})
-        assert observed.of(CallSuppressed)
+        assert observed.of(CallNotRun)
         [line] = [
             line
             for line in observed.requests[-1][0]["content"].splitlines()
@@ -346,7 +347,7 @@ class TestNotRecalled:
         observed = run(*script, tools=[look(ran)], compaction={"max_tokens": 100_000})
         assert ran == ["a", "a"]
         assert observed.recalled == []
-        assert len(observed.of(CallSuppressed)) == 1
+        assert len(observed.of(CallNotRun)) == 1
 
     def test_in_another_run(self):
         ran = []
@@ -383,7 +384,7 @@ class TestCounts:
     def test_it_counts_for_nothing(self):
         observed, _ = recalling(looks("a"), after=[looks("a")], max_tool_calls=7, max_iterations=9)
         assert observed.result.tool_calls_count == 7
-        assert observed.of(CallSuppressed) == []
+        assert [event.reason.value for event in observed.of(CallNotRun)] == ["recalled"]
         assert observed.of(RepeatWarned) == []
         assert observed.result.stop_reason == "answered"
         plan = observed.of(CallsPlanned)[-1]
@@ -500,7 +501,7 @@ class TestSubagents:
         assert isinstance(result, Ok)
         assert ran.count("a") == 1
         kinds = [type(e.innermost).__name__ for e in events if isinstance(e, SubagentEvent)]
-        assert kinds.count("CallRecalled") == 1
+        assert kinds.count("CallNotRun") == 1
         assert "HistoryCompacted" in kinds
 
     def test_the_answer_of_a_subagent_is_recalled(self):

@@ -118,7 +118,7 @@ function toolsCard(tools) {
     "article",
     { class: "card tools", id: "panel-tools" },
     make("h3", null, "Tools"),
-    make("p", { class: "about" }, "Calls that ran in the time range, errors, durations, and calls that were suppressed.", leftOut(tools)),
+    make("p", { class: "about" }, "Calls that ran in the time range, errors, durations, and calls that did not run.", leftOut(tools)),
     holder,
   );
 }

@@ -23,22 +23,12 @@ TOKENS = "gen_ai_client_token_usage"
 MODEL_CALLS = "gen_ai_invoke_agent_inference_calls"
 TOOL_CALLS = "gen_ai_invoke_agent_tool_calls"
 TOOL = "gen_ai_execute_tool_duration_seconds"
-SUPPRESSED = "treadle_tool_calls_suppressed_total"
-RECALLED = "treadle_tool_calls_recalled_total"
-DEFERRED = "treadle_tool_calls_deferred_total"
-REFUSED = "treadle_tool_calls_refused_total"
+NOT_RUN = "treadle_tool_calls_not_run_total"
 BREAKER = "treadle_circuit_breaker_transitions_total"
 COMPACTIONS = "treadle_compactions_total"
 COST = "treadle_usage_cost_total"
 RETRIES = "treadle_model_retries_total"
 ACTIVE = "treadle_invoke_agent_active"
-NOT_RUN = {
-    "suppressed": SUPPRESSED,
-    "recalled": RECALLED,
-    "deferred": DEFERRED,
-    "refused": REFUSED,
-}
-"""The counters of calls that a guard prevented, by what it does."""
 
 RUNS = f"{RUN}_count"
 ENDED = Matcher("treadle_stop_reason", "!=", "paused")

@@ -29,7 +29,6 @@ from treadle.reports.dashboards.expressions import (
     RETRIES,
     RUN,
     RUNS,
-    SUPPRESSED,
     TOKENS,
     TOOL,
     TOOL_CALLS,
@@ -237,18 +236,9 @@ TOOLS_ROW = (
     Panel(
         "calls_held",
         "Tool calls not run",
-        "Calls that did not run, per minute, by reason. `suppressed`: the call was answered before. `recalled`: "
-        "its result was compacted away, and the call was answered with the stored one. `deferred`: the model may "
-        "repeat the call later. `refused`: a budget is exhausted, or the tool's circuit breaker is open.",
+        "Calls that did not run, per minute, by reason.",
         "per_minute",
-        tuple(
-            _per_minute(
-                f"{BY_TOOL}, treadle_reason",
-                metric,
-                legend=f"{what} {{{{gen_ai_tool_name}}}}: {{{{treadle_reason}}}}",
-            )
-            for what, metric in NOT_RUN.items()
-        ),
+        (_per_minute(f"{BY_TOOL}, treadle_reason", NOT_RUN),),
     ),
 )
 
@@ -368,7 +358,7 @@ TOOLS = (
     Column("errors", "Errors", "calls", grown(f"{TOOL}_count", WITH_ERROR, by=BY_TOOL)),
     Column("p50", "p50", "seconds", quantile(0.5, TOOL, by=BY_TOOL)),
     Column("p95", "p95", "seconds", quantile(0.95, TOOL, by=BY_TOOL)),
-    Column("suppressed", "Suppressed", "calls", grown(SUPPRESSED, by=BY_TOOL)),
+    Column("not_run", "Not run", "calls", grown(NOT_RUN, by=BY_TOOL)),
 )
 """The columns of the table of tools, each over the whole time range."""
 

@@ -142,6 +142,9 @@ class RunProgress:
     def _count(self, what: str, number: int = 1) -> None:
         self.counts[what] = self.counts.get(what, 0) + number
 
+    def _call_not_run(self, event: events.CallNotRun) -> None:
+        self._count(event.reason.replace("_", " "))
+
     def _retry(self, event: events.ModelRetried | events.ToolRetried) -> Retry:
         self._count("retried")
         return Retry(event.attempt + 1, event.error_type, self._clock() + event.delay)
@@ -252,10 +255,6 @@ _PHASES = {
 }
 """The phase that an event begins, by the name of the event."""
 _COUNTED = {
-    "call_suppressed": "suppressed",
-    "call_recalled": "recalled",
-    "call_deferred": "deferred",
-    "call_refused": "refused",
     "repeat_warned": "nudged",
     "history_compacted": "compacted",
     "compaction_failed": "not compacted",

@@ -40,6 +40,14 @@ _NOT_RUN: Mapping[str, str] = {
     "max_uses": "The tool has reached its maximum number of uses.",
     "breaker_open": "The circuit breaker of the tool is open.",
     "removed": "A custom stage removed it.",
+    "denied": "A person did not approve it.",
+    "invalid": "It is invalid.",
+    "not_planned": "It was not planned.",
+    "response_replaced": "A custom stage replaced the response.",
+    "ended_run": "Another call ended the run.",
+    "cancelled": "It was stopped before it was done.",
+    "locked": "Its locks could not be taken.",
+    "not_allowed": "It was not allowed to run.",
 }
 """Why a call did not run, by the reason in the plan."""
 

@@ -63,7 +63,7 @@ function tag(text, kind) {
 
 function tagsOfCall(call) {
   const tags = [];
-  const status = STATUS_LABELS[call.status] ?? call.status;
+  const status = STATUS_LABELS[call.status] ?? call.status.replaceAll("_", " ");
   if (status) tags.push(tag(status, call.status === "timeout" || call.status === "invalid" ? "bad" : "warn"));
   else if (call.error) tags.push(tag("failed", "bad"));
   if (call.retries.length) tags.push(tag(counted(call.retries.length, "retry").replace("retrys", "retries"), "warn"));

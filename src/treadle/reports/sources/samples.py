@@ -186,8 +186,8 @@ def _of_guard(guard: Guard, at: float) -> Iterator[_Made]:
     if guard.kind == "compacted":
         is_summarized = guard.detail.startswith("summarised")
         yield metrics.COMPACTIONS, at, 1, {"treadle_is_summarized": str(is_summarized).lower()}
-    elif guard.kind in metrics.NOT_RUN:
-        yield metrics.NOT_RUN[guard.kind], at, 1, {**labels, "treadle_reason": guard.detail}
+    elif guard.kind == "not_run":
+        yield metrics.NOT_RUN, at, 1, {**labels, "treadle_reason": guard.detail}
     elif guard.kind == "breaker":
         state = guard.detail.rpartition(" ")[2]
         yield metrics.BREAKER, at, 1, {**labels, "treadle_circuit_breaker_state": state}

@@ -104,7 +104,7 @@ def calls_in(ctx: Context, messages: Sequence[JSONDict]) -> Iterator[Made]:
             made[call["id"]] = _checked(ctx, call)
         found = made.get(message.get("tool_call_id", ""))
         if found is not None:
-            latest = ctx.run.result_cache.latest(found.fingerprint)
+            latest = ctx.run.repeats.latest(found.fingerprint)
             yield Made(found, message, None if latest is None else sendable(latest.content))
 
 
@@ -120,7 +120,7 @@ def hide_results(ctx: Context, before: Sequence[JSONDict], view: Sequence[JSONDi
         before: the messages, or parts of them, that the model saw.
         view: what it sees from now on; a message that is shown as it is, is the same object.
     """
-    run, shown = ctx.run, {id(message) for message in view}
+    shown = {id(message) for message in view}
     made = list(calls_in(ctx, before))
     visible = {one.call.fingerprint for one in made if id(one.result) in shown and one.has_result}
     removed = {
@@ -128,6 +128,4 @@ def hide_results(ctx: Context, before: Sequence[JSONDict], view: Sequence[JSONDi
         for one in made
         if one.call.fingerprint not in visible
     }
-    run.result_cache.hide(removed)
-    for fingerprint in removed:
-        run.in_flight.counts.pop(fingerprint, None)
+    ctx.run.repeats.hide(removed)

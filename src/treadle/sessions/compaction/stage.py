@@ -256,7 +256,7 @@ class _Compaction:
 
     def _stalled(self) -> int:
         """How many times in a row the history became too long after a compaction, and nothing new was learned."""
-        has_learned = self._facts.get("evidence") != self.ctx.run.result_cache.evidence
+        has_learned = self._facts.get("evidence") != self.ctx.run.repeats.evidence
         return 0 if has_learned else self._facts.get("stalled", 0) + 1
 
     def _is_worth_a_summary(self, split: int) -> bool:
@@ -323,10 +323,9 @@ class _Compaction:
         self.tokens = max(estimate_tokens(view), self.tokens - removed)
         hide_results(ctx, ctx.messages[self.state.covered :], view)
         self.state, self.view = state, view
-        ctx.run.compactions += 1
         facts = self._facts
         if facts.get("iteration") != ctx.iteration:  # a request that is compacted twice counts once
-            evidence = ctx.run.result_cache.evidence
+            evidence = ctx.run.repeats.evidence
             facts.update(stalled=self._stalled(), evidence=evidence, iteration=ctx.iteration)
             facts["count"] = facts.get("count", 0) + 1
         if is_summarized:

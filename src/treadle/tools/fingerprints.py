@@ -1,0 +1,66 @@
+"""Which calls are the same, and when a repetition is skipped."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TypeAlias, get_args
+
+from treadle.messages import ATOMS, ToolCall, canonical_json, sha256
+from treadle.tools.rendering import json_encoder
+
+Dedupe: TypeAlias = Literal["evidence", "strict", "off"]
+"""When a repeated call is skipped, that is answered with its earlier result.
+
+``evidence``: once a repetition has returned the same result, and nothing new was learned since. So a cursor, a
+counter, a clock, or a poll whose result changes, runs each time. ``strict``: from the first repetition on, if
+nothing new was learned since the call (RunaxAI's rule). ``off``: never. A call that failed is never skipped.
+"""
+DEDUPE_MODES: tuple[Dedupe, ...] = get_args(Dedupe)
+
+
+def fingerprint(name: str, arguments: Mapping[str, Any] | str) -> str:
+    """Make a digest of a call that does not depend on the order of keys and on white space.
+
+    Args:
+        name: the tool's name.
+        arguments: the decoded arguments; or their text if it cannot be decoded, so that two different malformed
+            calls are never equal.
+
+    Returns:
+        SHA-256 in hexadecimal.
+    """
+    try:
+        # pydantic's encoder takes half the time of json's; name and arguments are encoded together.
+        text = json_encoder()([name, _sorted(arguments)])
+    except (ValueError, RecursionError):  # lone surrogates; endless nesting
+        text = canonical_json([name, arguments]).encode()
+    return sha256(text)
+
+
+def marked(call: ToolCall) -> ToolCall:
+    """Mark a call as invalid: without input, with the fingerprint of its text, even if an edit left others."""
+    print_ = fingerprint(call.name, call.arguments)
+    return dataclasses.replace(call, input=None, fingerprint=print_)
+
+
+def _sorted(value: Any) -> Any:
+    """JSON with the keys of every object in order."""
+    if isinstance(value, dict):
+        fields: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
+        ordered: dict[str, Any] = {}
+        for key in sorted(fields):  # sorting items, or one expression, takes longer
+            part = fields[key]
+            ordered[key] = part if part.__class__ in ATOMS else _sorted(part)
+        return ordered
+    if isinstance(value, list):
+        return [_sorted(part) for part in value]  # pyright: ignore[reportUnknownVariableType]
+    return value
+
+
+def signature(fingerprints: Iterable[str]) -> str:
+    """Make a digest of all calls of an iteration that does not depend on their order."""
+    ordered = sorted(fingerprints)
+    if len(ordered) == 1:
+        return ordered[0]
+    return sha256("\n".join(ordered).encode())
