@@ -32,7 +32,7 @@ from treadle.messages.json_text import (
     short_json,
     short_name,
 )
-from treadle.messages.measurement import ModelCallStatus, Timing
+from treadle.messages.measurement import Measured, ModelCall, ModelCallStatus, Timing, Usage
 from treadle.messages.message import (
     ATOMS,
     ORIGIN,
@@ -49,7 +49,6 @@ from treadle.messages.message import (
     problems_of,
     to_message,
 )
-from treadle.messages.model_call import Measured, ModelCall
 from treadle.messages.origin import for_sdk, has_bound_values
 from treadle.messages.parts import (
     as_text_results,
@@ -77,7 +76,6 @@ from treadle.messages.response import (
     Response,
     ToolCall,
     ToolResult,
-    Usage,
     settled,
 )
 from treadle.messages.sanitizing import (

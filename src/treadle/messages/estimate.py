@@ -8,7 +8,8 @@ from typing import Any
 
 from treadle.messages.json_text import safe_str
 from treadle.messages.message import ORIGIN, JSONDict, is_list, is_mapping
-from treadle.messages.response import Response, Usage
+from treadle.messages.measurement import Usage
+from treadle.messages.response import Response
 
 CHARACTERS_PER_TOKEN = 4
 """Of English text, on average. Source: https://help.openai.com/en/articles/4936856"""
