@@ -11,12 +11,12 @@ from treadle.messages.response import REASONING_KEYS
 
 _TEXTS = frozenset({*REASONING_KEYS, "refusal", "thinking"})
 """The keys of texts, of which two equal pieces may follow each other."""
-_SIGNATURES = dict.fromkeys(("signature", "thought_signature", "thoughtSignature"), True)
-_TEXTS_OF_BLOCKS = {
+_SIGNATURES: Mapping[str, bool] = dict.fromkeys(("signature", "thought_signature", "thoughtSignature"), True)
+_TEXTS_OF_BLOCKS: Mapping[str, bool] = {
     **dict.fromkeys(("text", "summary", "thinking"), False),
     **dict.fromkeys(("data", "signature"), True),
 }
-"""The keys of an object whose values are pieces of a text, and whether servers repeat a whole value in each piece."""
+"""The keys of an object whose values are pieces of a text; whether servers repeat a whole value in each piece."""
 _SAME = ("type", "index", "part", "format")
 """The keys that pieces of one block have in common. ``part`` is the position of a part within its block."""
 
@@ -93,9 +93,7 @@ def _joined_blocks(items: Iterable[Any]) -> list[Any]:
             blocks.append([])
         blocks[-1].append(item)
         known.update((key, item[key]) for key in ("id", "signature") if item.get(key))
-    return [
-        _merged(block, _TEXTS_OF_BLOCKS) if len(block) > 1 else block[0] for block in blocks
-    ]
+    return [_merged(block, _TEXTS_OF_BLOCKS) if len(block) > 1 else block[0] for block in blocks]
 
 
 def _is_piece(item: JSONDict) -> bool:

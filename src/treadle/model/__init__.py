@@ -5,16 +5,13 @@ from typing import TYPE_CHECKING
 
 from treadle.model.client import (
     EventsOf,
-    LLMSendFn,
-    Model,
     ModelClient,
     ModelRequest,
     ReportSwitch,
-    check_model,
     check_no_tools,
 )
 from treadle.model.cost import with_cost
-from treadle.model.info import ModelInfo, host_of, model_info
+from treadle.model.info import LLMSendFn, Model, ModelInfo, host_of, model_info
 from treadle.model.middleware.composition import (
     ModelMiddleware,
     SendRequest,
@@ -28,6 +25,7 @@ from treadle.model.registry import (
     add_alias,
     aliases,
     backend,
+    check_model,
     embedder,
     find_provider,
     install_of,

@@ -10,9 +10,11 @@ from treadle import labels
 from treadle.effects import Bounded, Call, Parallel, Reporter, Signal, Sleep, Steps, Stopped
 from treadle.errors import OptionError
 from treadle.messages import Chunk
-from treadle.model.client import EventsOf, Model, ModelRequest, check_model
+from treadle.model.client import EventsOf, ModelRequest
+from treadle.model.info import Model
 from treadle.model.middleware.composition import SendRequest, StreamInterruptedError, TimedResponse
 from treadle.model.middleware.target import answered_by, client_of
+from treadle.model.registry import check_model
 
 
 class Hedge:

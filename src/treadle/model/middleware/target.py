@@ -6,7 +6,8 @@ import dataclasses
 from typing import Literal, TypeAlias
 
 from treadle.errors import OptionError
-from treadle.model.client import Model, ModelClient, ModelRequest
+from treadle.model.client import ModelClient, ModelRequest
+from treadle.model.info import Model
 from treadle.model.middleware.composition import TimedResponse
 from treadle.model.registry import named_model
 
