@@ -11,7 +11,9 @@ from treadle.messages.response import REASONING_KEYS
 
 _TEXTS = frozenset({*REASONING_KEYS, "refusal", "thinking"})
 """The keys of texts, of which two equal pieces may follow each other."""
-_SIGNATURES: Mapping[str, bool] = dict.fromkeys(("signature", "thought_signature", "thoughtSignature"), True)
+_SIGNATURES: Mapping[str, bool] = dict.fromkeys(
+    ("signature", "thought_signature", "thoughtSignature"), True
+)
 _TEXTS_OF_BLOCKS: Mapping[str, bool] = {
     **dict.fromkeys(("text", "summary", "thinking"), False),
     **dict.fromkeys(("data", "signature"), True),

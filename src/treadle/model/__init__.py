@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from treadle.model.middleware.rate_limit import RateLimit, RateStore, SentRequest
     from treadle.model.middleware.redis_rates import RedisRates
     from treadle.model.middleware.response_cache import CacheStore, ResponseCache
-    from treadle.model.middleware.sqlite_cache import CacheVersionError, SQLiteCache
+    from treadle.model.middleware.sqlite_cache import SQLiteCache
 else:
     _LAZY = {
         "ConcurrencyLimit": "concurrency_limit",
@@ -60,7 +60,7 @@ else:
         **dict.fromkeys(("RateLimit", "RateStore", "SentRequest"), "rate_limit"),
         "RedisRates": "redis_rates",
         **dict.fromkeys(("CacheStore", "ResponseCache"), "response_cache"),
-        **dict.fromkeys(("CacheVersionError", "SQLiteCache"), "sqlite_cache"),
+        "SQLiteCache": "sqlite_cache",
     }
     """Names that few programs use, each with the module of its middleware."""
 
@@ -76,7 +76,6 @@ __all__ = [
     "BASE_DELAY",
     "MAX_ASKED_DELAY",
     "CacheStore",
-    "CacheVersionError",
     "ConcurrencyLimit",
     "Embedder",
     "EventsOf",

@@ -83,7 +83,8 @@ class ModelClient:
         check_model(fn)
         is_of_sdk = type(fn) is not FunctionType and is_sdk_method(fn)
         if is_of_sdk:
-            from treadle.model.wrong_model import check_method  # noqa: PLC0415 - few runs need it
+            # Few runs need it.
+            from treadle.model.wrong_model import check_method, checked_answers  # noqa: PLC0415
 
             check_method(fn)
         signature = signature_of(fn)
@@ -92,8 +93,6 @@ class ModelClient:
         self._has_nested = any(value.__class__ not in ATOMS for value in self.options.values())
         self.send, self._takes = adapted(fn, signature, self.options)
         if is_of_sdk:
-            from treadle.model.sdk_answer import checked_answers  # noqa: PLC0415 - as above
-
             self.send = checked_answers(self.send)
         self._fn = fn
         plain = without_partials(fn)
