@@ -50,7 +50,8 @@ _CONNECTION_CLASSES = words_of(
     """
 )
 """Class names of exceptions, or of their base classes, for connections that failed, timed out or broke off: of
-generated SDKs; httpx; aiohttp; requests and botocore; websockets and urllib3; Python, anyio and trio; ``socket`` and ``ssl``, which are slow to import; and of bodies that are cut off or come from a proxy."""
+generated SDKs, httpx, aiohttp, requests, botocore, websockets, urllib3, Python, anyio and trio; of ``socket`` and
+``ssl``, which are slow to import; and of bodies that are cut off or come from a proxy."""
 
 _PERMANENT_CLASSES = frozenset(
     {"SSLCertVerificationError", "CertificateError", "LocalProtocolError"}

@@ -230,7 +230,7 @@ class TestSQLite:
         cache.put("a", "1")
         assert cache.get("a") == "1"
         with sqlite3.connect(path) as db:
-            db.execute("UPDATE treadle_responses SET stored_at = stored_at - 61")
+            db.execute("UPDATE responses SET stored_at = stored_at - 61")
         db.close()
         assert cache.get("a") is None
         assert SQLiteCache(path).get("a") == "1"
