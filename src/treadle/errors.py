@@ -269,25 +269,15 @@ def did_you_mean(name: object, known: Iterable[object], least: float = 0.6) -> s
 
 
 MAX_COMPARED = 64
-"""The length to which names are compared, in characters."""
+"""The length to which names are compared, in characters: a comparison takes a time quadratic in it."""
 MAX_KNOWN = 1_000
-"""The number of known names that are looked at."""
-MAX_CANDIDATES = 5
-"""The number of known names that are compared in full: this takes a time quadratic in their length."""
+"""The number of known names that are compared."""
 
 
 def closest(name: str, known: Iterable[str], least: float = 0.6) -> str | None:
     """The known name that is most similar to an unknown one; None if none is."""
     import difflib  # noqa: PLC0415 - most programs need no hint, and its import takes 2 ms
 
-    matcher = difflib.SequenceMatcher(b=name[:MAX_COMPARED])
-
-    def alike(candidate: str, ratio: Callable[[], float]) -> tuple[float, str]:
-        matcher.set_seq1(candidate[:MAX_COMPARED])
-        return ratio(), candidate
-
-    # The quick ratio is an upper bound.
-    quick = (alike(one, matcher.quick_ratio) for one in itertools.islice(known, MAX_KNOWN))
-    best = sorted((one for one in quick if one[0] >= least), reverse=True)[:MAX_CANDIDATES]
-    ratio, found = max((alike(one, matcher.ratio) for _, one in best), default=(0.0, ""))
-    return found if ratio >= least else None
+    by_start = {one[:MAX_COMPARED]: one for one in itertools.islice(known, MAX_KNOWN)}
+    found = difflib.get_close_matches(name[:MAX_COMPARED], by_start, 1, least)
+    return by_start[found[0]] if found else None

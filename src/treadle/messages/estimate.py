@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -40,15 +41,13 @@ def estimate_usage(
     reported = response.usage or Usage()
     prompt = max(estimate_tokens(messages, tools, others), reported.input_tokens)
     answer = max(_tokens(received), reported.output_tokens)
-    return Usage(
-        prompt,
-        answer,
-        max(prompt + answer, reported.total_tokens),
-        reported.cached_tokens,
-        reported.reasoning_tokens,
-        cost=reported.cost,
+    return dataclasses.replace(
+        reported,
+        input_tokens=prompt,
+        output_tokens=answer,
+        total_tokens=max(prompt + answer, reported.total_tokens),
+        is_lower_bound=False,
         is_estimate=True,
-        cache_write_tokens=reported.cache_write_tokens,
     )
 
 
