@@ -71,7 +71,10 @@ def portable(error: BaseException) -> BaseException:
     texts: list[str] = []
     cause: BaseException | None = error
     while cause is not None and len(texts) < _MAX_CAUSES:
-        texts.append(_text_of(cause))
+        try:
+            texts.append(str(cause))
+        except Exception:  # noqa: BLE001 - a custom `__str__`
+            texts.append(type(cause).__name__)
         cause = cause.__cause__ or cause.__context__
     found = getattr(error, "__dict__", {})
     facts = {name: value for name, value in found.items() if isinstance(value, (str, int, float))}
@@ -79,13 +82,6 @@ def portable(error: BaseException) -> BaseException:
 
 
 _MAX_CAUSES = 8
-
-
-def _text_of(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:  # noqa: BLE001 - a custom `__str__`
-        return type(error).__name__
 
 
 class ToolDefinitionError(TreadleError, ValueError):

@@ -81,18 +81,16 @@ class ModelClient:
 
     def __init__(self, fn: LLMSendFn, llm_opts: Mapping[str, Any]) -> None:
         check_model(fn)
-        is_of_sdk = type(fn) is not FunctionType and is_sdk_method(fn)
-        if is_of_sdk:
-            # Few runs need it.
-            from treadle.model.wrong_model import check_method, checked_answers  # noqa: PLC0415
-
-            check_method(fn)
         signature = signature_of(fn)
         self.mode = signature.mode
         self.options: Mapping[str, Any] = read_only(dict(llm_opts))
         self._has_nested = any(value.__class__ not in ATOMS for value in self.options.values())
         self.send, self._takes = adapted(fn, signature, self.options)
-        if is_of_sdk:
+        if type(fn) is not FunctionType and is_sdk_method(fn):
+            # Few runs need it.
+            from treadle.model.wrong_model import check_method, checked_answers  # noqa: PLC0415
+
+            check_method(fn)
             self.send = checked_answers(self.send)
         self._fn = fn
         plain = without_partials(fn)
