@@ -81,17 +81,18 @@ class ModelClient:
 
     def __init__(self, fn: LLMSendFn, llm_opts: Mapping[str, Any]) -> None:
         check_model(fn)
-        signature = signature_of(fn)
-        self.mode = signature.mode
-        self.options: Mapping[str, Any] = read_only(dict(llm_opts))
-        self._has_nested = any(value.__class__ not in ATOMS for value in self.options.values())
-        self.send, self._takes = adapted(fn, signature, self.options)
+        call = fn
         if type(fn) is not FunctionType and is_sdk_method(fn):
             # Few runs need it.
             from treadle.model.wrong_model import check_method, checked_answers  # noqa: PLC0415
 
             check_method(fn)
-            self.send = checked_answers(self.send)
+            call = checked_answers(fn)
+        signature = signature_of(fn)
+        self.mode = signature.mode
+        self.options: Mapping[str, Any] = read_only(dict(llm_opts))
+        self._has_nested = any(value.__class__ not in ATOMS for value in self.options.values())
+        self.send, self._takes = adapted(call, signature, self.options)
         self._fn = fn
         plain = without_partials(fn)
         self.takes_parts = getattr(plain, "accepts_tool_result_parts", False) is True
