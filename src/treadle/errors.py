@@ -210,14 +210,9 @@ def check_names(
 ) -> None:
     """Check that names are known.
 
-    Args:
-        names: the given names.
-        known: the known names.
-        what: the start of the error text.
-        hint_of: takes an unknown name and returns what to use instead, or None to suggest a similar name.
-
     Raises:
-        OptionError: one of them is not; the text ends with a hint.
+        OptionError: one is not. The text begins with ``what``, and ends with the return value of ``hint_of``,
+            or with a similar name.
     """
     for name in names:
         if name not in known:
@@ -247,15 +242,9 @@ def one_of(values: Collection[object]) -> str:
 
 
 def did_you_mean(name: object, known: Iterable[object], least: float = 0.6) -> str:
-    """Format the hint that ends an error about an unknown name.
+    """The end of an error about an unknown name: ``"; did you mean 'x'?"``, or the known names.
 
-    Args:
-        name: the unknown name.
-        known: the known names.
-        least: how similar a suggested name is, from 0 to 1.
-
-    Returns:
-        ``"; did you mean 'x'?"`` if a known name is similar, else the list of known names.
+    ``least`` is how similar a suggested name is, from 0 to 1.
     """
     names = [str(candidate) for candidate in known]
     close = closest(str(name), names, least)

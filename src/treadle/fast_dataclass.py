@@ -20,13 +20,8 @@ T = TypeVar("T")
 def fast_dataclass(cls: type[T]) -> type[T]:
     """Make a frozen dataclass with slots and a fast ``__init__``.
 
-    The ``__init__`` of a frozen dataclass calls ``object.__setattr__`` for each field, which looks up the slot
-    every time. This one is generated for the class, as dataclasses do it, and sets the slots directly: it takes
-    half the time. The other methods are shared by all classes, since generating them takes most of the time of
-    a module's import.
-
-    Args:
-        cls: a class with annotated fields.
+    The ``__init__`` sets the slots directly: this takes half the time of ``object.__setattr__``. The other methods
+    are shared by all classes, since generating them takes most of the time of a module's import.
     """
     return _frozen(cls)
 
@@ -41,11 +36,7 @@ def fast_dataclass_kw(cls: type[T]) -> type[T]:
 
 @dataclass_transform(field_specifiers=(dataclasses.field,))
 def light_dataclass(*, frozen: bool = False) -> Callable[[type[T]], type[T]]:
-    """Make a hashable dataclass without slots, which shares its methods except ``__init__``.
-
-    Args:
-        frozen: refuse to set or delete fields.
-    """
+    """Make a hashable dataclass without slots, which shares its methods except ``__init__``."""
 
     def make(cls: type[T]) -> type[T]:
         made: type[T] = dataclass(frozen=frozen, repr=False, eq=False)(cls)

@@ -19,12 +19,8 @@ if TYPE_CHECKING:
 def path_of_file(path: object, what: str) -> str:
     """The path of an SQLite file, as text.
 
-    Args:
-        path: the path that the caller passed.
-        what: the start of the error text.
-
     Raises:
-        OptionError: it is no path of a file.
+        OptionError: it is no path of a file; the text begins with ``what``.
     """
     if not isinstance(path, (str, os.PathLike)) or os.fspath(path) in {"", ":memory:"}:
         raise OptionError(f"{what}: expected the path of a file, got {path!r}")

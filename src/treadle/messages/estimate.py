@@ -56,13 +56,7 @@ def estimate_tokens(
     tools: Iterable[Mapping[str, Any]] = (),
     others: Iterable[str] = (),
 ) -> int:
-    """Estimate the tokens of a request, as `estimate_usage` does.
-
-    Args:
-        messages: its messages.
-        tools: its tools, in OpenAI's form.
-        others: further texts, such as instructions.
-    """
+    """Estimate the tokens of a request, as `estimate_usage` does."""
     sent = sum(map(_of_message, messages)) + sum(map(_of_value, tools)) + sum(map(len, others))
     return _tokens(sent)
 

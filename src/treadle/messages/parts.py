@@ -40,13 +40,9 @@ _KEYS: Mapping[Any, tuple[str, ...]] = {
 
 
 def content_parts(value: Any) -> list[JSONDict] | None:
-    """The parts that a value stands for; None for a value that is ordinary JSON.
+    """Copies of the parts that a value stands for; None for a value that is ordinary JSON.
 
-    Args:
-        value: a part; or a list or tuple of parts and strings, with at least one part.
-
-    Returns:
-        Copies. Strings become text parts.
+    It is a part, or a list or tuple with at least one part, and strings, which become text parts.
     """
     given: list[Any] = [*value] if isinstance(value, (list, tuple)) else [value]
     if not all(isinstance(one, str) or is_content_part(one) for one in given):
@@ -71,11 +67,9 @@ def _text_of(part: Mapping[str, Any]) -> str:
 
 
 def placeholder(part: Mapping[str, Any]) -> str:
-    """A short placeholder for a part, which differs for different parts.
+    """A short text that differs for different parts, such as ``[image/png, 12,345 bytes, 3f2a9c1b]``.
 
-    Returns:
-        The media type, the size in bytes and the start of a digest: ``[image/png, 12,345 bytes, 3f2a9c1b]``. A
-        part that is a link has no size.
+    It has the media type, the size and the start of a digest; that of a link has no size.
     """
     kind = safe_str(part.get("type"))
     value = part.get(kind)
@@ -279,13 +273,10 @@ def has_parts(message: Mapping[str, Any]) -> bool:
 
 
 def as_text_results(messages: Sequence[JSONDict]) -> list[JSONDict]:
-    """Rewrite tool messages as text, for a backend that takes nothing else in them.
+    """Rewrite the tool messages of a valid history as text, for a backend that takes nothing else in them.
 
     Each part that is not text becomes a placeholder. The parts themselves follow in a user message after the last
     result of the exchange, each after its placeholder. It is joined with a user message that is there already.
-
-    Args:
-        messages: a valid history; it is not changed.
     """
     sent: list[JSONDict] = []
     media: list[JSONDict] = []

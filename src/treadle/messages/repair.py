@@ -83,14 +83,9 @@ NO_RESULT = "No result: this call was interrupted before its result was recorded
 def repair_history(
     messages: Sequence[JSONDict], taken: Iterable[str] = ()
 ) -> tuple[list[JSONDict], tuple[str, ...]]:
-    """Make a valid history. No content is lost: a result without a call becomes a user message.
+    """Make a valid history of well-formed messages, which are changed in place; see `validate_messages`.
 
-    Args:
-        messages: well-formed messages; they are changed in place.
-        taken: ids that calls of these messages may not have, because later calls have them.
-
-    Returns:
-        The history, and one line for each repair: the place, and what was done.
+    No content is lost: a result without a call becomes a user message.
     """
     return _Repair(taken).run(messages)
 

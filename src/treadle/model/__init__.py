@@ -54,7 +54,6 @@ if TYPE_CHECKING:
         is_fallback_error as is_fallback_error,
     )
     from treadle.model.middleware.hedge import Hedge as Hedge
-    from treadle.model.middleware.memory_cache import InMemoryCache as InMemoryCache
     from treadle.model.middleware.rate_limit import (
         RateLimit as RateLimit,
         RateStore as RateStore,
@@ -63,6 +62,7 @@ if TYPE_CHECKING:
     from treadle.model.middleware.redis_rates import RedisRates as RedisRates
     from treadle.model.middleware.response_cache import (
         CacheStore as CacheStore,
+        InMemoryCache as InMemoryCache,
         ResponseCache as ResponseCache,
     )
     from treadle.model.middleware.sqlite_cache import SQLiteCache as SQLiteCache
@@ -71,10 +71,9 @@ else:
         "ConcurrencyLimit": "concurrency_limit",
         **dict.fromkeys(("Fallback", "is_fallback_error"), "fallback"),
         "Hedge": "hedge",
-        "InMemoryCache": "memory_cache",
         **dict.fromkeys(("RateLimit", "RateStore", "SentRequest"), "rate_limit"),
         "RedisRates": "redis_rates",
-        **dict.fromkeys(("CacheStore", "ResponseCache"), "response_cache"),
+        **dict.fromkeys(("CacheStore", "InMemoryCache", "ResponseCache"), "response_cache"),
         "SQLiteCache": "sqlite_cache",
     }
     """Names that few programs use, each with the module of its middleware."""

@@ -75,11 +75,7 @@ def adapted(
 
 
 def check_options(options: Mapping[str, Any], known: frozenset[str]) -> None:
-    """Check that a callable takes options.
-
-    Raises:
-        OptionError: it does not take one of them.
-    """
+    """Raise an `OptionError` for an option that a callable does not take."""
     for option in options:
         if option not in known:
             hint = did_you_mean(option, sorted(known))

@@ -16,8 +16,7 @@ from treadle.fast_dataclass import light_dataclass
 from treadle.forks import renew_after_fork
 from treadle.messages import Response, estimate_usage
 from treadle.model.client import ModelRequest
-from treadle.model.middleware.composition import SendRequest, TimedResponse
-from treadle.model.middleware.target import Per, check_per, key_of
+from treadle.model.middleware.composition import Per, SendRequest, TimedResponse, check_per, key_of
 from treadle.model.retry import retry_after, status_of
 from treadle.queues import Queues
 from treadle.redaction import redacted
