@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from treadle.errors import ProviderError, TreadleError
@@ -186,19 +186,16 @@ def _as_mapping(raw: Any) -> Mapping[str, Any] | None:
 
 def _from_completion(value: Mapping[str, Any]) -> Response:
     choices = value.get("choices")
-    first = _first(choices)
-    message: Mapping[str, Any] | None = (
-        _as_mapping(first.get("message")) if first is not None else None
-    )
+    first = _first(choices) or NOTHING
     check_no_error(first)
-    if message is None and first is not None and _reason_of(first) is not None:
-        message = NOTHING  # such as one that a filter has replaced
-    if first is None or message is None:
+    message, reason = _as_mapping(first.get("message")), _reason_of(first)
+    if message is None and reason is None:
         raise NotAResponseError(
             f"llm_send_fn: the chat completion has no choices[0].message: {describe(choices)}"
         )
-    message = _with_logprobs(message, first)
-    return _from_message(message, _reason_of(first), value.get("usage"), value)
+    # A filter may have replaced the message.
+    message = _with_logprobs(NOTHING if message is None else message, first)
+    return _from_message(message, reason, value.get("usage"), value)
 
 
 def _with_logprobs(message: Mapping[str, Any], choice: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -215,7 +212,9 @@ def _from_message(
     completion: Mapping[str, Any],
 ) -> Response:
     content = message.get("content")
-    if is_list(content) and not _CALL_KINDS.isdisjoint(_kinds_of(content)):
+    if is_list(content) and any(
+        is_mapping(part) and part.get("type") in _CALL_KINDS for part in content
+    ):
         raise NotAResponseError(
             "llm_send_fn: the content has calls in the form of another API; use the name of the model, such as "
             "'anthropic:NAME', or return a Response with tool_calls"
@@ -245,20 +244,14 @@ def _from_message(
     )
 
 
-def _kinds_of(parts: Sequence[Any]) -> Iterator[Any]:
-    return (
-        kind for part in parts if is_mapping(part) and isinstance(kind := part.get("type"), str)
-    )
-
-
-_CALL_KINDS = frozenset({"tool_use", "function_call"})
+_CALL_KINDS = ("tool_use", "function_call")
 _KNOWN = frozenset({"role", "content", "tool_calls"})
 _CHUNK_KEYS = frozenset({"choices", "usage"})
 _KNOWN_OF_CALL = frozenset({"id", "type", "function", "index"})
 
 
 def _unknown(value: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
-    if known.issuperset(value):  # the common case, and faster than key by key
+    if known.issuperset(value):
         return {}
     return {key: copy_json(value[key]) for key in value if key not in known}
 
