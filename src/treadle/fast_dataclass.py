@@ -95,20 +95,16 @@ def _init_of(cls: Any) -> Any:
     keywords: list[str] = []
     lines: list[str] = []
     for spec in specs:
-        name, listed = spec.name, keywords if spec.kw_only else parameters
-        names[f"set_{name}"] = getattr(cls, name).__set__
+        name, value, default = spec.name, spec.name, spec.default
         if spec.default_factory is not MISSING:
             # `dict` is faster to call than `dict[str, Any]`.
-            factory = typing.get_origin(spec.default_factory) or spec.default_factory
-            names[f"make_{name}"] = factory
-            names[f"default_{name}"] = _Default(factory)
-            listed.append(f"{name}=default_{name}")
-            lines.append(f"set_{name}(self, make_{name}() if {name} is default_{name} else {name})")
-        else:
-            names[f"default_{name}"] = spec.default
-            has_default = spec.default is not MISSING
-            listed.append(f"{name}=default_{name}" if has_default else name)
-            lines.append(f"set_{name}(self, {name})")
+            factory: Any = typing.get_origin(spec.default_factory) or spec.default_factory
+            names[f"make_{name}"], default = factory, _Default(factory)
+            value = f"make_{name}() if {name} is default_{name} else {name}"
+        names[f"set_{name}"], names[f"default_{name}"] = getattr(cls, name).__set__, default
+        listed = keywords if spec.kw_only else parameters
+        listed.append(name if default is MISSING else f"{name}=default_{name}")
+        lines.append(f"set_{name}(self, {value})")
     if hasattr(cls, "__post_init__"):
         lines.append("self.__post_init__()")
     if keywords:
