@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -188,8 +187,7 @@ def check_model(fn: object) -> None:
         from treadle.model.wrong_model import advice_on  # noqa: PLC0415 - most programs need no advice
 
         advice = advice_on(fn)
-        if inspect.iscoroutine(fn):
-            close_unawaited(fn)
+        close_unawaited(fn)
         raise OptionError(f"llm_send_fn: expected a callable, got {type(fn).__name__}; {advice}")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import logging
 import threading
@@ -15,7 +14,7 @@ from treadle.effects import NOW, Call, Mode, Steps, call_mode
 from treadle.errors import OptionError
 from treadle.forks import renew_after_fork
 from treadle.json_data import from_json, to_json_line
-from treadle.messages import Ending, Response, Usage
+from treadle.messages import Ending, Response, Usage, sha256
 from treadle.model.client import ModelRequest
 from treadle.model.middleware.composition import SendRequest, TimedResponse
 
@@ -160,7 +159,7 @@ def request_key(request: ModelRequest, namespace: str) -> str | None:
         text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError):
         return None
-    return hashlib.sha256(text.encode("ascii")).hexdigest()
+    return sha256(text.encode("ascii"))
 
 
 def _stored(response: Response) -> str | None:
