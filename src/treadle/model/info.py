@@ -67,20 +67,20 @@ def model_info(fn: Any, opts: Mapping[str, Any]) -> ModelInfo:
             ``model``, ``provider`` and ``opts``.
         opts: the options of every request; they override those of ``fn``.
     """
-    given: dict[str, Any] = dict(opts)
+    request: dict[str, Any] = dict(opts)
     while isinstance(fn, functools.partial):
-        given = {**fn.keywords, **given}
+        request = {**fn.keywords, **request}
         fn = fn.func
     own = attribute_of(fn, "opts")
     if is_dict(own):
-        given = {**own, **given}
+        request = {**own, **request}
     provider = _name(attribute_of(fn, "provider"))
     if provider is None:
         provider = _PROVIDERS.get(_package_of(fn))
     return ModelInfo(
-        _name(given.get("model")) or _name(attribute_of(fn, "model")),
+        _name(request.get("model")) or _name(attribute_of(fn, "model")),
         provider,
-        {name: given[name] for name in sorted(OPTIONS & given.keys())},
+        {name: request[name] for name in sorted(OPTIONS & request.keys())},
     )
 
 
