@@ -120,7 +120,7 @@ class Response:
         if (self.refusal is not None or self.extra) and self._refuses_beside_calls():
             return Ending.FILTERED
         if self.finish_reason is None:
-            return Ending.COMPLETE
+            return _COMPLETE
         known = ending_of(self.finish_reason)
         if known is None:
             return Ending.COMPLETE if _are_closed(self) else Ending.CUT
@@ -164,6 +164,10 @@ class Response:
         return usage_status(self.usage)
 
 
+_COMPLETE = Ending.COMPLETE
+"""Python 3.11 runs code at each access to a member of an enumeration; every iteration has two."""
+
+
 def _are_closed(response: Response) -> bool:
     """Whether the arguments of all calls are closed JSON objects.
 
@@ -195,7 +199,7 @@ def settled(response: Response) -> Response:
         ProviderError: the provider could not finish the response.
     """
     ending = response.ending
-    if ending is Ending.COMPLETE:
+    if ending is _COMPLETE:
         return response
     if ending is Ending.FAILED:
         word = str(response.finish_reason)
