@@ -71,7 +71,10 @@ def portable(error: BaseException) -> BaseException:
     texts: list[str] = []
     cause: BaseException | None = error
     while cause is not None and len(texts) < _MAX_CAUSES:
-        texts.append(_text_of(cause))
+        try:
+            texts.append(str(cause))
+        except Exception:  # noqa: BLE001 - a custom `__str__`
+            texts.append(type(cause).__name__)
         cause = cause.__cause__ or cause.__context__
     found = getattr(error, "__dict__", {})
     facts = {name: value for name, value in found.items() if isinstance(value, (str, int, float))}
@@ -79,13 +82,6 @@ def portable(error: BaseException) -> BaseException:
 
 
 _MAX_CAUSES = 8
-
-
-def _text_of(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:  # noqa: BLE001 - a custom `__str__`
-        return type(error).__name__
 
 
 class ToolDefinitionError(TreadleError, ValueError):
@@ -214,14 +210,9 @@ def check_names(
 ) -> None:
     """Check that names are known.
 
-    Args:
-        names: the given names.
-        known: the known names.
-        what: the start of the error text.
-        hint_of: takes an unknown name and returns what to use instead, or None to suggest a similar name.
-
     Raises:
-        OptionError: one of them is not; the text ends with a hint.
+        OptionError: one is not. The text begins with ``what``, and ends with the return value of ``hint_of``,
+            or with a similar name.
     """
     for name in names:
         if name not in known:
@@ -251,15 +242,9 @@ def one_of(values: Collection[object]) -> str:
 
 
 def did_you_mean(name: object, known: Iterable[object], least: float = 0.6) -> str:
-    """Format the hint that ends an error about an unknown name.
+    """The end of an error about an unknown name: ``"; did you mean 'x'?"``, or the known names.
 
-    Args:
-        name: the unknown name.
-        known: the known names.
-        least: how similar a suggested name is, from 0 to 1.
-
-    Returns:
-        ``"; did you mean 'x'?"`` if a known name is similar, else the list of known names.
+    ``least`` is how similar a suggested name is, from 0 to 1.
     """
     names = [str(candidate) for candidate in known]
     close = closest(str(name), names, least)
@@ -269,25 +254,15 @@ def did_you_mean(name: object, known: Iterable[object], least: float = 0.6) -> s
 
 
 MAX_COMPARED = 64
-"""The length to which names are compared, in characters."""
+"""The length to which names are compared, in characters: a comparison takes a time quadratic in it."""
 MAX_KNOWN = 1_000
-"""The number of known names that are looked at."""
-MAX_CANDIDATES = 5
-"""The number of known names that are compared in full: this takes a time quadratic in their length."""
+"""The number of known names that are compared."""
 
 
 def closest(name: str, known: Iterable[str], least: float = 0.6) -> str | None:
     """The known name that is most similar to an unknown one; None if none is."""
     import difflib  # noqa: PLC0415 - most programs need no hint, and its import takes 2 ms
 
-    matcher = difflib.SequenceMatcher(b=name[:MAX_COMPARED])
-
-    def alike(candidate: str, ratio: Callable[[], float]) -> tuple[float, str]:
-        matcher.set_seq1(candidate[:MAX_COMPARED])
-        return ratio(), candidate
-
-    # The quick ratio is an upper bound.
-    quick = (alike(one, matcher.quick_ratio) for one in itertools.islice(known, MAX_KNOWN))
-    best = sorted((one for one in quick if one[0] >= least), reverse=True)[:MAX_CANDIDATES]
-    ratio, found = max((alike(one, matcher.ratio) for _, one in best), default=(0.0, ""))
-    return found if ratio >= least else None
+    by_start = {one[:MAX_COMPARED]: one for one in itertools.islice(known, MAX_KNOWN)}
+    found = difflib.get_close_matches(name[:MAX_COMPARED], by_start, 1, least)
+    return by_start[found[0]] if found else None

@@ -20,13 +20,8 @@ T = TypeVar("T")
 def fast_dataclass(cls: type[T]) -> type[T]:
     """Make a frozen dataclass with slots and a fast ``__init__``.
 
-    The ``__init__`` of a frozen dataclass calls ``object.__setattr__`` for each field, which looks up the slot
-    every time. This one is generated for the class, as dataclasses do it, and sets the slots directly: it takes
-    half the time. The other methods are shared by all classes, since generating them takes most of the time of
-    a module's import.
-
-    Args:
-        cls: a class with annotated fields.
+    The ``__init__`` sets the slots directly: this takes half the time of ``object.__setattr__``. The other methods
+    are shared by all classes, since generating them takes most of the time of a module's import.
     """
     return _frozen(cls)
 
@@ -41,11 +36,7 @@ def fast_dataclass_kw(cls: type[T]) -> type[T]:
 
 @dataclass_transform(field_specifiers=(dataclasses.field,))
 def light_dataclass(*, frozen: bool = False) -> Callable[[type[T]], type[T]]:
-    """Make a hashable dataclass without slots, which shares its methods except ``__init__``.
-
-    Args:
-        frozen: refuse to set or delete fields.
-    """
+    """Make a hashable dataclass without slots, which shares its methods except ``__init__``."""
 
     def make(cls: type[T]) -> type[T]:
         made: type[T] = dataclass(frozen=frozen, repr=False, eq=False)(cls)
@@ -104,20 +95,16 @@ def _init_of(cls: Any) -> Any:
     keywords: list[str] = []
     lines: list[str] = []
     for spec in specs:
-        name, listed = spec.name, keywords if spec.kw_only else parameters
-        names[f"set_{name}"] = getattr(cls, name).__set__
+        name, value, default = spec.name, spec.name, spec.default
         if spec.default_factory is not MISSING:
             # `dict` is faster to call than `dict[str, Any]`.
-            factory = typing.get_origin(spec.default_factory) or spec.default_factory
-            names[f"make_{name}"] = factory
-            names[f"default_{name}"] = _Default(factory)
-            listed.append(f"{name}=default_{name}")
-            lines.append(f"set_{name}(self, make_{name}() if {name} is default_{name} else {name})")
-        else:
-            names[f"default_{name}"] = spec.default
-            has_default = spec.default is not MISSING
-            listed.append(f"{name}=default_{name}" if has_default else name)
-            lines.append(f"set_{name}(self, {name})")
+            factory: Any = typing.get_origin(spec.default_factory) or spec.default_factory
+            names[f"make_{name}"], default = factory, _Default(factory)
+            value = f"make_{name}() if {name} is default_{name} else {name}"
+        names[f"set_{name}"], names[f"default_{name}"] = getattr(cls, name).__set__, default
+        listed = keywords if spec.kw_only else parameters
+        listed.append(name if default is MISSING else f"{name}=default_{name}")
+        lines.append(f"set_{name}(self, {value})")
     if hasattr(cls, "__post_init__"):
         lines.append("self.__post_init__()")
     if keywords:

@@ -29,13 +29,7 @@ def replace_file(
 ) -> None:
     """Write a file, or replace it by a new one. A link stays, and the file that it leads to is replaced.
 
-    A pipe or a device is written to.
-
-    Args:
-        path: the file.
-        content: all of its content.
-        mode: its permissions.
-        durable: return when the disk has it, so that it outlives a power failure.
+    A pipe or a device is written to. With ``durable``, it returns when the disk has the file.
 
     Raises:
         OSError: it cannot be written. The earlier file is as it was.
@@ -66,13 +60,7 @@ def check_replaceable(path: str | os.PathLike[str]) -> None:
 def create_file(
     path: Path, content: bytes, mode: int = PRIVATE, *, durable: bool = False
 ) -> IO[bytes]:
-    """Write a file, or replace it by a new one, and leave it open to append to it.
-
-    Args:
-        path: the file. If it is a link, the file that it leads to is replaced.
-        content: what the file has when it takes the place of the earlier one.
-        mode: its permissions.
-        durable: return when the disk has it.
+    """As `replace_file`, for a file that is left open to append to it; it is no pipe or device.
 
     Raises:
         OSError: it cannot be written. The earlier file is as it was.

@@ -15,9 +15,7 @@ _renewals: weakref.WeakKeyDictionary[Any, Callable[[Any], None]] = weakref.WeakK
 def renew_after_fork(made: T, renew: Callable[[T], None]) -> None:
     """Renew an object in each child process that is forked, before other code runs there.
 
-    Args:
-        made: the object.
-        renew: takes it, makes new locks, and forgets what only the threads of the parent can end.
+    ``renew`` takes the object, makes new locks, and forgets what only the threads of the parent can end.
     """
     _renewals[made] = renew
 

@@ -42,7 +42,12 @@ def client_options(
             )
             on_failed(response, error)
             raise error
-        response.stream = _counted(response, on_failed)
+        stream = response.stream
+        # httpx accepts only its own class of streams; there are two packages of it, for different SDKs.
+        base = next(kind for kind in type(stream).__mro__ if kind.__name__ == "AsyncByteStream")
+        response.stream = counted = _class_of(base)()
+        counted.pieces = lambda: _Pieces(response, stream, on_failed)
+        counted.aclose = stream.aclose
 
     return {
         "headers": {**(headers or {}), "accept-encoding": "identity"},
@@ -52,24 +57,12 @@ def client_options(
 
 def cause_of(error: BaseException) -> ResponseBodyError | None:
     """The refusal of a body that led to an exception of an SDK; None if none did."""
+    cause: BaseException | None = error
     for _ in range(10):
-        if isinstance(error, ResponseBodyError):
-            return error
-        if error.__cause__ is None:
-            break
-        error = error.__cause__
+        if cause is None or isinstance(cause, ResponseBodyError):
+            return cause
+        cause = cause.__cause__
     return None
-
-
-def _counted(response: Any, on_failed: Callable[[Any, Exception], object]) -> Any:
-    """The stream of a response, which ends with an error after `MAX_BODY` bytes."""
-    stream = response.stream
-
-    # httpx accepts only its own class of streams; there are two packages of it, for different SDKs.
-    base = next(kind for kind in type(stream).__mro__ if kind.__name__ == "AsyncByteStream")
-    made = _class_of(base)()
-    made.pieces, made.aclose = (lambda: _Pieces(response, stream, on_failed)), stream.aclose
-    return made
 
 
 class _Pieces:
@@ -94,7 +87,7 @@ class _Pieces:
             self._count += len(piece)
             pieces = self._response.extensions.get(LAST_PIECES, ())
             self._response.extensions[LAST_PIECES] = (*pieces[-1:], piece)
-            _check_length(self._response, self._count)
+            self._check_length()
         except StopAsyncIteration:
             raise
         except Exception as error:
@@ -102,16 +95,16 @@ class _Pieces:
             raise
         return piece
 
+    def _check_length(self) -> None:
+        if self._count > MAX_BODY:
+            host = self._response.request.url.host
+            raise ResponseBodyError(f"the response of {host} has more than {MAX_BODY:,} bytes")
 
-def _check_length(response: Any, count: int) -> None:
-    if count > MAX_BODY:
-        host = response.request.url.host
-        raise ResponseBodyError(f"the response of {host} has more than {MAX_BODY:,} bytes")
+
+def _pieces_of(stream: Any) -> Any:
+    return stream.pieces()
 
 
 @functools.cache
 def _class_of(base: type[Any]) -> type[Any]:
-    def pieces(self: Any) -> Any:
-        return self.pieces()
-
-    return type("Counted", (base,), {"__aiter__": pieces})
+    return type("Counted", (base,), {"__aiter__": _pieces_of})

@@ -49,28 +49,7 @@ LAST_SEQ = "last_seq"
 OBSERVE = "observe"
 """An observer of a subagent."""
 
-OF_THE_LOOP = frozenset(
-    {
-        STEER,
-        CLAIM_PAUSE,
-        KEEP_PAUSE,
-        RELEASE_PAUSE,
-        LOAD_SESSION,
-        SAVE_SESSION,
-        VALIDATE,
-        LOCK,
-        BREAKER,
-        CANCELLED,
-        LIMIT,
-        BUDGET,
-        CACHE,
-        RACE,
-        MEMORY,
-        RANDOM,
-        STREAMED,
-        JOURNAL,
-        LAST_SEQ,
-        OBSERVE,
-    }
-)
+OF_THE_LOOP: frozenset[str] = frozenset(
+    value for name, value in vars().copy().items() if name.isupper()
+) - {CHAT, EXECUTE_TOOL, STAGE}
 """Calls that the loop makes for itself: they are not worth a span."""

@@ -16,18 +16,8 @@ divide: so many characters beside a cut are searched for credentials, and left o
 _NAME = r"(?:authorization|cookie|api[-_]?key|token|secret|password)"
 """The end of the name of a credential. Its start is not searched for: that would take time at each word."""
 _CREDENTIALS = (
-    "auth",
-    "authorization",
-    "cookie",
-    "cookies",
-    "credential",
-    "credentials",
-    "headers",
-    "key",
-    "password",
-    "query",
-    "secret",
-    "token",
+    *("auth", "authorization", "cookie", "cookies", "credential", "credentials"),
+    *("headers", "key", "password", "query", "secret", "token"),
 )
 """The ends of names of options that may have credentials."""
 

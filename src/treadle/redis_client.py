@@ -20,17 +20,11 @@ RETRIES = 6
 def client_of(
     given: str | redis.Redis, what: str, *, timeout: float = TIMEOUT, retries: int = RETRIES
 ) -> Any:  # the annotations of redis-py are too wide
-    """The client that the caller passed, or one for a URL.
-
-    Args:
-        given: the URL or the client.
-        what: the start of the error text.
-        timeout: the seconds for which a client made from a URL waits for an answer.
-        retries: how often such a client connects again.
+    """The client that the caller passed, or one for a URL, with a time limit in seconds and retries.
 
     Raises:
         MissingExtraError: redis-py is not installed.
-        OptionError: it is neither, or the URL is invalid.
+        OptionError: it is neither, or the URL is invalid; the text begins with ``what``.
     """
     try:
         from redis import Redis  # noqa: PLC0415 - an extra

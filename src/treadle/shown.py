@@ -11,10 +11,7 @@ def shown(value: Any) -> str:
     """The repr of a value, in which callables of the user are names.
 
     A partial shows its arguments, a bound method its object, and an object with ``__call__`` may show its fields.
-    Each may hold a secret, such as the key of a model.
-
-    Args:
-        value: any value; the items of tuples and lists are shown likewise.
+    Each may hold a secret, such as the key of a model. The items of tuples and lists are shown likewise.
     """
     kind = value.__class__
     if kind is tuple:
@@ -36,11 +33,6 @@ def callable_name(fn: Any) -> str:
 
 
 def shown_fields(value: Any, names: Iterable[str]) -> str:
-    """The repr of an object with fields; see `shown`.
-
-    Args:
-        value: the object.
-        names: the names of the fields to show.
-    """
+    """The repr of an object with the fields of these names; see `shown`."""
     fields = ", ".join(f"{name}={shown(getattr(value, name))}" for name in names)
     return f"{type(value).__qualname__}({fields})"

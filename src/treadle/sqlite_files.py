@@ -19,12 +19,8 @@ if TYPE_CHECKING:
 def path_of_file(path: object, what: str) -> str:
     """The path of an SQLite file, as text.
 
-    Args:
-        path: the path that the caller passed.
-        what: the start of the error text.
-
     Raises:
-        OptionError: it is no path of a file.
+        OptionError: it is no path of a file; the text begins with ``what``.
     """
     if not isinstance(path, (str, os.PathLike)) or os.fspath(path) in {"", ":memory:"}:
         raise OptionError(f"{what}: expected the path of a file, got {path!r}")
@@ -73,32 +69,6 @@ def log_ahead(db: sqlite3.Connection) -> None:
         db.execute("PRAGMA journal_mode = WAL")
 
 
-class Contents(NamedTuple):
-    """What an SQLite file says about itself; all numbers of a new file are 0.
-
-    Args:
-        application: its ``application_id``.
-        version: its ``user_version``.
-        tables: the number of its tables and indexes.
-    """
-
-    application: int
-    version: int
-    tables: int
-
-    def __str__(self) -> str:
-        return f"version {self.version} with {self.tables} tables and indexes"
-
-
-def contents_of(db: sqlite3.Connection) -> Contents:
-    """Read what a file says about itself, at one moment: another program may be creating its tables."""
-    row = db.execute(
-        "SELECT (SELECT application_id FROM pragma_application_id), "
-        "(SELECT user_version FROM pragma_user_version), (SELECT count(*) FROM sqlite_master)"
-    ).fetchone()
-    return Contents(*row)
-
-
 class UnexpectedContentsError(TreadleError):
     """A file is of another version, or of another program; the text says what was expected and what was found."""
 
@@ -124,15 +94,21 @@ class Schema(NamedTuple):
         Raises:
             UnexpectedContentsError: it has others.
         """
-        found = contents_of(db)
-        if (found.application, found.version) == (self.application, self.version):
+        # At one moment: another program may be creating its tables.
+        application, version, tables = db.execute(
+            "SELECT (SELECT application_id FROM pragma_application_id), "
+            "(SELECT user_version FROM pragma_user_version), (SELECT count(*) FROM sqlite_master)"
+        ).fetchone()
+        if (application, version) == (self.application, self.version):
             return True
-        if not any(found):
+        if not (application or version or tables):
             return False
-        is_ours = found.application == self.application
-        whose = f"{self.what} of" if is_ours else "another program's file of"
+        whose = (
+            f"{self.what} of" if application == self.application else "another program's file of"
+        )
         raise UnexpectedContentsError(
-            f"expected {self.what} of version {self.version}, found {whose} {found}"
+            f"expected {self.what} of version {self.version}, found {whose} version {version} with {tables} "
+            "tables and indexes"
         )
 
     def create_in(self, db: sqlite3.Connection) -> None:

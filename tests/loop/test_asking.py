@@ -5,14 +5,20 @@ import contextvars
 import anyio
 import pytest
 
-from treadle import Chunk, Err, LLMError, Loop, Usage, default_stages
+from treadle import Chunk, Err, LLMError, Loop, Usage, default_stages, tool
 from treadle.effects import Call, Now, Sleep, map_effects
 from treadle.events import ModelFailed, ModelRetried, TextDelta
 from treadle.stages import ask_model
-from treadle.testing import ScriptedLLM
+from treadle.testing import ScriptedLLM, call, calls
 
 USER = [{"role": "user", "content": "Hi"}]
 DONE = {"choices": [{"delta": {}, "finish_reason": "stop"}]}
+
+
+@tool
+def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
 
 
 def run(*script, **options):
@@ -35,23 +41,42 @@ class BadRequestError(Exception):
     status_code = 400
 
 
-def test_a_temporary_error_is_retried_and_reported():
-    result, events = run(OverloadedError("busy"), ConnectionError("gone"), "Hello")
+def test_a_temporary_error_is_retried_with_the_same_request_and_reported():
+    events = []
+    model = ScriptedLLM(OverloadedError("busy"), ConnectionError("gone"), "Hello")
+    result = Loop.run_sync(USER, model, on_event=events.append, retry_delay=0)
     assert result.unwrap().content == "Hello"
+    assert result.messages == [*USER, {"role": "assistant", "content": "Hello"}]
     assert result.iterations == 1
-    assert [(e.attempt, e.error, e.error_type) for e in of(events, ModelRetried)] == [
-        (1, "busy", "OverloadedError"),
-        (2, "gone", "ConnectionError"),
+    assert model.sent[0] == model.sent[1] == model.sent[2]
+    assert [(e.iteration, e.attempt, e.error, e.error_type) for e in of(events, ModelRetried)] == [
+        (1, 1, "busy", "OverloadedError"),
+        (1, 2, "gone", "ConnectionError"),
     ]
 
 
-def test_after_three_retries_it_is_an_err():
-    result, events = run(*[OverloadedError(str(n)) for n in range(4)])
+@pytest.mark.parametrize(
+    ("options", "error", "attempts"),
+    [
+        ({}, OverloadedError, 4),
+        ({"max_retries": 2}, ConnectionError, 3),
+        ({"max_retries": 0}, OverloadedError, 1),
+        ({}, BadRequestError, 1),
+        ({}, ValueError, 1),
+    ],
+)
+def test_after_the_last_attempt_it_is_an_err(options, error, attempts):
+    """Work that was done stays in the history."""
+    script = [error(str(attempt)) for attempt in range(1, attempts + 1)]
+    result, events = run(calls(call("add", a=1, b=2)), *script, tools=[add], **options)
     assert isinstance(result, Err)
-    assert (result.reason.message, result.reason.attempts) == ("3", 4)
-    assert len(of(events, ModelRetried)) == 3
-    assert len(of(events, ModelFailed)) == 1
     assert result.stop_reason == "llm_error"
+    assert result.reason == LLMError(str(attempts), error.__name__, attempts)
+    assert result.reason.cause is script[-1]
+    assert result.messages[-1]["content"] == "3"
+    assert len(of(events, ModelRetried)) == attempts - 1
+    (failed,) = of(events, ModelFailed)
+    assert (failed.error, failed.error_type) == (str(attempts), error.__name__)
 
 
 class Clock:
@@ -146,6 +171,7 @@ def test_a_server_that_asks_not_to_retry_is_asked_once():
         (lambda *_: 1 / 0, "division by zero"),
         (lambda *_: "again", "on_retry: expected a Request or None, got str"),
         (lambda request, *_: request.replace(tools="add"), "tools: expected a list of tools"),
+        (lambda request, *_: request.replace(tools=["nope"]), "on_retry: there is no tool 'nope'"),
     ],
 )
 def test_a_request_whose_on_retry_failed_is_reported_as_failed(on_retry, text):

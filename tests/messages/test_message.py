@@ -51,82 +51,42 @@ def test_a_well_formed_message_has_no_problem(message):
     assert list(problems_of([message])) == []
 
 
+CONTENT = "text or a list of parts"
+ROLE = f"one of {', '.join(ROLES)}"
 BAD = [
-    (5, "messages[0]: expected a message dict, got int 5"),
-    (None, "messages[0]: expected a message dict, got nothing"),
-    ("Hi", "messages[0]: expected a message dict, got str 'Hi'"),
-    ({}, f"messages[0].role: expected one of {', '.join(ROLES)}, got nothing"),
-    (
-        {"role": "bot", "content": "x"},
-        "messages[0].role: expected one of system, developer, user, assistant, tool, got str 'bot'",
-    ),
-    (
-        {"role": ["user"], "content": "x"},
-        f"messages[0].role: expected one of {', '.join(ROLES)}, got list ['user']",
-    ),
-    ({"role": "user"}, "messages[0].content: expected text or a list of parts, got nothing"),
-    (
-        {"role": "user", "content": None},
-        "messages[0].content: expected text or a list of parts, got nothing",
-    ),
-    (
-        {"role": "user", "content": b"x"},
-        "messages[0].content: expected text or a list of parts, got bytes b'x'",
-    ),
-    (
-        {"role": "user", "content": ["Hi"]},
-        "messages[0].content[0]: expected a part with a type, got str 'Hi'",
-    ),
-    (
-        {"role": "user", "content": [{"type": "text", "text": "a"}, {"text": "b"}]},
-        "messages[0].content[1]: expected a part with a type, got dict {'text': 'b'}",
-    ),
-    ({"role": "assistant"}, "messages[0].content: expected text or a list of parts, got nothing"),
-    (
-        {"role": "assistant", "content": "x", "tool_calls": "add"},
-        "messages[0].tool_calls: expected a list of calls, got str 'add'",
-    ),
-    (
-        {"role": "assistant", "content": "x", "tool_calls": ["add"]},
-        "messages[0].tool_calls[0]: expected a call, got str 'add'",
-    ),
-    (
-        {"role": "assistant", "content": "x", "refusal": 5},
-        "messages[0].refusal: expected text, got int 5",
-    ),
-    (called(id=7), "messages[0].tool_calls[0].id: expected text, got int 7"),
-    (called(id=""), "messages[0].tool_calls[0].id: expected text, got str ''"),
-    (
-        called(type="custom", id=None),
-        "messages[0].tool_calls[0].id: expected text, got nothing",
-    ),
-    (called(function=None), "messages[0].tool_calls[0].function.name: expected text, got nothing"),
-    (
-        called(function={"name": ""}),
-        "messages[0].tool_calls[0].function.name: expected text, got dict {'name': ''}",
-    ),
-    (
-        called(function={"name": "add", "arguments": {"a": 1}}),
-        "messages[0].tool_calls[0].function.arguments: expected JSON text, got dict {'a': 1}",
-    ),
-    (
-        called(function={"name": "add", "arguments": None}),
-        "messages[0].tool_calls[0].function.arguments: expected JSON text, got nothing",
-    ),
-    (
-        {"role": "tool", "content": "5"},
-        "messages[0].tool_call_id: expected the id of a call, got nothing",
-    ),
-    (
-        {"role": "tool", "content": "5", "tool_call_id": ""},
-        "messages[0].tool_call_id: expected the id of a call, got str ''",
-    ),
-]
+    (5, "", "a message dict", "int 5"),
+    (None, "", "a message dict", "nothing"),
+    ("Hi", "", "a message dict", "str 'Hi'"),
+    ({}, ".role", ROLE, "nothing"),
+    ({"role": "bot", "content": "x"}, ".role", ROLE, "str 'bot'"),
+    ({"role": ["user"], "content": "x"}, ".role", ROLE, "list ['user']"),
+    ({"role": "user"}, ".content", CONTENT, "nothing"),
+    ({"role": "user", "content": None}, ".content", CONTENT, "nothing"),
+    ({"role": "user", "content": b"x"}, ".content", CONTENT, "bytes b'x'"),
+    ({"role": "user", "content": ["Hi"]}, ".content[0]", "a part with a type", "str 'Hi'"),
+    ({"role": "user", "content": [{"type": "text", "text": "a"}, {"text": "b"}]},
+     ".content[1]", "a part with a type", "dict {'text': 'b'}"),
+    ({"role": "assistant"}, ".content", CONTENT, "nothing"),
+    ({"role": "assistant", "content": "x", "tool_calls": "add"}, ".tool_calls", "a list of calls", "str 'add'"),
+    ({"role": "assistant", "content": "x", "tool_calls": ["add"]}, ".tool_calls[0]", "a call", "str 'add'"),
+    ({"role": "assistant", "content": "x", "refusal": 5}, ".refusal", "text", "int 5"),
+    (called(id=7), ".tool_calls[0].id", "text", "int 7"),
+    (called(id=""), ".tool_calls[0].id", "text", "str ''"),
+    (called(type="custom", id=None), ".tool_calls[0].id", "text", "nothing"),
+    (called(function=None), ".tool_calls[0].function.name", "text", "nothing"),
+    (called(function={"name": ""}), ".tool_calls[0].function.name", "text", "dict {'name': ''}"),
+    (called(function={"name": "add", "arguments": {"a": 1}}),
+     ".tool_calls[0].function.arguments", "JSON text", "dict {'a': 1}"),
+    (called(function={"name": "add", "arguments": None}),
+     ".tool_calls[0].function.arguments", "JSON text", "nothing"),
+    ({"role": "tool", "content": "5"}, ".tool_call_id", "the id of a call", "nothing"),
+    ({"role": "tool", "content": "5", "tool_call_id": ""}, ".tool_call_id", "the id of a call", "str ''"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("message", "problem"), BAD)
-def test_a_problem_names_the_place_the_expectation_and_the_value(message, problem):
-    assert list(problems_of([message])) == [problem]
+@pytest.mark.parametrize(("message", "where", "expected", "found"), BAD)
+def test_a_problem_names_the_place_the_expectation_and_the_value(message, where, expected, found):
+    assert [*problems_of([message])] == [f"messages[0]{where}: expected {expected}, got {found}"]
 
 
 @pytest.mark.parametrize("text", ["Hi", " \u00e9\n", "\0"])

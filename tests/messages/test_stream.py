@@ -1,14 +1,9 @@
 """Assembling the pieces of a streamed response."""
 
-import time
-
 import pytest
 
-from treadle import Loop, Usage
+from treadle import Usage
 from treadle.messages import CallChunk, Chunk, StreamAccumulator, ToolCall, to_chunk, to_response
-
-USER = [{"role": "user", "content": "Hi"}]
-LONG = "x" * 100
 
 
 def assembled(*raw):
@@ -137,25 +132,6 @@ def test_a_null_keeps_the_earlier_value():
     assert response.extra == {"reasoning": "because"}
 
 
-@pytest.mark.parametrize(
-    "chunk",
-    [piece(arguments=LONG), piece(signature=LONG), Chunk(extra={"reasoning": LONG})],
-    ids=["arguments without an id", "a key of a call", "reasoning"],
-)
-def test_a_stream_of_many_pieces_is_assembled_in_linear_time(chunk):
-    """Four times the pieces take about four times the time; if each piece copied all before it, 16 times."""
-
-    def seconds(count):
-        times = []
-        for _ in range(3):
-            before = time.process_time()
-            assembled(*[chunk] * count)
-            times.append(time.process_time() - before)
-        return min(times)
-
-    assert seconds(40_000) < 9 * seconds(10_000)
-
-
 def test_the_pieces_of_a_refusal_are_joined():
     assert assembled(delta(refusal="N"), delta("stop", refusal="o.")).refusal == "No."
     made = assembled(delta(refusal=5), delta("stop", content="Well."))
@@ -169,11 +145,3 @@ def test_a_stream_of_completions_without_a_finish_reason_is_incomplete():
 
 def test_a_stream_of_texts_needs_no_finish_reason():
     assert assembled("Hel").content == "Hel"
-
-
-def test_an_incomplete_stream_is_retried_and_its_text_discarded():
-    streams = [[delta(content="Hel")], [delta(content="Hello"), delta("stop")]]
-    result = Loop.run_sync(USER, lambda m: iter(streams.pop(0)), retry_delay=0)
-    assert result.unwrap().content == "Hello"
-    assert result.messages[1:] == [{"role": "assistant", "content": "Hello"}]
-    assert result.iterations == 1

@@ -4,6 +4,7 @@ import errno
 import http.client
 import socket
 import urllib.error
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,11 +19,6 @@ def failure(cls=Exception, **facts):
     for name, value in facts.items():
         setattr(error, name, value)
     return error
-
-
-class Holder:
-    def __init__(self, **facts):
-        self.__dict__.update(facts)
 
 
 @pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504, 529, 599])
@@ -49,9 +45,9 @@ def test_a_code_that_is_not_an_http_status_is_ignored(code):
 
 def test_the_status_may_be_that_of_the_response_an_error_carries():
     """As in httpx and requests, whose errors have no status of their own."""
-    assert status_of(failure(response=Holder(status_code=401))) == 401
-    assert not is_retryable(failure(response=Holder(status_code=401)))
-    assert status_of(failure(status_code=500, response=Holder(status_code=401))) == 500
+    assert status_of(failure(response=SimpleNamespace(status_code=401))) == 401
+    assert not is_retryable(failure(response=SimpleNamespace(status_code=401)))
+    assert status_of(failure(status_code=500, response=SimpleNamespace(status_code=401))) == 500
 
 
 def test_a_real_error_of_httpx():
@@ -132,23 +128,43 @@ def test_another_error_of_an_sdk_is_not_retried(package, name):
     assert not is_retryable(made(package, name))
 
 
+@pytest.mark.parametrize("package", ["openai", "anthropic"])
 @pytest.mark.parametrize(
-    ("name", "status", "again"),
+    ("name", "status", "kind", "again"),
     [
-        ("BadRequestError", 400, False),
-        ("AuthenticationError", 401, False),
-        ("PermissionDeniedError", 403, False),
-        ("NotFoundError", 404, False),
-        ("ConflictError", 409, True),
-        ("UnprocessableEntityError", 422, False),
-        ("RateLimitError", 429, True),
-        ("InternalServerError", 500, True),
+        ("BadRequestError", 400, "invalid_request_error", False),
+        ("AuthenticationError", 401, "authentication_error", False),
+        ("PermissionDeniedError", 403, "permission_error", False),
+        ("NotFoundError", 404, "not_found_error", False),
+        ("ConflictError", 409, "conflict", True),
+        ("UnprocessableEntityError", 422, "invalid", False),
+        ("RateLimitError", 429, "rate_limit_error", True),
+        ("InternalServerError", 500, "api_error", True),
+        ("APIStatusError", 529, "overloaded_error", True),
+        ("APIStatusError", 200, "overloaded_error", True),  # within a stream
     ],
 )
-def test_a_status_error_of_openai(name, status, again):
-    openai, httpx = pytest.importorskip("openai"), pytest.importorskip("httpx")
+def test_a_status_error_of_openai_and_anthropic(package, name, status, kind, again):
+    sdk, httpx = pytest.importorskip(package), pytest.importorskip("httpx")
     response = httpx.Response(status, request=httpx.Request("POST", "http://x"))
-    assert is_retryable(getattr(openai, name)("no", response=response, body=None)) is again
+    body = {"type": "error", "error": {"type": kind, "message": "m"}}
+    assert is_retryable(getattr(sdk, name)("no", response=response, body=body)) is again
+
+
+@pytest.mark.parametrize(
+    ("status", "name", "again"),
+    [
+        (429, "RESOURCE_EXHAUSTED", True),
+        (503, "UNAVAILABLE", True),
+        (500, "INTERNAL", True),
+        (400, "INVALID_ARGUMENT", False),
+        (403, "PERMISSION_DENIED", False),
+    ],
+)
+def test_a_status_error_of_google(status, name, again):
+    errors = pytest.importorskip("google.genai.errors")
+    body = {"error": {"code": status, "status": name, "message": "m"}}
+    assert is_retryable(errors.APIError(status, body)) is again
 
 
 def test_an_http_error_of_urllib():
@@ -306,7 +322,7 @@ DATE = {"date": "Wed, 21 Oct 2026 07:28:00 GMT"}
 @pytest.mark.parametrize("place", ["response", "error", "a dict", "a group"])
 def test_the_wait_that_a_server_asks_for_is_read_from_its_headers(headers, seconds, place):
     error = {
-        "response": lambda: failure(response=Holder(headers=headers)),
+        "response": lambda: failure(response=SimpleNamespace(headers=headers)),
         "error": lambda: failure(headers=headers),
         "a dict": lambda: failure(response={"headers": headers}),
         "a group": lambda: ExceptionGroup("", [failure(headers=headers), failure()]),
@@ -322,7 +338,7 @@ def test_the_wait_that_a_server_asks_for_is_read_from_its_headers(headers, secon
 )  # fmt: skip
 @pytest.mark.parametrize("name", ["retry-after", "retry-after-ms", "x-ms-retry-after-ms"])
 def test_an_invalid_wait_is_ignored(name, header):
-    error = failure(response=Holder(headers={name: header}))
+    error = failure(response=SimpleNamespace(headers={name: header}))
     assert retry_after(error) is None
     assert 0.375 <= wait(error) <= 0.5
 

@@ -16,7 +16,6 @@ from tests.providers.histories import histories, texts
 
 from treadle import Err, Loop, OptionError, tool
 from treadle.messages import NotAResponseError, StreamAccumulator, is_list, placeholder
-from treadle.model import is_retryable
 from treadle.providers import backend
 from treadle.providers.anthropic.response import response_of
 from treadle.providers.anthropic.stream import StreamReader
@@ -512,29 +511,6 @@ class TestResponses:
         raw = construct_type(value={"content": [new], "usage": None}, type_=Message)
         kept = response_of(raw).extra["extra_content"]["anthropic"]["blocks"]
         assert kept == [{**new, "index": 0}]
-
-
-def failure(status, kind):
-    import httpx2 as httpx
-
-    request = httpx.Request("POST", "http://127.0.0.1")
-    payload = {"type": "error", "error": {"type": kind, "message": "m"}}
-    response = httpx.Response(status, request=request, json=payload)
-    return model()._new_client()._make_status_error("m", body=payload, response=response)
-
-
-@pytest.mark.parametrize(
-    ("status", "kind", "expected"),
-    [
-        (429, "rate_limit_error", True),
-        (529, "overloaded_error", True),
-        (200, "overloaded_error", True),  # within a stream
-        (400, "invalid_request_error", False),
-        (401, "authentication_error", False),
-    ],
-)
-def test_which_errors_are_retried(status, kind, expected):
-    assert is_retryable(failure(status, kind)) is expected
 
 
 def test_a_token_is_sent_as_one(monkeypatch):

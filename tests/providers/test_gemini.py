@@ -12,8 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import trio
-from google.genai import errors, types
 from google.genai import models as sdk_models
+from google.genai import types
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
@@ -586,21 +586,6 @@ class TestMalformedCalls:
     def test_a_call_that_the_api_could_read_does_not_run_either(self, respond):
         with pytest.raises(ProviderError, match="MALFORMED_FUNCTION_CALL"):
             settled(respond(CALL, reason="MALFORMED_FUNCTION_CALL"))
-
-
-@pytest.mark.parametrize(
-    ("status", "name", "expected"),
-    [
-        (429, "RESOURCE_EXHAUSTED", True),
-        (503, "UNAVAILABLE", True),
-        (500, "INTERNAL", True),
-        (400, "INVALID_ARGUMENT", False),
-        (403, "PERMISSION_DENIED", False),
-    ],
-)
-def test_which_errors_are_retried(status, name, expected):
-    error = errors.APIError(status, {"error": {"code": status, "status": name, "message": "m"}})
-    assert is_retryable(error) is expected
 
 
 # Connections

@@ -7,15 +7,13 @@ from treadle.effects import Call, drive_sync, map_effects
 from treadle.events import (
     FirstChunk,
     HistoryRepaired,
-    ModelFailed,
     ModelRequested,
     ModelResponded,
-    ModelRetried,
     TextDelta,
 )
 from treadle.messages import Response, Usage
 from treadle.model import ModelClient
-from treadle.results import LLMError, MaxIterationsReached
+from treadle.results import MaxIterationsReached
 from treadle.stages import ask_model, parse_tool_calls, validate_calls
 from treadle.testing import ScriptedLLM, call, calls
 from treadle.tools import Tool
@@ -211,13 +209,6 @@ class TestTheResponse:
 class TestRetries:
     """A temporary failure is retried; the request is the same unless ``on_retry`` changes it."""
 
-    def test_a_temporary_failure_is_retried(self, ready, through):
-        ctx, model = ready(BUSY, BUSY, "Hello")
-        asked = through(ctx, ask_at_once)
-        assert asked.response.content == "Hello"
-        assert model.sent[0] == model.sent[1] == model.sent[2]
-        assert ctx.run.budget.iterations == 1
-
     def test_a_retry_has_the_label_and_key_of_the_first_attempt(self, ready):
         ctx, _ = ready(BUSY, "Hello", iteration=7)
         seen = []
@@ -229,23 +220,6 @@ class TestRetries:
 
         drive_sync(map_effects(ask_at_once(ctx), see))
         assert seen == ["7", "7"]
-
-    @pytest.mark.parametrize(("max_retries", "attempts"), [(0, 1), (2, 3)])
-    def test_after_the_last_attempt_the_run_stops_with_the_error(
-        self, ready, through, max_retries, attempts
-    ):
-        ctx, model = ready(*[BUSY] * attempts)
-        stopped = through(ctx, ask_model(max_retries=max_retries, retry_delay=0))
-        assert stopped.decision is Decision.STOP
-        assert stopped.error == LLMError("busy", "ConnectionError", attempts)
-        assert stopped.error.cause is BUSY
-        assert not stopped.is_asked
-        assert model.left == 0
-
-    def test_a_permanent_failure_is_not_retried(self, ready, through):
-        ctx, model = ready(ValueError("bad request"), "never")
-        assert through(ctx, ask_at_once).error == LLMError("bad request", "ValueError", 1)
-        assert len(model.sent) == 1
 
     def test_on_retry_changes_the_request_of_the_next_attempt(self, ready, through):
         asked_with = []
@@ -296,24 +270,6 @@ class TestRetries:
         (problems,) = checked.validation_errors.values()
         assert "'add' is not offered in this request" in problems[0]
 
-    @pytest.mark.parametrize(
-        ("made", "error", "text"),
-        [
-            (lambda request: {"model": "x"}, TypeError, "on_retry: expected a Request or None"),
-            (
-                lambda request: request.replace(tools=["nope"]),
-                LookupError,
-                "there is no tool 'nope'",
-            ),
-        ],
-    )
-    def test_on_retry_that_returns_something_invalid_is_an_error(
-        self, ready, through, made, error, text
-    ):
-        ctx, _ = ready(BUSY, "never")
-        with pytest.raises(error, match=text):
-            through(ctx, ask_model(retry_delay=0, on_retry=lambda request, *_: made(request)))
-
     def test_invalid_messages_of_on_retry_are_repaired_and_the_repair_recorded(
         self, ready, through
     ):
@@ -355,14 +311,6 @@ class TestEvents:
         through(ctx, ask_model, emit=events.append)
         assert texts(events[0].messages) == ["Short"]
         assert (events[0].instructions, events[0].guidance) == ("Be brief.", "Hurry.")
-
-    def test_retries_and_the_failure(self, ready, through):
-        ctx, _ = ready(BUSY, BUSY, has_listeners=True)
-        events = []
-        through(ctx, ask_model(max_retries=1, retry_delay=0), emit=events.append)
-        assert [type(event) for event in events] == [ModelRequested, ModelRetried, ModelFailed]
-        assert (events[1].attempt, events[1].error_type) == (1, "ConnectionError")
-        assert (events[2].error, events[2].error_type) == ("busy", "ConnectionError")
 
     def test_repairs_of_edits_by_stages_are_reported_once(self, ready, through):
         ctx, _ = ready("One", "Two", has_listeners=True)

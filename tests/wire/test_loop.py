@@ -5,7 +5,7 @@ import json
 import pytest
 
 from treadle import DeadlineExceeded, Err, LLMError, Ok, Usage, tool
-from treadle.events import ModelRetried, RunFinished, RunStarted, TextDelta, ToolFinished
+from treadle.events import RunFinished, RunStarted, TextDelta, ToolFinished
 from treadle.testing import check_history
 
 pytestmark = pytest.mark.wire
@@ -120,51 +120,6 @@ def test_a_resolver_runs_the_calls(wire, ask):
     assert wire.requests[1]["messages"][-1]["content"] == "resolved lookup"
 
 
-@pytest.mark.parametrize("status", [429, 500, 529])
-def test_a_failure_that_passes_is_retried(wire, ask, status):
-    """One failure, then the answer; it is reported, and no message is sent twice."""
-    failure = {"error": {"message": "later"}, "status": status, "retryAfter": 0}
-    wire.script(failure, calls(("add", {"a": 1, "b": 2})), "Three.")
-
-    result = ask(QUESTION, tools=[add])
-
-    assert isinstance(result, Ok)
-    assert [entry["response"]["status"] for entry in wire.journal] == [status, 200, 200]
-    assert wire.requests[0]["messages"] == wire.requests[1]["messages"] == QUESTION
-    (retried,) = ask.events_of(ModelRetried)
-    assert (retried.iteration, retried.attempt) == (1, 1)
-
-
-def test_a_failure_that_stays_is_an_error_with_its_attempts(wire, ask):
-    """After the last try the run ends with what was done, and says how often it tried."""
-    wire.script(calls(("add", {"a": 1, "b": 2})), *[OVERLOADED] * 3)
-
-    result = ask(QUESTION, tools=[add], max_retries=2)
-
-    assert isinstance(result, Err)
-    assert isinstance(result.reason, LLMError)
-    assert result.reason.attempts == 3
-    assert "529" in str(result.reason)
-    assert result.messages[-1]["content"] == "3"
-    check_history(result.messages)
-    assert len(wire.requests) == 4
-
-
-@pytest.mark.parametrize("status", [400, 401, 404, 422])
-def test_a_mistake_is_not_retried(wire, ask_by_run, status):
-    """What the request itself is to blame for would fail again."""
-    wire.script({"error": {"message": "no such thing", "type": "invalid"}, "status": status})
-
-    result = ask_by_run(QUESTION)
-
-    assert isinstance(result, Err)
-    assert isinstance(result.reason, LLMError)
-    assert result.reason.attempts == 1
-    assert "no such thing" in str(result.reason)
-    assert result.messages == QUESTION
-    assert len(wire.requests) == 1
-
-
 def test_usage_is_summed_over_the_run(wire, ask):
     """The tokens of all model calls, streamed or not."""
     wire.script(
@@ -187,21 +142,6 @@ def test_streamed_text_arrives_in_pieces(wire, ask_streamed):
     pieces = [event.text for event in ask_streamed.events_of(TextDelta)]
     assert len(pieces) > 3
     assert "".join(pieces) == text == result.response.content
-
-
-def test_a_stream_that_breaks_off_is_retried(wire, ask_streamed):
-    """Half an answer is no answer: nothing of it stays in the history."""
-    wire.script(
-        {"content": "It is half an answer, no more.", "how": {"truncateAfterChunks": 3}},
-        "It is sunny.",
-    )
-
-    result = ask_streamed(QUESTION)
-
-    assert isinstance(result, Ok)
-    assert result.response.content == "It is sunny."
-    assert len(ask_streamed.events_of(ModelRetried)) == 1
-    assert result.messages == [*QUESTION, {"role": "assistant", "content": "It is sunny."}]
 
 
 def test_a_response_that_is_no_json_is_an_error(wire, ask_by_run):

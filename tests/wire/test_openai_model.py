@@ -6,7 +6,7 @@ from contextlib import aclosing, closing
 import pytest
 import trio
 
-from treadle import Err, LimitNotMeasurable, Loop, Ok, tool
+from treadle import LimitNotMeasurable, Loop, Ok, tool
 from treadle.events import TextDelta
 from treadle.providers import Prices, backend
 
@@ -82,16 +82,6 @@ def test_a_streamed_answer_is_reported_as_it_comes_with_its_usage(wire):
     assert result.usage.total_tokens == 13
     (sent,) = wire.requests
     assert (sent["stream"], sent["stream_options"]) == (True, {"include_usage": True})
-
-
-def test_only_the_loop_retries(wire):
-    """The SDK's own retries are off: each try is one that the loop knows of."""
-    wire.script(*[{"error": {"message": "busy"}, "status": 503}] * 4)
-
-    result = asyncio.run(run_once(opened(wire), max_retries=1))
-
-    assert isinstance(result, Err)
-    assert result.reason.attempts == len(wire.requests) == 2
 
 
 def test_options_of_a_request_win_over_those_of_the_model(wire):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from treadle.errors import ProviderError, TreadleError
 from treadle.messages.immutable import NOTHING
 from treadle.messages.json_text import safe_str, short_json
+from treadle.messages.measurement import Usage
 from treadle.messages.message import (
     JSONDict,
     copy_json,
@@ -19,16 +20,9 @@ from treadle.messages.message import (
     is_mapping,
     is_part,
 )
-from treadle.messages.response import (
-    CallChunk,
-    Chunk,
-    Response,
-    ToolCall,
-    Usage,
-    refusal_of_parts,
-)
+from treadle.messages.response import CallChunk, Chunk, Response, ToolCall, refusal_of_parts
 
-T = TypeVar("T", Response, Chunk)
+T = TypeVar("T", Response, Chunk, ToolCall, CallChunk)
 MOST_TOKENS = 2**63
 """A count of tokens is below this number."""
 
@@ -37,94 +31,77 @@ class NotAResponseError(TreadleError, TypeError):
     """The model returned something that is not a response."""
 
 
-_TEXT = (str, "text")
-_TEXT_OR_NONE = ((str, type(None)), "text")
-_EXTRA = ((dict, Mapping), "a mapping")  # nearly always a dict, which is fast to check
-_CALLS = ((tuple, list), "a tuple of calls")
-_Fields: TypeAlias = Mapping[str, tuple[type | tuple[type, ...], str]]
-"""The types that each field may have, and their description for errors."""
-_CALL_FIELDS: _Fields = {"id": _TEXT, "name": _TEXT, "arguments": _TEXT, "extra": _EXTRA}
-_CALL_CHUNK_FIELDS: _Fields = {**_CALL_FIELDS, "index": (int, "a number")}
-_RESPONSE_FIELDS: _Fields = {
-    **dict.fromkeys(
-        ("content", "finish_reason", "model", "id", "refusal", "provider"), _TEXT_OR_NONE
-    ),
-    "extra": _EXTRA,
-    "tool_calls": _CALLS,
-}
-_CHUNK_FIELDS: _Fields = {
-    "text": _TEXT,
+_Kind: TypeAlias = tuple[type | tuple[type, ...], str]
+"""The types that a field may have, and their description for errors."""
+_TEXT: _Kind = (str, "text")
+_TEXT_OR_NONE: _Kind = ((str, type(None)), "text")
+_OF_CALL: Mapping[str, _Kind] = dict.fromkeys(("id", "name", "arguments"), _TEXT)
+_OF_BOTH: Mapping[str, _Kind] = {
     **dict.fromkeys(("finish_reason", "model", "id"), _TEXT_OR_NONE),
-    "extra": _EXTRA,
-    "tool_calls": _CALLS,
+    "tool_calls": ((tuple, list), "a tuple of calls"),
 }
-
-
-def _check(holder: Any, fields: _Fields) -> None:
-    for name, (kinds, expected) in fields.items():
-        value = getattr(holder, name, _MISSING)
-        if not isinstance(value, kinds):
-            raise _wrong(f"{type(holder).__name__}.{name}: expected {expected}", value)
-
-
-_MISSING = object()
+_FIELDS: Mapping[type, Mapping[str, _Kind]] = {
+    ToolCall: _OF_CALL,
+    CallChunk: {**_OF_CALL, "index": (int, "a number")},
+    Response: {**dict.fromkeys(("content", "refusal", "provider"), _TEXT_OR_NONE), **_OF_BOTH},
+    Chunk: {"text": _TEXT, **_OF_BOTH},
+}
+_COUNTS = (
+    *("input_tokens", "output_tokens", "total_tokens"),
+    *("cached_tokens", "cache_write_tokens", "reasoning_tokens"),
+)
 
 
 def _wrong(expectation: str, value: Any) -> NotAResponseError:
     return NotAResponseError(f"llm_send_fn: {expectation}, got {describe(value)}")
 
 
-def _checked(made: T, fields: _Fields, kind_of_call: type, fields_of_call: _Fields) -> T:
-    """Check a `Response` or a `Chunk` that the backend made."""
-    _check(made, fields)
-    _check_keys(made)
-    parts = made.extra.get("content")
-    if parts is not None and not (is_list(parts) and all(map(is_part, parts))):
-        where = f"{type(made).__name__}.extra['content']"
-        raise _wrong(f"{where}: expected a list of parts, each with a type", parts)
-    if not isinstance(made.extra.get("refusal"), (str, type(None))):
-        where = f"{type(made).__name__}.extra['refusal']"
-        raise _wrong(f"{where}: expected text", made.extra["refusal"])
-    for call in made.tool_calls:
-        if not isinstance(call, kind_of_call):
-            raise _wrong(f"{type(made).__name__}.tool_calls: expected calls", call)
-        _check(call, fields_of_call)
-        _check_keys(call)
-    _check_usage(made.usage)
+def _checked(made: T, base: type[T]) -> T:
+    """Check the types of the fields of an object that the backend made."""
+    where = type(made).__name__
+    for name, (kinds, expected) in _FIELDS[base].items():
+        value = getattr(made, name, ...)
+        if not isinstance(value, kinds):
+            raise _wrong(f"{where}.{name}: expected {expected}", value)
+    if not is_mapping(made.extra):
+        raise _wrong(f"{where}.extra: expected a mapping", made.extra)
+    for key in made.extra:
+        if not isinstance(key, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise _wrong(f"{where}.extra: expected keys that are text", key)
     return made
 
 
-def _check_keys(holder: Response | Chunk | ToolCall | CallChunk) -> None:
-    """Check the unknown keys of a message or a call."""
-    for key in holder.extra:
-        if not isinstance(key, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise _wrong(f"{type(holder).__name__}.extra: expected keys that are text", key)
+def _checked_answer(made: Any, base: type[Any], kind_of_call: type[Any]) -> Any:
+    """Check a `Response` or a `Chunk` that the backend made, and its calls."""
+    where, extra = type(made).__name__, _checked(made, base).extra
+    parts = extra.get("content")
+    if parts is not None and not (is_list(parts) and all(map(is_part, parts))):
+        raise _wrong(f"{where}.extra['content']: expected a list of parts, each with a type", parts)
+    if not isinstance(extra.get("refusal"), (str, type(None))):
+        raise _wrong(f"{where}.extra['refusal']: expected text", extra["refusal"])
+    for call in made.tool_calls:
+        if not isinstance(call, kind_of_call):
+            raise _wrong(f"{where}.tool_calls: expected calls", call)
+        _checked(call, kind_of_call)
+    usage = made.usage
+    if usage is not None:
+        if not isinstance(usage, Usage):
+            raise _wrong("usage: expected Usage", usage)
+        if not all(_is_count(getattr(usage, name)) for name in _COUNTS):
+            raise NotAResponseError("llm_send_fn: usage: expected numbers of tokens of at least 0")
+        if usage.cost is not None and not is_cost(usage.cost):
+            raise _wrong("usage.cost: expected US dollars", usage.cost)
+    return made
 
 
-def _are_counts(*values: Any) -> bool:
-    for value in values:
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < MOST_TOKENS:
-            return False
-    return True
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_TOKENS
 
 
 def is_cost(value: Any) -> bool:
     """Whether a value is a valid number of US dollars."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return is_number and 0 <= value < math.inf
-
-
-def _check_usage(usage: Any) -> None:
-    if usage is None:
-        return
-    if not isinstance(usage, Usage):
-        raise _wrong("usage: expected Usage", usage)
-    counts = (usage.input_tokens, usage.output_tokens, usage.total_tokens)
-    details = (usage.cached_tokens, usage.cache_write_tokens, usage.reasoning_tokens)
-    if not _are_counts(*counts, *details):
-        raise NotAResponseError("llm_send_fn: usage: expected numbers of tokens of at least 0")
-    if usage.cost is not None and not is_cost(usage.cost):
-        raise _wrong("usage.cost: expected US dollars", usage.cost)
 
 
 def to_response(raw: Any) -> Response:
@@ -134,7 +111,7 @@ def to_response(raw: Any) -> Response:
         NotAResponseError: it is not a response; the text says what it is.
     """
     if isinstance(raw, Response):
-        return _checked(raw, _RESPONSE_FIELDS, ToolCall, _CALL_FIELDS)
+        return _checked_answer(raw, Response, ToolCall)
     if isinstance(raw, str):
         return Response(raw)
     value = _as_mapping(raw)
@@ -209,19 +186,16 @@ def _as_mapping(raw: Any) -> Mapping[str, Any] | None:
 
 def _from_completion(value: Mapping[str, Any]) -> Response:
     choices = value.get("choices")
-    first = _first(choices)
-    message: Mapping[str, Any] | None = (
-        _as_mapping(first.get("message")) if first is not None else None
-    )
+    first = _first(choices) or NOTHING
     check_no_error(first)
-    if message is None and first is not None and _reason_of(first) is not None:
-        message = NOTHING  # such as one that a filter has replaced
-    if first is None or message is None:
+    message, reason = _as_mapping(first.get("message")), _reason_of(first)
+    if message is None and reason is None:
         raise NotAResponseError(
             f"llm_send_fn: the chat completion has no choices[0].message: {describe(choices)}"
         )
-    message = _with_logprobs(message, first)
-    return _from_message(message, _reason_of(first), value.get("usage"), value)
+    # A filter may have replaced the message.
+    message = _with_logprobs(NOTHING if message is None else message, first)
+    return _from_message(message, reason, value.get("usage"), value)
 
 
 def _with_logprobs(message: Mapping[str, Any], choice: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -238,7 +212,9 @@ def _from_message(
     completion: Mapping[str, Any],
 ) -> Response:
     content = message.get("content")
-    if is_list(content) and not _CALL_KINDS.isdisjoint(_kinds_of(content)):
+    if is_list(content) and any(
+        is_mapping(part) and part.get("type") in _CALL_KINDS for part in content
+    ):
         raise NotAResponseError(
             "llm_send_fn: the content has calls in the form of another API; use the name of the model, such as "
             "'anthropic:NAME', or return a Response with tool_calls"
@@ -268,20 +244,14 @@ def _from_message(
     )
 
 
-def _kinds_of(parts: Sequence[Any]) -> Iterator[Any]:
-    return (
-        kind for part in parts if is_mapping(part) and isinstance(kind := part.get("type"), str)
-    )
-
-
-_CALL_KINDS = frozenset({"tool_use", "function_call"})
+_CALL_KINDS = ("tool_use", "function_call")
 _KNOWN = frozenset({"role", "content", "tool_calls"})
 _CHUNK_KEYS = frozenset({"choices", "usage"})
 _KNOWN_OF_CALL = frozenset({"id", "type", "function", "index"})
 
 
 def _unknown(value: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
-    if known.issuperset(value):  # the common case, and faster than key by key
+    if known.issuperset(value):
         return {}
     return {key: copy_json(value[key]) for key in value if key not in known}
 
@@ -367,11 +337,7 @@ def to_usage(raw: Any) -> Usage | None:
     prompt = _count(value, "input_tokens", "prompt_tokens")
     answer = _count(value, "output_tokens", "completion_tokens")
     total = _count(value, "total_tokens")
-    cached = _detail(value, "cached_tokens", "prompt_tokens_details", "input_tokens_details")
-    written = _detail(value, "cache_write_tokens", "prompt_tokens_details", "input_tokens_details")
-    reasoning = _detail(
-        value, "reasoning_tokens", "completion_tokens_details", "output_tokens_details"
-    )
+    reasoning = _detail(value, "reasoning_tokens", "completion", "output")
     reported: Any = value.get("cost")  # OpenRouter's name for it; in US dollars
     cost = float(reported) if is_cost(reported) else None
     if not (prompt or answer or total):
@@ -388,33 +354,24 @@ def to_usage(raw: Any) -> Usage | None:
         prompt or 0,
         answer or 0,
         total or 0,
-        cached or 0,
-        reasoning or 0,
+        _detail(value, "cached_tokens", "prompt", "input"),
+        reasoning,
         is_partial,
         cost,
-        cache_write_tokens=written or 0,
+        cache_write_tokens=_detail(value, "cache_write_tokens", "prompt", "input"),
     )
 
 
 def _count(source: Mapping[str, Any], *names: str) -> int | None:
     """The first value of these keys that is a number of tokens."""
-    # A generator expression would take three times as long.
-    for name in names:
-        number: Any = source.get(name)
-        if number is not None and _are_counts(number):
-            return number
-    return None
+    return next((source[name] for name in names if _is_count(source.get(name))), None)
 
 
-def _detail(value: Mapping[str, Any], name: str, *within: str) -> int | None:
-    """A count at the top level, or in one of the mappings of details."""
-    number = _count(value, name)
-    for key in within:
-        given = None if number is not None else value.get(key)
-        details = None if given is None else _as_mapping(given)
-        if details is not None:
-            number = _count(details, name)
-    return number
+def _detail(value: Mapping[str, Any], name: str, *sides: str) -> int:
+    """A count at the top level, or among the details of a side, such as ``prompt_tokens_details``."""
+    details = (_as_mapping(value.get(f"{side}_tokens_details")) or NOTHING for side in sides)
+    found = (_count(holder, name) for holder in (value, *details))
+    return next((number for number in found if number is not None), 0)
 
 
 def to_chunk(raw: Any) -> Chunk:
@@ -424,7 +381,7 @@ def to_chunk(raw: Any) -> Chunk:
         NotAResponseError: it is neither text, a chunk, nor a chat-completion chunk.
     """
     if isinstance(raw, Chunk):
-        return _checked(raw, _CHUNK_FIELDS, CallChunk, _CALL_CHUNK_FIELDS)
+        return _checked_answer(raw, Chunk, CallChunk)
     if isinstance(raw, str):
         return Chunk(raw)
     value = _as_mapping(raw)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 
 log = logging.getLogger("treadle.messages")
@@ -69,6 +69,11 @@ def _log_unknown(word: str) -> None:
     )
 
 
+def words_of(text: str) -> frozenset[str]:
+    """The words of a text."""
+    return frozenset(text.split())
+
+
 _WORDS: Mapping[Ending, str] = {
     Ending.COMPLETE: """
         stop stopped stop_sequence stop_word end_turn end end_of_turn eos eos_token eot complete completed done
@@ -98,33 +103,21 @@ Mistral and watsonx; and of servers that implement these: DeepSeek (``insufficie
 (``sensitive``, ``network_error``), OpenRouter (``error``), vLLM and SGLang (``abort``, ``repetition``), Hugging
 Face and Together (``eos``, ``eos_token``), Baidu (``normal``)."""
 _GRAVITY: Mapping[Ending | None, int] = {Ending.CUT: 1, Ending.FILTERED: 2, Ending.FAILED: 3}
-_PERMANENT = frozenset(
-    {
-        *("cancelled", "canceled", "cancel", "user_cancel", "queued", "in_progress", "expired"),
-        "missing_thought_signature",
-    }
+_PERMANENT = words_of(
+    """
+    cancelled canceled cancel user_cancel queued in_progress expired missing_thought_signature
+    """
 )
 """Further words of failed responses, which another attempt does not help."""
-_OF_CONTEXT = frozenset(
-    {
-        *(
-            "model_length",
-            "model_context_window_exceeded",
-            "context_window_exceeded",
-            "error_limit",
-        ),
-        *("context_length", "context_length_exceeded", "max_context", "max_context_length"),
-    }
+_OF_CONTEXT = words_of(
+    """
+    model_length model_context_window_exceeded context_window_exceeded error_limit context_length
+    context_length_exceeded max_context max_context_length
+    """
 )
 """Further words of responses that were cut: the context window is full."""
-
-
-def _each() -> Iterator[tuple[str, Ending]]:
-    for ending, words in _WORDS.items():
-        for word in words.split():
-            yield word, ending
-    yield from ((word, Ending.FAILED) for word in _PERMANENT)
-    yield from ((word, Ending.CUT) for word in _OF_CONTEXT)
-
-
-_ENDINGS = dict(_each())
+_ENDINGS: Mapping[str, Ending] = {
+    **{word: ending for ending, words in _WORDS.items() for word in words_of(words)},
+    **dict.fromkeys(_PERMANENT, Ending.FAILED),
+    **dict.fromkeys(_OF_CONTEXT, Ending.CUT),
+}

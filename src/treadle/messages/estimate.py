@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from treadle.messages.json_text import safe_str
+from treadle.messages.measurement import Usage
 from treadle.messages.message import ORIGIN, JSONDict, is_list, is_mapping
-from treadle.messages.response import Response, Usage
+from treadle.messages.response import Response
 
 CHARACTERS_PER_TOKEN = 4
 """Of English text, on average. Source: https://help.openai.com/en/articles/4936856"""
@@ -39,15 +41,13 @@ def estimate_usage(
     reported = response.usage or Usage()
     prompt = max(estimate_tokens(messages, tools, others), reported.input_tokens)
     answer = max(_tokens(received), reported.output_tokens)
-    return Usage(
-        prompt,
-        answer,
-        max(prompt + answer, reported.total_tokens),
-        reported.cached_tokens,
-        reported.reasoning_tokens,
-        cost=reported.cost,
+    return dataclasses.replace(
+        reported,
+        input_tokens=prompt,
+        output_tokens=answer,
+        total_tokens=max(prompt + answer, reported.total_tokens),
+        is_lower_bound=False,
         is_estimate=True,
-        cache_write_tokens=reported.cache_write_tokens,
     )
 
 
@@ -56,13 +56,7 @@ def estimate_tokens(
     tools: Iterable[Mapping[str, Any]] = (),
     others: Iterable[str] = (),
 ) -> int:
-    """Estimate the tokens of a request, as `estimate_usage` does.
-
-    Args:
-        messages: its messages.
-        tools: its tools, in OpenAI's form.
-        others: further texts, such as instructions.
-    """
+    """Estimate the tokens of a request, as `estimate_usage` does."""
     sent = sum(map(_of_message, messages)) + sum(map(_of_value, tools)) + sum(map(len, others))
     return _tokens(sent)
 

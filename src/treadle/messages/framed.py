@@ -12,13 +12,7 @@ _OPENING = re.compile("[<\ufe64\uff1c]")
 
 
 def framed(tag: str, text: str, *others: str) -> str:
-    """Put a text between tags. What looks like one of them in the text begins with ``&lt;``.
-
-    Args:
-        tag: the name of the tag, in lower case.
-        text: the text; tags with another name stay as they are.
-        *others: the names of further tags of the same message.
-    """
+    """Put a text between tags of a name in lower case. Tags of this name and of ``others`` in it are escaped."""
 
     def escaped(found: re.Match[str]) -> str:
         is_tag = any(_is_tag(text, found.end(), name) for name in (tag, *others))

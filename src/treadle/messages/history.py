@@ -13,26 +13,23 @@ from treadle.messages.parts import as_text_results, has_parts
 class _Log:
     """The data that all histories of a run share: each message twice, and the ids of all calls.
 
-    ``record`` is private. ``handed_out`` holds copies for the model's backend, so that a backend that changes
-    them cannot change the record. ``has_parts`` is whether a tool message may have content parts, ``has_origins``
-    whether a message may have an origin (see `for_sdk`).
+    ``copies`` are those for the backend, which may change them. ``has_parts`` is whether a tool message may have
+    content parts, ``has_origins`` whether a message may have an origin (see `for_sdk`).
     """
 
-    __slots__ = ("call_ids", "handed_out", "has_origins", "has_parts", "numbers", "record", "views")
-
     def __init__(self) -> None:
-        self.record: list[JSONDict] = []
-        self.handed_out: list[JSONDict] = []
+        self.messages: list[JSONDict] = []
+        self.copies: list[JSONDict] = []
         self.has_parts = self.has_origins = False
         self.call_ids: set[str] = set()
-        self.numbers: dict[str, int] = {}
+        self.suffixes: dict[str, int] = {}
         self.views: dict[int, ReadOnlyDict] = {}
 
     def view(self, index: int) -> ReadOnlyDict:
         """The read-only view of a message, made when it is first read."""
         view = self.views.get(index)
         if view is None:
-            view = self.views[index] = read_only(self.record[index])
+            view = self.views[index] = read_only(self.messages[index])
         return view
 
     def extend(
@@ -42,22 +39,22 @@ class _Log:
             copies = map(copy_json, messages)
             self.has_parts = self.has_parts or any(map(has_parts, messages))
             self.has_origins = self.has_origins or any(ORIGIN in message for message in messages)
-        self.handed_out.extend(copies)
-        self.record.extend(messages)
+        self.copies.extend(copies)
+        self.messages.extend(messages)
         for message in messages:
             for call in message.get("tool_calls") or ():
                 self.call_ids.add(call.get("id", ""))
 
-    def last_number(self, call_id: str) -> int:
+    def last_suffix(self, call_id: str) -> int:
         """The last of the consecutive suffixes 2, 3, ... with which a call id is in use; 1 if there is none.
 
         It is cached, since thousands of calls may have the same id.
         """
-        number = self.numbers.get(call_id, 1)
-        while f"{call_id}_{number + 1}" in self.call_ids:
-            number += 1
-        self.numbers[call_id] = number
-        return number
+        suffix = self.suffixes.get(call_id, 1)
+        while f"{call_id}_{suffix + 1}" in self.call_ids:
+            suffix += 1
+        self.suffixes[call_id] = suffix
+        return suffix
 
 
 class History(Sequence[JSONDict]):
@@ -89,11 +86,11 @@ class History(Sequence[JSONDict]):
                 content parts.
         """
         longer = object.__new__(History)
-        if len(self._log.record) == self._length:
+        if len(self._log.messages) == self._length:
             longer._log = self._log
         else:  # another history continues from here: branch off
             longer._log = _Log()
-            longer._log.extend(self._log.record[: self._length])
+            longer._log.extend(self._log.messages[: self._length])
         longer._log.extend(messages, copies)
         longer._length = self._length + len(messages)
         return longer
@@ -101,7 +98,7 @@ class History(Sequence[JSONDict]):
     @property
     def ends_with_assistant(self) -> bool:
         """Whether the last message is an assistant message."""
-        return self._length > 0 and self._log.record[self._length - 1]["role"] == "assistant"
+        return self._length > 0 and self._log.messages[self._length - 1]["role"] == "assistant"
 
     @property
     def has_origins(self) -> bool:
@@ -115,7 +112,7 @@ class History(Sequence[JSONDict]):
             takes_parts: whether the backend takes content parts in tool messages; see `as_text_results`.
         """
         log = self._log
-        copies = log.handed_out
+        copies = log.copies
         copies = copies.copy() if len(copies) == self._length else copies[: self._length]
         return as_text_results(copies) if log.has_parts and not takes_parts else copies
 
@@ -132,7 +129,7 @@ class History(Sequence[JSONDict]):
         """
         log, unique = self._log, wanted
         if unique in taken or unique in log.call_ids:
-            number = max(log.last_number(wanted), taken.get(wanted, 1))
+            number = max(log.last_suffix(wanted), taken.get(wanted, 1))
             while unique in taken or unique in log.call_ids:
                 number += 1
                 unique = f"{wanted}_{number}"
@@ -145,8 +142,8 @@ class History(Sequence[JSONDict]):
 
     def raw(self) -> list[JSONDict]:
         """A new list of the messages themselves, not of read-only views; for the loop, and for results."""
-        record = self._log.record
-        return record.copy() if len(record) == self._length else record[: self._length]
+        messages = self._log.messages
+        return messages.copy() if len(messages) == self._length else messages[: self._length]
 
     @overload
     def __getitem__(self, index: int) -> JSONDict: ...

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import json
 import math
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from treadle.errors import TreadleError
@@ -74,12 +71,7 @@ def parse_json(text: str) -> Any:
             more than `MAX_DEPTH` levels deep.
     """
     try:
-        if text.startswith("{"):  # the common case, without white space around it
-            value, end = _decoder.raw_decode(text)
-            if end < len(text):
-                value = _decoder.decode(text)
-        else:
-            value = _decoder.decode(text)
+        value = _decoder.decode(text)
         if len(text) > MAX_DEPTH and text.count("{") + text.count("[") > MAX_DEPTH:
             _check_depth(value, MAX_DEPTH)
     except MalformedJSONError:
@@ -121,21 +113,11 @@ canonical_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 """Encodes a value so that equal values have the same text, regardless of the order of their keys."""
 
 
-def _implementation() -> Callable[[bytes], Any]:
-    """CPython's own SHA-256: hashlib loads OpenSSL, which takes 3 ms and is slower for short texts."""
-    with contextlib.suppress(ImportError):
-        module = importlib.import_module("_sha2" if sys.version_info >= (3, 12) else "_sha256")
-        return module.sha256
-    return importlib.import_module("hashlib").sha256
-
-
-_sha256 = _implementation()
-
-
 def sha256(data: bytes) -> str:
     """The SHA-256 digest of data, in hexadecimal."""
-    digest: str = _sha256(data).hexdigest()
-    return digest
+    import hashlib  # noqa: PLC0415 - it loads OpenSSL, which takes 3 ms
+
+    return hashlib.sha256(data).hexdigest()
 
 
 def format_path(parts: Iterable[str | int]) -> str:

@@ -19,59 +19,37 @@ def is_content_part(value: object) -> TypeGuard[JSONDict]:
     ``{"type": "input_audio", "input_audio": {"data": str, "format": str}}``, or
     ``{"type": "file", "file": {...}}`` with ``file_data`` or ``file_id``.
     """
-    if not is_dict(value) or len(value) != _KEYS_OF_A_PART:
+    if not is_dict(value) or len(value) != 2:  # noqa: PLR2004 - the type and the value
         return False
     kind = value.get("type")
-    is_right = _KINDS.get(kind) if isinstance(kind, str) else None
-    return is_right is not None and is_right(value.get(str(kind)))
+    facts = value.get(kind) if isinstance(kind, str) else None
+    if kind == "text":
+        return isinstance(facts, str)
+    found = (
+        [isinstance(facts.get(key), str) for key in _KEYS.get(kind, ())] if is_dict(facts) else []
+    )
+    return any(found) if kind == "file" else bool(found) and all(found)
 
 
-_KEYS_OF_A_PART = 2
-
-
-def _has_texts(*keys: str) -> Callable[[Any], bool]:
-    return lambda value: is_dict(value) and all(isinstance(value.get(key), str) for key in keys)
-
-
-def _is_file(value: Any) -> bool:
-    return is_dict(value) and any(isinstance(value.get(key), str) for key in _FILE_KEYS)
-
-
-_FILE_KEYS = ("file_data", "file_id")
-_KINDS: Mapping[Any, Callable[[Any], bool]] = {
-    "text": lambda value: isinstance(value, str),
-    "image_url": _has_texts("url"),
-    "input_audio": _has_texts("data", "format"),
-    "file": _is_file,
+_KEYS: Mapping[Any, tuple[str, ...]] = {
+    "image_url": ("url",),
+    "input_audio": ("data", "format"),
+    "file": ("file_data", "file_id"),
 }
-"""The check of a part's value, by its type."""
+"""The keys of a part's value that are texts: all of them, or of a file at least one."""
 
 
 def content_parts(value: Any) -> list[JSONDict] | None:
-    """The parts that a value stands for; None for a value that is ordinary JSON.
+    """Copies of the parts that a value stands for; None for a value that is ordinary JSON.
 
-    Args:
-        value: a part; or a list or tuple of parts and strings, with at least one part.
-
-    Returns:
-        Copies. Strings become text parts.
+    It is a part, or a list or tuple with at least one part, and strings, which become text parts.
     """
-    if is_content_part(value):
-        return [copy_json(value)]
-    if not isinstance(value, (list, tuple)):
+    given: list[Any] = [*value] if isinstance(value, (list, tuple)) else [value]
+    if not all(isinstance(one, str) or is_content_part(one) for one in given):
         return None
-    found: list[JSONDict] = []
-    has_part = False
-    items: list[Any] = [*value]
-    for one in items:
-        if is_content_part(one):
-            has_part = True
-            found.append(copy_json(one))
-        elif isinstance(one, str):
-            found.append(text_part(one))
-        else:
-            return None
-    return found if has_part else None
+    if not any(map(is_content_part, given)):
+        return None
+    return [text_part(one) if isinstance(one, str) else copy_json(one) for one in given]
 
 
 def text_part(text: str) -> JSONDict:
@@ -89,11 +67,9 @@ def _text_of(part: Mapping[str, Any]) -> str:
 
 
 def placeholder(part: Mapping[str, Any]) -> str:
-    """A short placeholder for a part, which differs for different parts.
+    """A short text that differs for different parts, such as ``[image/png, 12,345 bytes, 3f2a9c1b]``.
 
-    Returns:
-        The media type, the size in bytes and the start of a digest: ``[image/png, 12,345 bytes, 3f2a9c1b]``. A
-        part that is a link has no size.
+    It has the media type, the size and the start of a digest; that of a link has no size.
     """
     kind = safe_str(part.get("type"))
     value = part.get(kind)
@@ -266,11 +242,10 @@ def _audio(value: Any) -> JSONDict | None:
 
 
 def _file(value: Any) -> JSONDict | None:
-    if not _is_file(value):
-        return None
-    given = value.get("file_data")
+    given = value.get("file_data") if is_dict(value) else None
     if not isinstance(given, str):
-        return value if value["file_id"] else None
+        has_id = is_dict(value) and isinstance(value.get("file_id"), str) and value["file_id"]
+        return value if has_id else None
     found = data_url(given)
     if found is None and "://" in given[:MAX_SCHEME]:
         return value
@@ -298,41 +273,30 @@ def has_parts(message: Mapping[str, Any]) -> bool:
 
 
 def as_text_results(messages: Sequence[JSONDict]) -> list[JSONDict]:
-    """Rewrite tool messages as text, for a backend that takes nothing else in them.
+    """Rewrite the tool messages of a valid history as text, for a backend that takes nothing else in them.
 
     Each part that is not text becomes a placeholder. The parts themselves follow in a user message after the last
     result of the exchange, each after its placeholder. It is joined with a user message that is there already.
-
-    Args:
-        messages: a valid history; it is not changed.
     """
     sent: list[JSONDict] = []
     media: list[JSONDict] = []
     for message in messages:
-        if message.get("role") != "tool":
-            if media:
-                message = _with_media(media, message, sent)  # noqa: PLW2901 - the one to send
+        role, content = message.get("role"), message.get("content")
+        if role == "tool" and is_list(content):
+            media += [part for part in content if part.get("type") != "text"]
+            sent.append({**message, "content": text_of_parts(content)})
+        elif role == "user" and media:
+            own = [text_part(content)] if isinstance(content, str) and content else content or []
+            sent.append({**message, "content": [*_shown(media), *own]})
+            media = []
+        else:
+            if media and role != "tool":
+                sent.append({"role": "user", "content": _shown(media)})
                 media = []
             sent.append(message)
-            continue
-        content = message.get("content")
-        if is_list(content):
-            media += [part for part in content if part.get("type") != "text"]
-            message = {**message, "content": text_of_parts(content)}  # noqa: PLW2901 - as above
-        sent.append(message)
     if media:
         sent.append({"role": "user", "content": _shown(media)})
     return sent
-
-
-def _with_media(media: list[JSONDict], following: JSONDict, sent: list[JSONDict]) -> JSONDict:
-    """The message that follows tool messages, with their media if it is one of the user."""
-    if following.get("role") != "user":
-        sent.append({"role": "user", "content": _shown(media)})
-        return following
-    content: Any = following.get("content") or []
-    own = [text_part(content)] if isinstance(content, str) else content
-    return {**following, "content": [*_shown(media), *own]}
 
 
 def _shown(media: Iterable[JSONDict]) -> list[JSONDict]:

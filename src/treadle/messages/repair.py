@@ -39,12 +39,12 @@ class InvalidMessagesError(TreadleError, ValueError):
 
 
 def validate_messages(
-    given: Any, taken: Iterable[str] = ()
+    raw: Any, taken: Iterable[str] = ()
 ) -> tuple[list[JSONDict], tuple[str, ...]]:
     """Copy and check messages, and repair what a provider would reject.
 
     Args:
-        given: a list of message dicts or of an SDK's message objects; or one text, which becomes a user message.
+        raw: a list of message dicts or of an SDK's message objects; or one text, which becomes a user message.
             It is not changed.
         taken: ids that calls of these messages may not have, because later calls have them.
 
@@ -54,16 +54,16 @@ def validate_messages(
     Raises:
         InvalidMessagesError: it is not a list, a message is malformed, or no message remains.
     """
-    if isinstance(given, str):
-        if given.strip():  # the common prompt, in which there is nothing to check
-            return [{"role": "user", "content": sendable(given)}], ()
-        given = []
-    if not isinstance(given, Sequence) or isinstance(given, (bytes, bytearray)):
+    if isinstance(raw, str):
+        if raw.strip():  # the common prompt, in which there is nothing to check
+            return [{"role": "user", "content": sendable(raw)}], ()
+        raw = []
+    if not isinstance(raw, Sequence) or isinstance(raw, (bytes, bytearray)):
         raise InvalidMessagesError(
-            [f"messages: expected a text or a list of message dicts, got {describe(given)}"]
+            [f"messages: expected a text or a list of message dicts, got {describe(raw)}"]
         )
     try:
-        messages = [to_message(message) for message in given]  # pyright: ignore[reportUnknownVariableType]
+        messages = [to_message(message) for message in raw]  # pyright: ignore[reportUnknownVariableType]
     except RecursionError:
         raise InvalidMessagesError(
             ["messages: expected JSON, got a message that contains itself"]
@@ -83,14 +83,9 @@ NO_RESULT = "No result: this call was interrupted before its result was recorded
 def repair_history(
     messages: Sequence[JSONDict], taken: Iterable[str] = ()
 ) -> tuple[list[JSONDict], tuple[str, ...]]:
-    """Make a valid history. No content is lost: a result without a call becomes a user message.
+    """Make a valid history of well-formed messages, which are changed in place; see `validate_messages`.
 
-    Args:
-        messages: well-formed messages; they are changed in place.
-        taken: ids that calls of these messages may not have, because later calls have them.
-
-    Returns:
-        The history, and one line for each repair: the place, and what was done.
+    No content is lost: a result without a call becomes a user message.
     """
     return _Repair(taken).run(messages)
 

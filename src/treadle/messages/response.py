@@ -11,7 +11,7 @@ from treadle.errors import ProviderError
 from treadle.fast_dataclass import fast_dataclass
 from treadle.messages.ending import Ending, ending_of, is_permanent
 from treadle.messages.json_text import is_object, parse_object
-from treadle.messages.measurement import ModelCallStatus, Timing
+from treadle.messages.measurement import ModelCallStatus, Timing, Usage, usage_status
 from treadle.messages.message import JSONDict, is_list, is_mapping
 
 
@@ -62,80 +62,6 @@ class ToolResult:
     is_error: bool = False
     status: str = "done"
     parts: Sequence[JSONDict] | None = field(default=None, repr=False)
-
-
-@fast_dataclass
-class Usage:
-    """Tokens, as counted by the provider.
-
-    Args:
-        input_tokens: tokens of the prompt, including those that were read from a cache or written to it.
-        output_tokens: tokens of the response.
-        total_tokens: both; their sum if the provider reported none.
-        cached_tokens: tokens of the prompt that were read from the provider's cache.
-        reasoning_tokens: tokens of the response that were used for reasoning.
-        is_lower_bound: whether at least these tokens were used: a response did not report all of them, or a
-            request failed or was cancelled after it was sent.
-        cost: US dollars; None if no cost is known.
-        is_estimate: whether some tokens were estimated from texts, with ``unmeasured="estimate"``.
-        cache_write_tokens: tokens of the prompt that were written to the provider's cache.
-    """
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    total_tokens: int = 0
-    cached_tokens: int = 0
-    reasoning_tokens: int = 0
-    is_lower_bound: bool = False
-    cost: float | None = None
-    is_estimate: bool = False
-    cache_write_tokens: int = 0
-
-    def __post_init__(self) -> None:
-        if not self.total_tokens:
-            object.__setattr__(self, "total_tokens", self.input_tokens + self.output_tokens)
-
-    @property
-    def is_measured(self) -> bool:
-        """Whether the provider counted all tokens: it is neither an estimate nor a lower bound."""
-        return not (self.is_lower_bound or self.is_estimate)
-
-    def plus(self, other: Usage | None) -> Usage:
-        """The sum. None means unknown usage, not zero; the sum is then a lower bound."""
-        if other is None:
-            if self.is_lower_bound:
-                return self
-            other = _UNKNOWN
-        return Usage(
-            self.input_tokens + other.input_tokens,
-            self.output_tokens + other.output_tokens,
-            self.total_tokens + other.total_tokens,
-            self.cached_tokens + other.cached_tokens,
-            self.reasoning_tokens + other.reasoning_tokens,
-            self.is_lower_bound or other.is_lower_bound,
-            self.cost if other.cost is None else other.cost + (self.cost or 0.0),
-            self.is_estimate or other.is_estimate,
-            self.cache_write_tokens + other.cache_write_tokens,
-        )
-
-    def as_json(self) -> dict[str, Any]:
-        """All fields, as JSON data."""
-        return {spec.name: getattr(self, spec.name) for spec in dataclasses.fields(self)}
-
-    @classmethod
-    def from_json(cls, given: Mapping[str, Any]) -> Usage:
-        """The usage that `as_json` returned."""
-        return cls(**given)
-
-
-_UNKNOWN = Usage(is_lower_bound=True)
-
-
-def usage_status(usage: Usage | None) -> ModelCallStatus:
-    """The status of a request that was answered, by its usage."""
-    if usage is None or usage.is_lower_bound:
-        return ModelCallStatus.USAGE_MISSING
-    return ModelCallStatus.USAGE_ESTIMATED if usage.is_estimate else ModelCallStatus.SUCCESS
 
 
 @fast_dataclass
@@ -236,7 +162,8 @@ class Response:
         return usage_status(self.usage)
 
 
-_COMPLETE = Ending.COMPLETE  # cached: access to a member of an Enum is slow
+_COMPLETE = Ending.COMPLETE
+"""Python 3.11 runs code at each access to a member of an enumeration; every iteration has two."""
 
 
 def _are_closed(response: Response) -> bool:

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping
 from typing import Any
 
 from treadle.messages.decode import take_refusal
 from treadle.messages.ending import gravest
 from treadle.messages.json_text import is_object
-from treadle.messages.message import JSONDict, is_dict, is_list
-from treadle.messages.reasoning import joined_reasoning
-from treadle.messages.response import (
-    REASONING_KEYS,
-    CallChunk,
-    Chunk,
-    Response,
-    ToolCall,
-    Usage,
-)
+from treadle.messages.measurement import Usage
+from treadle.messages.pieces import ExtraAccumulator
+from treadle.messages.response import CallChunk, Chunk, Response, ToolCall
 
 
 class StreamAccumulator:
@@ -28,7 +19,7 @@ class StreamAccumulator:
         self._texts: list[str] = []
         self._calls: list[_CallAccumulator] = []
         self._open: dict[int, _CallAccumulator] = {}
-        self._extra = _ExtraAccumulator()
+        self._extra = ExtraAccumulator()
         self._usage: Usage | None = None
         self._finish_reason: str | None = None
         self._model: str | None = None
@@ -121,57 +112,6 @@ def _merged(before: Usage, now: Usage) -> Usage:
     )
 
 
-class _ExtraAccumulator:
-    """The pieces of unknown keys: texts and lists are joined, objects merged; any other value replaces the last.
-
-    The pieces of one block of reasoning become one item of ``reasoning_details``, or of another list of blocks.
-    """
-
-    def __init__(self) -> None:
-        self._pieces: dict[str, list[Any]] = {}
-
-    def add(self, extra: Mapping[str, Any]) -> None:
-        for key, piece in extra.items():
-            pieces = self._pieces.setdefault(key, [])
-            if piece is None:
-                continue
-            kind = piece.__class__
-            if pieces and not (kind in {str, list, dict} and pieces[-1].__class__ is kind):
-                pieces.clear()
-            pieces.append(piece)
-
-    def joined(self) -> JSONDict:
-        return {key: _joined(key, pieces) for key, pieces in self._pieces.items()}
-
-
-def _joined(key: str, pieces: list[Any]) -> Any:
-    last = pieces[-1] if pieces else None
-    if isinstance(last, str):
-        # Servers repeat a value that is no piece of a text, such as a name or a signature, in each piece.
-        is_repeated = key not in _TEXTS and pieces.count(last) == len(pieces)
-        return last if is_repeated else "".join(pieces)
-    if is_list(last):
-        return joined_reasoning(itertools.chain.from_iterable(pieces))
-    return _merged_objects(pieces) if is_dict(last) else last
-
-
-_TEXTS = frozenset({*REASONING_KEYS, "refusal", "thinking"})
-"""The keys of texts, of which two equal pieces may follow each other."""
-_SIGNATURES = frozenset({"signature", "thought_signature", "thoughtSignature"})
-
-
-def _merged_objects(pieces: list[JSONDict]) -> JSONDict:
-    """Objects with the last value of each key, and with the pieces of signatures joined."""
-    merged: JSONDict = {}
-    for key in dict.fromkeys(itertools.chain.from_iterable(pieces)):
-        found = [piece[key] for piece in pieces if piece.get(key) is not None]
-        is_joined = all(map(is_dict, found)) or (
-            key in _SIGNATURES and all(isinstance(value, str) for value in found)
-        )
-        merged[key] = _joined(key, found) if is_joined else found[-1]
-    return merged
-
-
 class _CallAccumulator:
     """The pieces of one call."""
 
@@ -180,7 +120,7 @@ class _CallAccumulator:
         self.id = ""
         self.name = ""
         self.arguments: list[str] = []
-        self.extra = _ExtraAccumulator()
+        self.extra = ExtraAccumulator()
         self.is_whole: bool | None = None
 
     def ends_before(self, piece: CallChunk) -> bool:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
-import inspect
 import itertools
-import logging
 import operator
 from collections.abc import (
     AsyncIterable,
@@ -19,23 +16,13 @@ from collections.abc import (
     Iterator,
     Mapping,
 )
-from contextvars import Context, copy_context
-from types import FunctionType, MethodType
-from typing import Any, NamedTuple, TypeAlias
+from contextvars import copy_context
+from types import FunctionType
+from typing import Any, TypeAlias
 
 from treadle import effects
-from treadle.effects import (
-    Call,
-    InContext,
-    Mode,
-    Reporter,
-    Steps,
-    Timed,
-    call_mode,
-    generator_mode,
-    is_awaitable,
-)
-from treadle.errors import OptionError, did_you_mean
+from treadle.effects import Call, Reporter, Steps, Timed, is_awaitable
+from treadle.errors import OptionError
 from treadle.messages import (
     ATOMS,
     Chunk,
@@ -55,27 +42,19 @@ from treadle.messages import (
 )
 from treadle.model.cost import CostOf, with_cost
 from treadle.model.info import (
-    OPTIONS,
+    LLMSendFn,
     ModelInfo,
     attribute_of,
     is_sdk_method,
     model_info,
     origin_of,
+    without_partials,
 )
+from treadle.model.reading import END, close, close_async, close_unawaited, next_of
+from treadle.model.registry import check_model
 from treadle.model.retry import MAX_ASKED_DELAY
+from treadle.model.signature import adapted, check_options, signature_of
 from treadle.shown import callable_name
-
-log = logging.getLogger("treadle.model")
-
-LLMSendFn: TypeAlias = Callable[..., Any]
-"""A model: a callable that takes ``(messages)``, ``(messages, opts)`` or ``(messages, **opts)``."""
-
-Model: TypeAlias = LLMSendFn | str
-"""A model, or its name, such as ``anthropic:claude-sonnet-5-5``; see `treadle.model.backend`."""
-
-_OPTS_NAMES = frozenset({"opts", "options", "kwargs", "params"})
-_OPTION_NAMES = OPTIONS | {"tools", "tool_choice", "model"}
-"""OpenAI's names of options that a backend may take one by one."""
 
 
 class ModelClient:
@@ -98,42 +77,31 @@ class ModelClient:
         provider: the attribute ``provider`` of its class, the provider of a response that names none; else None.
         cost_of: its method ``cost_of``, which takes a response and returns US dollars, or None if it does not know
             them; None if it has no such method.
-        completes: whether it has one of these two.
     """
-
-    __slots__ = (
-        "_fn", "_has_nested", "_takes", "completes", "cost_of", "mode", "options", "provider", "send",
-        "takes_parts",
-    )  # fmt: skip
 
     def __init__(self, fn: LLMSendFn, llm_opts: Mapping[str, Any]) -> None:
         check_model(fn)
-        is_of_sdk = type(fn) is not FunctionType and is_sdk_method(fn)
-        if is_of_sdk:
-            from treadle.model.wrong_model import check_method  # noqa: PLC0415 - few runs need it
+        call = fn
+        if type(fn) is not FunctionType and is_sdk_method(fn):
+            # Few runs need it.
+            from treadle.model.wrong_model import check_method, checked_answers  # noqa: PLC0415
 
             check_method(fn)
-        form = _form_of(fn)
-        self.mode = form.mode
+            call = checked_answers(fn)
+        signature = signature_of(fn)
+        self.mode = signature.mode
         self.options: Mapping[str, Any] = read_only(dict(llm_opts))
         self._has_nested = any(value.__class__ not in ATOMS for value in self.options.values())
-        self.send, self._takes = _adapted(fn, form, self.options)
-        if is_of_sdk:
-            from treadle.model.sdk_answer import checked_answers  # noqa: PLC0415 - as above
-
-            self.send = checked_answers(self.send)
+        self.send, self._takes = adapted(call, signature, self.options)
         self._fn = fn
-        plain = fn
-        while isinstance(plain, functools.partial):
-            plain = plain.func
+        plain = without_partials(fn)
         self.takes_parts = getattr(plain, "accepts_tool_result_parts", False) is True
         # Attributes of the class: an object that makes up attributes, such as a mock, has neither.
-        kind = type(plain)
+        kind: Any = plain.__class__
         provider = getattr(kind, "provider", None)
         self.provider = provider if isinstance(provider, str) and provider else None
         is_priced = callable(getattr(kind, "cost_of", None))
         self.cost_of: CostOf | None = attribute_of(plain, "cost_of") if is_priced else None
-        self.completes = is_priced or self.provider is not None
 
     def model_info(self) -> ModelInfo:
         """The model, the provider and the request options, if the callable shows them."""
@@ -142,10 +110,7 @@ class ModelClient:
     @property
     def length_option(self) -> str | None:
         """The option that limits the tokens of a response, by the attribute ``length_option``; None if unknown."""
-        plain = self._fn
-        while isinstance(plain, functools.partial):
-            plain = plain.func
-        found = attribute_of(type(plain), "length_option")
+        found = attribute_of(type(without_partials(self._fn)), "length_option")
         return found if isinstance(found, str) else None
 
     @property
@@ -205,7 +170,7 @@ class ModelClient:
         else:
             opts = copy_json(dict(options))
             if self._takes is not None:
-                _check_options(options, self._takes)
+                check_options(options, self._takes)
         if tools:
             opts.setdefault("tools", tools)
         if tool_choice is not None and "tools" in opts:
@@ -231,25 +196,6 @@ def _base_url_of(fn: Any) -> str | None:
     client = attribute_of(attribute_of(fn, "__self__"), "_client")
     url = attribute_of(client, "base_url")
     return None if url is None else str(url)
-
-
-def check_model(fn: object) -> None:
-    """Check that a value can be a model, or is the name of one.
-
-    Raises:
-        OptionError: it is neither; the text says what to pass instead.
-    """
-    if isinstance(fn, str):
-        from treadle.model.registry import find_provider  # noqa: PLC0415 - which imports this module
-
-        find_provider(fn)
-    elif not callable(fn):
-        from treadle.model.wrong_model import advice_on  # noqa: PLC0415 - most programs need no advice
-
-        advice = advice_on(fn)
-        if inspect.iscoroutine(fn):
-            _close_unawaited(fn)
-        raise OptionError(f"llm_send_fn: expected a callable, got {type(fn).__name__}; {advice}")
 
 
 EventsOf: TypeAlias = Callable[[Chunk, Reporter], Iterable[Any]]
@@ -278,26 +224,20 @@ class ModelRequest:
         elsewhere: what `so_far` returns, if a copy of the request was sent in another process; else None.
     """
 
-    __slots__ = (
-        "_accumulator",
-        "_events_of",
-        "_first_chunk",
-        "_is_abandoned",
-        "_iterator",
-        "_started",
-        "_unawaited",
-        "attempt",
-        "elsewhere",
-        "events",
-        "has_origins",
-        "is_priced",
-        "iteration",
-        "max_retry_delay",
-        "messages",
-        "model",
-        "opts",
-        "report_switch",
-    )
+    iteration = 1
+    attempt = 1
+    max_retry_delay = MAX_ASKED_DELAY
+    report_switch: ReportSwitch | None = None
+    is_priced = True
+    has_origins = True
+    elsewhere: tuple[str, Timing | None] | None = None
+    _events_of: EventsOf | None = None
+    _iterator: Any = None
+    _unawaited: Any = None
+    _is_abandoned = False
+    _accumulator: StreamAccumulator | None = None
+    _started: float | None = None
+    _first_chunk: float | None = None
 
     def __init__(
         self,
@@ -310,18 +250,6 @@ class ModelRequest:
         self.messages = messages
         self.opts = opts
         self.events = events
-        self.iteration = self.attempt = 1
-        self.max_retry_delay = MAX_ASKED_DELAY
-        self.report_switch: ReportSwitch | None = None
-        self._events_of: EventsOf | None = None
-        self._iterator: Any = None
-        self._unawaited: Any = None
-        self._is_abandoned = False
-        self._accumulator: StreamAccumulator | None = None
-        self.is_priced = self.has_origins = True
-        self.elsewhere: tuple[str, Timing | None] | None = None
-        self._started: float | None = None
-        self._first_chunk: float | None = None
 
     def copy(self, model: ModelClient | None = None) -> ModelRequest:
         """Copy the request: one that was sent cannot be sent again, since its model may have changed it.
@@ -363,7 +291,7 @@ class ModelRequest:
             # If made in a thread, it reaches the event loop later, or never if the run is cancelled meanwhile.
             self._unawaited = raw
             if self._is_abandoned:
-                _close_unawaited(raw)
+                close_unawaited(raw)
             return self._received(raw, reporter, started)
         is_stream = not is_whole and isinstance(raw, Iterator)
         response = self._read(raw, reporter) if is_stream else to_response(raw)  # pyright: ignore[reportUnknownArgumentType]
@@ -380,25 +308,19 @@ class ModelRequest:
 
     def _timed(self, response: Response, raw: Any, started: float, ended: float) -> Timed[Response]:
         """Put what was measured into a response; a `Response` that the model returned may be in use elsewhere."""
-        response = settled(response)
+        model, response = self.model, settled(response)
         if response is raw:
-            response = _copied(response)
+            response = dataclasses.replace(response)
         if response.extra or any(map(_extra_of, response.tool_calls)):
-            _set_origin(response, self.model.origin)
+            _set_origin(response, model.origin)
         first = self._first_chunk
         _set_times(response, (started, ended) if first is None else (started, ended, first))
-        if self.model.completes:
-            response = self._completed(response)
-        return response, started, ended
-
-    def _completed(self, response: Response) -> Response:
-        """Add what the model knows of its responses: here, so that it is part of the outcome, and of a replay."""
-        model = self.model
+        # These are part of the outcome, and so of a replay.
         if model.provider is not None and response.provider is None:
             _set_provider(response, model.provider)
-        if self.is_priced and model.cost_of is not None:
-            return with_cost(response, model.cost_of)
-        return response
+        if model.cost_of is not None and self.is_priced:
+            response = with_cost(response, model.cost_of)
+        return response, started, ended
 
     def _read(self, iterator: Iterator[Any], reporter: Reporter) -> Response:
         """Read a stream where blocking is allowed; close it if it breaks off."""
@@ -407,15 +329,15 @@ class ModelRequest:
         self._iterator, self._accumulator = iterator, accumulator
         try:
             while not self._is_abandoned:
-                piece = context.run(next, iterator, _END)
-                if piece is _END:
+                piece = context.run(next, iterator, END)
+                if piece is END:
                     return accumulator.response()
                 for emitted in self._add(piece, accumulator, reporter):
                     effects.drive_sync(_awaited(emitted))  # there is no event loop here
         except BaseException:
-            _close(iterator, context)
+            close(iterator, context)
             raise
-        _close(iterator, context)
+        close(iterator, context)
         raise ConnectionError("the response was abandoned")
 
     async def _read_async(self, raw: Any, reporter: Reporter) -> Response:
@@ -432,8 +354,8 @@ class ModelRequest:
                 if count % CHUNKS_AT_ONCE == 0:
                     # A stream whose pieces are ready never waits, and a time limit only takes effect in a wait.
                     await anyio.lowlevel.checkpoint()
-                piece = await _next_of(iterator, context)
-                if piece is _END:
+                piece = await next_of(iterator, context)
+                if piece is END:
                     break
                 for emitted in self._add(piece, accumulator, reporter):
                     await emitted
@@ -442,7 +364,7 @@ class ModelRequest:
             raise
         except BaseException:
             with anyio.move_on_after(CLOSE_SECONDS, shield=True):
-                await _close_async(iterator, context)
+                await close_async(iterator, context)
             raise
 
     def _add(
@@ -476,23 +398,15 @@ class ModelRequest:
     def abandon(self) -> None:
         """Stop reading: the caller was cancelled. A stream that is read in a thread ends at its next piece."""
         self._is_abandoned = True
-        _close_unawaited(self._unawaited)
+        close_unawaited(self._unawaited)
         if self._iterator is not None and not isinstance(self._iterator, Generator):
-            _close(self._iterator, copy_context())  # closing a connection ends a read that blocks
+            close(self._iterator, copy_context())  # closing a connection ends a read that blocks
 
 
-_FIELDS = operator.attrgetter(*(spec.name for spec in dataclasses.fields(Response)))
 _extra_of = operator.attrgetter("extra")
 _set_times: Callable[[Response, tuple[float, ...]], None] = vars(Response)["times"].__set__
 _set_origin: Callable[[Response, str], None] = vars(Response)["origin"].__set__
 _set_provider: Callable[[Response, str], None] = vars(Response)["provider"].__set__
-
-
-def _copied(response: Response) -> Response:
-    if response.__class__ is Response:
-        return Response(*_FIELDS(response))  # takes a third of the time of `dataclasses.replace`
-    return dataclasses.replace(response)
-
 
 CHUNKS_AT_ONCE = 32
 """The number of pieces of a stream that are read before other tasks may run."""
@@ -500,175 +414,9 @@ CLOSE_SECONDS = 5.0
 """The maximum duration of closing a stream, in seconds."""
 
 
-def _close_unawaited(raw: Any) -> None:
-    """Close a coroutine that was never awaited, to avoid Python's warning."""
-    if inspect.iscoroutine(raw) and inspect.getcoroutinestate(raw) == inspect.CORO_CREATED:
-        raw.close()
-
-
-def _awaited(awaitable: Awaitable[None]) -> Steps[None]:
-    yield Call(lambda: awaitable)
-
-
-async def _next_of(iterator: Any, context: Context) -> Any:
-    """The next piece, or `_END`."""
-    import anyio.to_thread  # noqa: PLC0415 - slow to import
-
-    if isinstance(iterator, AsyncIterator):
-        return await InContext(_anext(iterator), context)  # pyright: ignore[reportUnknownArgumentType]
-    following = functools.partial(context.run, next, iterator, _END)
-    return await anyio.to_thread.run_sync(following, abandon_on_cancel=True)
-
-
-async def _anext(iterator: AsyncIterator[Any]) -> Any:
-    # Not `anext(iterator, _END)`: it crashes CPython 3.11 if `__anext__` raises at once.
-    try:
-        return await iterator.__anext__()
-    except StopAsyncIteration:
-        return _END
-
-
-@contextlib.contextmanager
-def _logged() -> Generator[None]:
-    """Log an exception of closing: the caller has to see the earlier one, which broke off the response."""
-    try:
-        yield
-    except Exception:
-        log.debug("closing a broken stream failed", exc_info=True)
-
-
-def _close(iterator: Any, context: Context) -> Any:
-    with _logged():
-        for name in ("aclose", "close"):
-            close = getattr(iterator, name, None)
-            if callable(close):
-                return context.run(close)
-    return None
-
-
-async def _close_async(iterator: Any, context: Context) -> None:
-    with _logged():
-        closed = _close(iterator, context)
-        if is_awaitable(closed):
-            await InContext(closed, context)
-
-
-_END = object()
 _WHOLE = frozenset({dict, str, Response})
 """The classes of responses that are not streams."""
 
 
-Send: TypeAlias = Callable[[list[JSONDict], dict[str, Any]], Any]
-
-
-class _Form(NamedTuple):
-    """How a callable is called, by its signature; a builtin without one is taken to have the defaults.
-
-    Args:
-        mode: see `Mode`.
-        takes_messages: whether there is a parameter for the messages.
-        is_named: whether they are passed by the name ``messages``.
-        second: the second positional parameter; None if there is none.
-        takes_any: whether it takes options of any name.
-        known: the names of its other parameters.
-        lacking: the names of tool options that need a value, each with None.
-    """
-
-    mode: Mode
-    takes_messages: bool = True
-    is_named: bool = False
-    second: inspect.Parameter | None = None
-    takes_any: bool = True
-    known: frozenset[str] = frozenset()
-    lacking: Mapping[str, None] = {}
-
-
-def _adapted(
-    fn: LLMSendFn, form: _Form, llm_opts: Mapping[str, Any]
-) -> tuple[Send, frozenset[str] | None]:
-    """Adapt a callable to ``call(messages, opts)``.
-
-    Returns:
-        The call, and the names of the options that it takes; None if it takes any.
-    """
-    if not form.takes_messages:
-        raise OptionError(f"llm_send_fn: {callable_name(fn)} takes no messages")
-    if form.second is not None and _is_opts(form.second, llm_opts):
-        return fn, None
-    is_named, takes_any, known, lacking = form.is_named, form.takes_any, form.known, form.lacking
-    if not takes_any:
-        _check_options(llm_opts, known)
-    elif not (is_named or lacking):
-        return lambda messages, opts: fn(messages, **opts), None
-
-    def call(messages: list[JSONDict], opts: dict[str, Any]) -> Any:
-        taken = opts if takes_any else {name: opts[name] for name in opts if name in known}
-        if lacking:
-            taken = {**lacking, **taken}
-        return fn(messages=messages, **taken) if is_named else fn(messages, **taken)
-
-    return call, None if takes_any else known
-
-
-def _form_of(fn: LLMSendFn) -> _Form:
-    """The form of a callable.
-
-    Reading it takes longer than an iteration. The forms are cached by code object, which closures made anew for
-    each run share.
-    """
-    plain: Any = fn.__func__ if isinstance(fn, MethodType) else fn
-    # A wrapper has the signature of the function that it wraps.
-    if type(plain) is not FunctionType or plain.__dict__:
-        return _read_form(fn)
-    defaults = len(plain.__defaults__ or ()), *(plain.__kwdefaults__ or ())
-    key = plain.__code__, plain is fn, defaults
-    if key not in _forms:
-        if len(_forms) >= MAX_FORMS:
-            _forms.clear()
-        _forms[key] = _read_form(fn)
-    return _forms[key]
-
-
-def _read_form(fn: LLMSendFn) -> _Form:
-    mode = generator_mode(fn) or call_mode(fn)  # reading the stream of a generator may block
-    try:
-        parameters = inspect.signature(fn).parameters.values()
-    except (TypeError, ValueError):
-        return _Form(mode)
-    positional = [p for p in parameters if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}]
-    by_name = {p.name for p in parameters if p.kind in {p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD}}
-    is_named = not positional and "messages" in by_name
-    known = frozenset(by_name - {positional[0].name if positional else "messages"})
-    # A request without tools has neither of these; a parameter without a default needs a value.
-    names = known & {"tools", "tool_choice"}
-    return _Form(
-        mode,
-        takes_messages=bool(positional)
-        or is_named
-        or any(p.kind is p.VAR_POSITIONAL for p in parameters),
-        is_named=is_named,
-        second=positional[1] if len(positional) > 1 else None,
-        takes_any=any(p.kind is p.VAR_KEYWORD for p in parameters),
-        known=known,
-        lacking={p.name: None for p in parameters if p.name in names and p.default is p.empty},
-    )
-
-
-_forms: dict[Any, _Form] = {}
-MAX_FORMS = 256
-"""The maximum number of cached forms of callables."""
-
-
-def _check_options(options: Mapping[str, Any], known: frozenset[str]) -> None:
-    for option in options:
-        if option not in known:
-            hint = did_you_mean(option, sorted(known))
-            raise OptionError(f"llm_opts: llm_send_fn does not take {option!r}{hint}")
-
-
-def _is_opts(second: inspect.Parameter, llm_opts: Mapping[str, Any]) -> bool:
-    """Whether the second parameter takes all options as one dict, not a single option."""
-    if second.name in _OPTS_NAMES:
-        return True
-    is_one = second.name in _OPTION_NAMES or second.name in llm_opts
-    return not is_one and second.default is second.empty
+def _awaited(awaitable: Awaitable[None]) -> Steps[None]:
+    yield Call(lambda: awaitable)

@@ -16,12 +16,7 @@ CostOf: TypeAlias = Callable[[Response], float | None]
 
 
 def with_cost(response: Response, cost_of: CostOf) -> Response:
-    """A response with its cost, unless the provider reported one. A failure is logged; the cost is then unknown.
-
-    Args:
-        response: the response.
-        cost_of: computes the cost.
-    """
+    """A response with its cost, unless the provider reported one. A failure is logged, and then it is unknown."""
     usage = response.usage
     if usage is not None and usage.cost is not None:
         return response

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 from treadle.messages import is_dict
 from treadle.shown import callable_name
+
+LLMSendFn: TypeAlias = Callable[..., Any]
+"""A model: a callable that takes ``(messages)``, ``(messages, opts)`` or ``(messages, **opts)``."""
+
+Model: TypeAlias = LLMSendFn | str
+"""A model, or its name, such as ``anthropic:claude-sonnet-5-5``; see `treadle.model.backend`."""
 
 _PROVIDERS: Mapping[str, str] = {
     "anthropic": "anthropic",
@@ -61,20 +67,20 @@ def model_info(fn: Any, opts: Mapping[str, Any]) -> ModelInfo:
             ``model``, ``provider`` and ``opts``.
         opts: the options of every request; they override those of ``fn``.
     """
-    given: dict[str, Any] = dict(opts)
+    request: dict[str, Any] = dict(opts)
     while isinstance(fn, functools.partial):
-        given = {**fn.keywords, **given}
+        request = {**fn.keywords, **request}
         fn = fn.func
     own = attribute_of(fn, "opts")
     if is_dict(own):
-        given = {**own, **given}
+        request = {**own, **request}
     provider = _name(attribute_of(fn, "provider"))
     if provider is None:
         provider = _PROVIDERS.get(_package_of(fn))
     return ModelInfo(
-        _name(given.get("model")) or _name(attribute_of(fn, "model")),
+        _name(request.get("model")) or _name(attribute_of(fn, "model")),
         provider,
-        {name: given[name] for name in sorted(OPTIONS & given.keys())},
+        {name: request[name] for name in sorted(OPTIONS & request.keys())},
     )
 
 
@@ -85,8 +91,7 @@ def origin_of(fn: Any) -> str:
         fn: as for `model_info`. It may declare its server: by the attribute ``origin``, or by ``provider`` and
             ``endpoint_url``, the base URL of the server.
     """
-    while isinstance(fn, functools.partial):
-        fn = fn.func
+    fn = without_partials(fn)
     declared, dialect = _name(attribute_of(fn, "origin")), _name(attribute_of(fn, "provider"))
     url = attribute_of(fn, "endpoint_url")
     if is_sdk_method(fn):
@@ -103,10 +108,16 @@ def host_of(url: str) -> str:
     return host.removesuffix(":443" if url.startswith("https:") else ":80")
 
 
-def is_sdk_method(fn: Any) -> bool:
-    """Whether a callable is a method of a provider's SDK, or a partial of one."""
+def without_partials(fn: Any) -> Any:
+    """The callable within partials."""
     while isinstance(fn, functools.partial):
         fn = fn.func
+    return fn
+
+
+def is_sdk_method(fn: Any) -> bool:
+    """Whether a callable is a method of a provider's SDK, or a partial of one."""
+    fn = without_partials(fn)
     return attribute_of(fn, "__self__") is not None and _package_of(fn) in _PROVIDERS
 
 

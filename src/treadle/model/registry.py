@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 
 from treadle.errors import OptionError, did_you_mean
 from treadle.fast_dataclass import light_dataclass
-from treadle.model.client import LLMSendFn
+from treadle.model.info import LLMSendFn
+from treadle.model.reading import close_unawaited
 from treadle.redaction import redacted
 
 log = logging.getLogger("treadle.model")
@@ -172,6 +173,22 @@ def find_provider(name: str) -> tuple[Provider, str]:
         if provider.prefixes and name.startswith(provider.prefixes):
             return provider, name
     raise OptionError(_unknown(name, by_name))
+
+
+def check_model(fn: object) -> None:
+    """Check that a value can be a model, or is the name of one.
+
+    Raises:
+        OptionError: it is neither; the text says what to pass instead.
+    """
+    if isinstance(fn, str):
+        find_provider(fn)
+    elif not callable(fn):
+        from treadle.model.wrong_model import advice_on  # noqa: PLC0415 - most programs need no advice
+
+        advice = advice_on(fn)
+        close_unawaited(fn)
+        raise OptionError(f"llm_send_fn: expected a callable, got {type(fn).__name__}; {advice}")
 
 
 LEAST_KEY = 20

@@ -10,6 +10,7 @@ from typing import Any
 from treadle import labels
 from treadle.effects import Call, Steps
 from treadle.messages import is_list, is_mapping
+from treadle.messages.ending import words_of
 from treadle.model.info import attribute_of
 from treadle.tracebacks import leaves_of
 
@@ -20,9 +21,6 @@ MAX_DELAY = 30.0
 MAX_ASKED_DELAY = 60.0
 """Seconds: the default of ``max_retry_delay``. OpenAI's client has the same maximum for what a server asks."""
 
-MAX_DOUBLINGS = 64
-"""The delay reaches its maximum long before this; a large power of two would overflow a float."""
-
 RETRYABLE_STATUS = frozenset({408, 409, 425, 429, *range(500, 600)})
 """The statuses that OpenAI's client retries; and 425 (too early)."""
 
@@ -31,58 +29,29 @@ _PERMANENT_CODES = frozenset(
 )
 """OpenAI's codes for requests that cannot succeed, whatever the status: an exhausted quota is a 429."""
 
-_TEMPORARY_CODES = frozenset(
-    {
-        "api_error",  # Anthropic
-        "overloaded_error",
-        "rate_limit_error",
-        "timeout_error",
-        "rate_limit_exceeded",  # OpenAI
-        "server_error",
-        "unavailable",  # Google, by its names of statuses
-        "resource_exhausted",
-        "internal",
-        "deadline_exceeded",
-        "aborted",
-        *("overloaded", "server_overloaded", "engine_overloaded", "rate_limit", "rate_limited"),
-        *("too_many_requests", "service_unavailable", "bad_gateway", "gateway_timeout", "timeout"),
-        *("internal_error", "internal_server_error", "network_error", "throttling", "server_busy"),
-    }
+_TEMPORARY_CODES = words_of(
+    """
+    api_error overloaded_error rate_limit_error timeout_error rate_limit_exceeded server_error unavailable
+    resource_exhausted internal deadline_exceeded aborted overloaded server_overloaded engine_overloaded
+    rate_limit rate_limited too_many_requests service_unavailable bad_gateway gateway_timeout timeout
+    internal_error internal_server_error network_error throttling server_busy
+    """
 )
-"""Codes, in lower case, of errors that a body or a stream reports after its status, which is 200 or not known."""
+"""Codes, in lower case, of errors that a body or a stream reports after its status, which is 200 or not known: of
+Anthropic, OpenAI, Google, and of other servers."""
 
-_CONNECTION_CLASSES = frozenset(
-    {
-        "APIConnectionError",  # openai, anthropic and other generated SDKs; APITimeoutError derives from it
-        "NetworkError",  # httpx, httpcore
-        "RemoteProtocolError",
-        "TimeoutException",
-        "ProxyError",
-        "DecodingError",
-        "ClientConnectionError",  # aiohttp
-        "ClientPayloadError",
-        "gaierror",  # from socket, which is slow to import
-        "ConnectionError",  # requests, botocore: not derived from Python's
-        "ConnectionClosedError",  # botocore, websockets
-        "Timeout",
-        "ChunkedEncodingError",
-        "ContentDecodingError",
-        "IncompleteRead",  # http.client, urllib3
-        "IncompleteReadError",  # asyncio
-        "BrokenResourceError",  # anyio, trio
-        "TooSlowError",
-        "NewConnectionError",  # urllib3
-        "ConnectTimeoutError",
-        "ReadTimeoutError",
-        "ProtocolError",
-        "DecodeError",
-        "TimeoutError",
-        "SSLEOFError",  # from ssl, which is slow to import
-        "SSLZeroReturnError",
-        "JSONDecodeError",  # the body is cut off, or comes from a proxy
-    }
+_CONNECTION_CLASSES = words_of(
+    """
+    APIConnectionError NetworkError RemoteProtocolError TimeoutException ProxyError DecodingError
+    ClientConnectionError ClientPayloadError ConnectionError Timeout ChunkedEncodingError
+    ContentDecodingError ConnectionClosedError ProtocolError DecodeError NewConnectionError
+    ConnectTimeoutError ReadTimeoutError IncompleteRead IncompleteReadError BrokenResourceError TooSlowError
+    TimeoutError gaierror SSLEOFError SSLZeroReturnError JSONDecodeError
+    """
 )
-"""Class names of exceptions, or of their base classes, for connections that failed, timed out or broke off."""
+"""Class names of exceptions, or of their base classes, for connections that failed, timed out or broke off: of
+generated SDKs, httpx, aiohttp, requests, botocore, websockets, urllib3, Python, anyio and trio; of ``socket`` and
+``ssl``, which are slow to import; and of bodies that are cut off or come from a proxy."""
 
 _PERMANENT_CLASSES = frozenset(
     {"SSLCertVerificationError", "CertificateError", "LocalProtocolError"}
@@ -147,20 +116,21 @@ def has_broken_connection(error: BaseException) -> bool:
 def _is_connection_error(error: Any) -> bool:
     if isinstance(error, (ConnectionError, TimeoutError)):
         return True
-    if isinstance(error, OSError) and error.errno in _CONNECTION_ERRNO:
-        return True
-    return not _CONNECTION_CLASSES.isdisjoint(cls.__name__ for cls in type(error).__mro__)
+    is_of_network = isinstance(error, OSError) and error.errno in _CONNECTION_ERRNO
+    return is_of_network or _is_any(error, _CONNECTION_CLASSES)
+
+
+def _is_any(error: Any, names: frozenset[str]) -> bool:
+    return not names.isdisjoint(cls.__name__ for cls in type(error).__mro__)
 
 
 def _is_permanent(error: BaseException | None) -> bool:
     """Whether an error, or one that led to it, would occur in every attempt."""
     for _ in range(_MAX_CAUSES):
-        if error is None:
-            return False
-        if not _PERMANENT_CLASSES.isdisjoint(cls.__name__ for cls in type(error).__mro__):
-            return True
+        if error is None or _is_any(error, _PERMANENT_CLASSES):
+            break
         error = error.__cause__ or error.__context__
-    return False
+    return error is not None and _is_any(error, _PERMANENT_CLASSES)
 
 
 def codes_of(error: BaseException) -> set[str]:
@@ -177,14 +147,13 @@ def codes_of(error: BaseException) -> set[str]:
 def status_of(error: BaseException) -> int | None:
     """The HTTP status that an error carries, by the attribute names of the SDKs."""
     response = attribute_of(error, "response")  # httpx and requests have it there
-    for holder in (error, response):
-        for name in ("status_code", "status", "code", "http_status"):
-            status = attribute_of(holder, name)
-            if isinstance(status, int) and status in range(100, 600):
-                return status
-    metadata = response.get("ResponseMetadata") if is_mapping(response) else None  # botocore
-    status = metadata.get("HTTPStatusCode") if is_mapping(metadata) else None
-    return status if isinstance(status, int) else None
+    found = [
+        attribute_of(holder, name)
+        for holder in (error, response)
+        for name in ("status_code", "status", "code", "http_status")
+    ]
+    found.append(_part(_part(response, "ResponseMetadata"), "HTTPStatusCode"))  # botocore
+    return next((one for one in found if isinstance(one, int) and one in range(100, 600)), None)
 
 
 def delay_before_retry(
@@ -216,7 +185,7 @@ def _random() -> float:
 
 def doubled(base: float, attempt: int) -> float:
     """The delay after an attempt: the base after the first, then twice as long each time, up to `MAX_DELAY`."""
-    return min(base * 2 ** min(attempt - 1, MAX_DOUBLINGS), MAX_DELAY)
+    return min(base * 2 ** min(attempt - 1, 64), MAX_DELAY)  # a larger power would overflow a float
 
 
 _WAITS = (("retry-after-ms", 1000), ("x-ms-retry-after-ms", 1000), ("retry-after", 1))
@@ -250,12 +219,10 @@ def _asked_wait(error: BaseException, now: float | None) -> float | None:
             return seconds / units
     until = _seconds_of_date(headers.get("retry-after"))
     if until is not None:
-        sent = _seconds_of_date(headers.get("date"))  # clocks differ
-        start = sent if sent is not None else now if now is not None else time.time()
+        start = _seconds_of_date(headers.get("date")) or now or time.time()  # clocks differ
         return max(0.0, until - start)
-    return next(
-        filter(None, (_retry_info(_part(error, name)) for name in ("details", "body"))), None
-    )
+    bodies = (_part(error, name) for name in ("details", "body"))
+    return next(filter(None, map(_retry_info, bodies)), None)
 
 
 def _number(text: str | None) -> float | None:
@@ -267,12 +234,11 @@ def _number(text: str | None) -> float | None:
 
 
 def _seconds_of_date(text: str | None) -> float | None:
-    """An HTTP date, in seconds since the epoch."""
+    """An HTTP date, in seconds since the epoch. The form of asctime has no zone: all are in GMT."""
     from email.utils import mktime_tz, parsedate_tz  # noqa: PLC0415 - slow to import, and rarely needed
 
     try:
         parts = parsedate_tz(text or "")
-        # The form of asctime has no zone: all are in GMT.
         return None if parts is None else float(mktime_tz((*parts[:9], parts[9] or 0)))
     except (ValueError, TypeError, OverflowError, IndexError):
         return None
@@ -284,21 +250,16 @@ def _retry_info(body: Any, depth: int = 4) -> float | None:
         if str(body.get("@type")).endswith("google.rpc.RetryInfo"):
             return _number(str(body.get("retryDelay")).removesuffix("s"))
         body = [body.get("error"), body.get("details")]
-    if not is_list(body) or not depth:
-        return None
-    return next(filter(None, (_retry_info(one, depth - 1) for one in body)), None)
+    parts: list[Any] = body if is_list(body) and depth else []
+    return next(filter(None, (_retry_info(one, depth - 1) for one in parts)), None)
 
 
 def _headers_of(error: BaseException) -> dict[str, str]:
     """The headers of the response that an error carries, with names in lower case."""
     response, found = attribute_of(error, "response"), dict[str, str]()
     # aiohttp and urllib have headers on the error, botocore in the metadata of a dict.
-    metadata = _part(response, "ResponseMetadata")
-    for raw in (
-        _part(error, "headers"),
-        _part(metadata, "HTTPHeaders"),
-        _part(response, "headers"),
-    ):
+    metadata = _part(_part(response, "ResponseMetadata"), "HTTPHeaders")
+    for raw in (_part(error, "headers"), metadata, _part(response, "headers")):
         try:
             pairs = raw.items() if hasattr(raw, "items") else raw
             found |= {_text(name).lower(): _text(value) for name, value in pairs}

@@ -7,7 +7,7 @@ from typing import Any
 
 from treadle.errors import OptionError, did_you_mean
 from treadle.messages import JSONDict, provider_error
-from treadle.model.sdk_answer import check_async_answer
+from treadle.model.wrong_model import check_async_answer
 from treadle.providers.openai_client import OPENAI, XAI, OpenAIEmbedder, new_client, parameters_of
 from treadle.providers.openai_messages import known_messages
 from treadle.providers.sdk_model import SDKModel, provider_of

@@ -149,10 +149,6 @@ class TestWindow:
             loop.run_sync("x" * 36, model)
         return times
 
-    def test_no_minute_has_more_requests(self, clock, redis_url):
-        limit = RateLimit(requests_per_minute=2, store=RedisRates(redis_url))
-        assert self.sent(clock, limit, 5) == [0, 0, 60, 60, 120]
-
     def test_tokens_are_estimated_before_and_corrected_after(self, clock, redis_url):
         limit = RateLimit(tokens_per_minute=100, store=RedisRates(redis_url))
         answers = [Response("a", usage=Usage(30, 20)), Response("b", usage=Usage(10, 10))]

@@ -13,7 +13,8 @@ import pytest
 
 from treadle import Loop, ModelResponded, Response, TextDelta, Usage, tool
 from treadle.errors import OptionError
-from treadle.model import CacheVersionError, InMemoryCache, ResponseCache, SQLiteCache
+from treadle.model import InMemoryCache, ResponseCache, SQLiteCache
+from treadle.sqlite_files import UnexpectedContentsError
 from treadle.testing import call, calls
 
 from .conftest import check_replay
@@ -229,7 +230,7 @@ class TestSQLite:
         cache.put("a", "1")
         assert cache.get("a") == "1"
         with sqlite3.connect(path) as db:
-            db.execute("UPDATE treadle_responses SET stored_at = stored_at - 61")
+            db.execute("UPDATE responses SET stored_at = stored_at - 61")
         db.close()
         assert cache.get("a") is None
         assert SQLiteCache(path).get("a") == "1"
@@ -272,7 +273,7 @@ class TestSQLite:
         cache = SQLiteCache(path)
         for act in (lambda: cache.get("a"), lambda: cache.put("a", "2")):
             with pytest.raises(
-                CacheVersionError, match="expected a cache of version 1, found version 7"
+                UnexpectedContentsError, match="expected a response cache of version 1"
             ):
                 act()
         assert answered(Named("m"), ResponseCache(cache)).unwrap().text == "from m"
@@ -280,9 +281,7 @@ class TestSQLite:
         with sqlite3.connect(path) as db:
             db.execute("CREATE TABLE theirs (a TEXT)")
         db.close()
-        with pytest.raises(
-            CacheVersionError, match="delete the file, or give the cache another path"
-        ):
+        with pytest.raises(UnexpectedContentsError, match="found another program's file"):
             cache.put("a", "2")
 
     @pytest.mark.parametrize(

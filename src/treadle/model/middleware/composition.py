@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from treadle.effects import Steps, Timed
+from treadle.errors import OptionError
 from treadle.messages import Response
-from treadle.model.client import ModelRequest
+from treadle.model.client import ModelClient, ModelRequest
+from treadle.model.info import Model
+from treadle.model.registry import named_model
 
 TimedResponse: TypeAlias = Timed[Response]
 """A response, with the times of its start and end, in seconds since the epoch."""
@@ -37,12 +41,7 @@ class StreamInterruptedError(ConnectionError):
 
 
 def through(middleware: Iterable[ModelMiddleware], send: SendRequest) -> SendRequest:
-    """Compose middleware around the function that sends a request; the first is the outermost.
-
-    Args:
-        middleware: the middleware, of which there may be none.
-        send: sends a request to its model.
-    """
+    """Compose middleware around the function that sends a request; the first is the outermost."""
     for one in reversed([*middleware]):
         send = _around(one, send)
     return send
@@ -50,3 +49,57 @@ def through(middleware: Iterable[ModelMiddleware], send: SendRequest) -> SendReq
 
 def _around(middleware: ModelMiddleware, send: SendRequest) -> SendRequest:
     return lambda request: middleware(request, send)
+
+
+# The models of requests
+
+Per: TypeAlias = Literal["provider", "model"]
+"""Whether the models of a provider share a limit, or each model has its own."""
+
+
+def client_of(model: Model | ModelClient) -> ModelClient:
+    """A model or its name as a client; a named model is opened when it is first used.
+
+    Raises:
+        OptionError, MissingExtraError: see `treadle.model.named_model`.
+    """
+    if isinstance(model, ModelClient):
+        return model
+    return ModelClient(named_model(model) if isinstance(model, str) else model, {})
+
+
+def name_of(model: Model | ModelClient) -> str:
+    """The name of a model, for people."""
+    return model if isinstance(model, str) else client_of(model).name
+
+
+def answered_by(client: ModelClient, answer: TimedResponse) -> TimedResponse:
+    """An answer with the names of the model and the provider that gave it, if the response does not say them."""
+    response, started, ended = answer
+    info = client.model_info()
+    named = dataclasses.replace(
+        response,
+        model=response.model or info.model,
+        provider=response.provider or info.provider,
+    )
+    return named, started, ended
+
+
+def check_per(owner: str, per: Per) -> Per:
+    """Check the option ``per``.
+
+    Raises:
+        OptionError: it is neither.
+    """
+    if per not in get_args(Per):
+        raise OptionError(f'{owner}: per: expected "provider" or "model", got {per!r}')
+    return per
+
+
+def key_of(request: ModelRequest, per: Per) -> str:
+    """The key of a limit: the provider of a request, or its model too. Unknown ones share a key."""
+    info = request.model.model_info()
+    provider = info.provider or "other"
+    if per == "provider":
+        return provider
+    return f"{provider}:{request.opts.get('model') or info.model or 'other'}"

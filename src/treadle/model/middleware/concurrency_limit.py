@@ -6,8 +6,7 @@ from treadle import labels
 from treadle.effects import Steps
 from treadle.errors import OptionError
 from treadle.model.client import ModelRequest
-from treadle.model.middleware.composition import SendRequest, TimedResponse
-from treadle.model.middleware.target import Per, check_per, key_of
+from treadle.model.middleware.composition import Per, SendRequest, TimedResponse, check_per, key_of
 from treadle.queues import Queues
 
 

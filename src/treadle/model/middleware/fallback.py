@@ -7,9 +7,17 @@ from itertools import zip_longest
 
 from treadle.effects import Steps
 from treadle.errors import OptionError, TreadleError
-from treadle.model.client import Model, ModelClient, ModelRequest, check_model
-from treadle.model.middleware.composition import SendRequest, StreamInterruptedError, TimedResponse
-from treadle.model.middleware.target import answered_by, client_of, name_of
+from treadle.model.client import ModelClient, ModelRequest
+from treadle.model.info import Model
+from treadle.model.middleware.composition import (
+    SendRequest,
+    StreamInterruptedError,
+    TimedResponse,
+    answered_by,
+    client_of,
+    name_of,
+)
+from treadle.model.registry import check_model
 from treadle.model.retry import (
     RETRYABLE_STATUS,
     codes_of,

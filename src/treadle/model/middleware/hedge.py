@@ -10,9 +10,16 @@ from treadle import labels
 from treadle.effects import Bounded, Call, Parallel, Reporter, Signal, Sleep, Steps, Stopped
 from treadle.errors import OptionError
 from treadle.messages import Chunk
-from treadle.model.client import EventsOf, Model, ModelRequest, check_model
-from treadle.model.middleware.composition import SendRequest, StreamInterruptedError, TimedResponse
-from treadle.model.middleware.target import answered_by, client_of
+from treadle.model.client import EventsOf, ModelRequest
+from treadle.model.info import Model
+from treadle.model.middleware.composition import (
+    SendRequest,
+    StreamInterruptedError,
+    TimedResponse,
+    answered_by,
+    client_of,
+)
+from treadle.model.registry import check_model
 
 
 class Hedge:
@@ -90,11 +97,7 @@ class LostRaceError(Exception):
 
 
 class _Race:
-    """Two requests, of which one wins.
-
-    Attributes:
-        no_second: set when the second request is not needed.
-    """
+    """Two requests, of which one wins; ``no_second`` is set when the second is not needed."""
 
     def __init__(self) -> None:
         self.no_second = Signal()
@@ -105,11 +108,7 @@ class _Race:
     def entered(
         self, place: int, request: ModelRequest, send: SendRequest
     ) -> Steps[TimedResponse | Exception | None]:
-        """Send a request, until the other one wins.
-
-        Returns:
-            The answer; the exception; or None if the other one has won.
-        """
+        """Send a request; return the answer, the exception, or None if the other one has won."""
         request.events = self._claiming(place, request.events)
         try:
             answer = yield Bounded(send(request), until=self._lost[place])

@@ -12,11 +12,11 @@ from typing import Any, Protocol
 from treadle import labels
 from treadle.effects import NOW, Call, Mode, Sleep, Steps
 from treadle.errors import OptionError
+from treadle.fast_dataclass import light_dataclass
 from treadle.forks import renew_after_fork
 from treadle.messages import Response, estimate_usage
 from treadle.model.client import ModelRequest
-from treadle.model.middleware.composition import SendRequest, TimedResponse
-from treadle.model.middleware.target import Per, check_per, key_of
+from treadle.model.middleware.composition import Per, SendRequest, TimedResponse, check_per, key_of
 from treadle.model.retry import retry_after, status_of
 from treadle.queues import Queues
 from treadle.redaction import redacted
@@ -27,24 +27,19 @@ MINUTE = 60.0
 TOO_MANY_REQUESTS = 429
 
 
+@light_dataclass()
 class SentRequest:
     """A request that a `RateStore` counts.
 
     Args:
-        tokens: the tokens that it is estimated to have.
-
-    Attributes:
-        tokens: the tokens that are counted.
+        tokens: the tokens that are counted: first an estimate.
         at: when it was admitted, in seconds since the epoch, in the store of one process.
         id: text that identifies it in a store of several processes, which sets it.
     """
 
-    __slots__ = ("at", "id", "tokens")
-
-    def __init__(self, tokens: int) -> None:
-        self.tokens = tokens
-        self.at = 0.0
-        self.id = ""
+    tokens: int
+    at: float = 0.0
+    id: str = ""
 
 
 class RateStore(Protocol):

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import logging
+import threading
+from collections import OrderedDict
 from typing import Any, Protocol
 
 from treadle import labels
 from treadle.effects import NOW, Call, Mode, Steps, call_mode
+from treadle.errors import OptionError
+from treadle.forks import renew_after_fork
 from treadle.json_data import from_json, to_json_line
-from treadle.messages import Ending, Response, Usage
+from treadle.messages import Ending, Response, Usage, sha256
 from treadle.model.client import ModelRequest
 from treadle.model.middleware.composition import SendRequest, TimedResponse
-from treadle.model.middleware.memory_cache import InMemoryCache
 
 log = logging.getLogger("treadle.model")
 
@@ -41,6 +43,49 @@ class CacheStore(Protocol):
             text: JSON.
         """
         ...
+
+
+MAX_ENTRIES = 1_000
+
+
+class InMemoryCache:
+    """A `CacheStore` in memory. It is thread-safe; a forked child has a copy.
+
+    Args:
+        max_entries: the number of responses; the one that was not used for the longest time is removed.
+
+    Raises:
+        OptionError: the number is below 1.
+    """
+
+    def __init__(self, max_entries: int = MAX_ENTRIES) -> None:
+        if max_entries < 1:
+            raise OptionError(
+                f"InMemoryCache: max_entries: expected at least 1, got {max_entries!r}"
+            )
+        self._most = max_entries
+        self._texts: OrderedDict[str, str] = OrderedDict()
+        self._mutex = threading.Lock()
+        renew_after_fork(self, InMemoryCache._renew)
+
+    def _renew(self) -> None:
+        self._mutex = threading.Lock()
+
+    def get(self, key: str, /) -> str | None:
+        """See `CacheStore.get`."""
+        with self._mutex:
+            text = self._texts.get(key)
+            if text is not None:
+                self._texts.move_to_end(key)
+            return text
+
+    def put(self, key: str, text: str, /) -> None:
+        """See `CacheStore.put`."""
+        with self._mutex:
+            self._texts[key] = text
+            self._texts.move_to_end(key)
+            while len(self._texts) > self._most:
+                self._texts.popitem(last=False)
 
 
 class ResponseCache:
@@ -108,21 +153,13 @@ class ResponseCache:
 
 
 def request_key(request: ModelRequest, namespace: str) -> str | None:
-    """The key of a request: the SHA-256 of everything that its response depends on.
-
-    Args:
-        request: the request.
-        namespace: a part of the key.
-
-    Returns:
-        Hexadecimal digits; None for a request with values that are no JSON, which is not cached.
-    """
+    """The SHA-256 of everything that a response depends on; None for a request with values that are no JSON."""
     parts = [FORMAT, namespace, *request.model.identity(), request.messages, request.opts]
     try:
         text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError):
         return None
-    return hashlib.sha256(text.encode("ascii")).hexdigest()
+    return sha256(text.encode("ascii"))
 
 
 def _stored(response: Response) -> str | None:

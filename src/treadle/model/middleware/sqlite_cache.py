@@ -4,30 +4,22 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
 
-from treadle.errors import OptionError, TreadleError
-from treadle.sqlite_files import contents_of, opened, path_of_file
-
-if TYPE_CHECKING:
-    import sqlite3
+from treadle.errors import OptionError
+from treadle.sqlite_files import Schema, opened, path_of_file
 
 MAX_ENTRIES = 10_000
 BUSY_SECONDS = 5.0
 """How long an operation waits for those of other processes, in seconds. Each takes milliseconds."""
 
-VERSION = 1
-"""The version of the tables, in the file as its ``user_version``; a file without tables has 0."""
-
-_TABLE = """
-CREATE TABLE IF NOT EXISTS treadle_responses (
-    key TEXT PRIMARY KEY, response TEXT NOT NULL, stored_at REAL NOT NULL
+_SCHEMA = Schema(
+    "a response cache",
+    int.from_bytes(b"trrc"),
+    1,
+    (
+        "CREATE TABLE responses (key TEXT PRIMARY KEY, response TEXT NOT NULL, stored_at REAL NOT NULL)",
+    ),
 )
-"""
-
-
-class CacheVersionError(TreadleError):
-    """The file of a cache was written by another version of treadle, or is that of another program."""
 
 
 class SQLiteCache:
@@ -68,18 +60,16 @@ class SQLiteCache:
         """See `CacheStore.get`.
 
         Raises:
-            sqlite3.Error: the file cannot be used.
-            CacheVersionError: it is of another version.
+            sqlite3.Error, UnexpectedContentsError: the file cannot be used.
         """
         if not os.path.exists(self.path):  # noqa: PTH110 - a path may be a text
             return None
         oldest = 0.0 if self._max_age is None else time.time() - self._max_age
         with opened(self.path, BUSY_SECONDS, create=False) as db:
-            if not _is_current(db, self.path):
+            if not _SCHEMA.is_in(db):
                 return None
             row = db.execute(
-                "SELECT response FROM treadle_responses WHERE key = ? AND stored_at >= ?",
-                (key, oldest),
+                "SELECT response FROM responses WHERE key = ? AND stored_at >= ?", (key, oldest)
             ).fetchone()
         return None if row is None else row[0]
 
@@ -87,39 +77,17 @@ class SQLiteCache:
         """See `CacheStore.put`.
 
         Raises:
-            OSError, sqlite3.Error: the file cannot be used.
-            CacheVersionError: it is of another version.
+            OSError, sqlite3.Error, UnexpectedContentsError: the file cannot be used.
         """
         with opened(self.path, BUSY_SECONDS) as db:
+            _SCHEMA.create_in(db)
             db.execute("BEGIN IMMEDIATE")
-            if not _is_current(db, self.path):
-                db.execute(_TABLE)
-                db.execute(f"PRAGMA user_version = {VERSION}")
             db.execute(
-                "INSERT OR REPLACE INTO treadle_responses VALUES (?, ?, ?)",
-                (key, text, time.time()),
+                "INSERT OR REPLACE INTO responses VALUES (?, ?, ?)", (key, text, time.time())
             )
             db.execute(
-                "DELETE FROM treadle_responses WHERE key IN ("
-                "SELECT key FROM treadle_responses ORDER BY stored_at DESC, rowid DESC "
-                "LIMIT -1 OFFSET ?)",
+                "DELETE FROM responses WHERE key IN (SELECT key FROM responses "
+                "ORDER BY stored_at DESC, rowid DESC LIMIT -1 OFFSET ?)",
                 (self._most,),
             )
             db.execute("COMMIT")
-
-
-def _is_current(db: sqlite3.Connection, path: str) -> bool:
-    """Whether the file has the tables; False for an empty one.
-
-    Raises:
-        CacheVersionError: it is of another version, or has other tables.
-    """
-    found = contents_of(db)
-    if (found.application, found.version) == (0, VERSION):
-        return True
-    if any(found):
-        raise CacheVersionError(
-            f"{path}: expected a cache of version {VERSION}, found {found}; delete the file, or give "
-            "the cache another path"
-        )
-    return False

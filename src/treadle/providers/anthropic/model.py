@@ -11,7 +11,7 @@ from typing import Any
 
 from treadle.http_bodies import client_options
 from treadle.messages import Chunk, JSONDict, Response
-from treadle.model.sdk_answer import check_async_answer
+from treadle.model.wrong_model import check_async_answer
 from treadle.providers.anthropic.options import body_of, check_options
 from treadle.providers.anthropic.request import conversation_of
 from treadle.providers.anthropic.response import response_of

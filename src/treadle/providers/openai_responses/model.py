@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from treadle.messages import Chunk, JSONDict, Response
-from treadle.model.sdk_answer import check_async_answer
+from treadle.model.wrong_model import check_async_answer
 from treadle.providers.openai_client import OPENAI, new_client, parameters_of
 from treadle.providers.openai_responses.options import body_of, check_options
 from treadle.providers.openai_responses.request import input_items
