@@ -156,8 +156,9 @@ def test_without_plan_calls_nothing_is_skipped_so_the_threshold_alone_counts():
     """The calls are answered in a custom stage."""
 
     def answered(ctx):
-        results = {made.id: ToolResult(made.id, "same") for made in ctx.tool_calls}
-        return ctx.replace(tool_results=results)
+        for made in ctx.tool_calls:
+            ctx = ctx.answer(made, "same")
+        return ctx
 
     names = {"plan_calls": answered, "dispatch_tools": None}
     stages = [names.get(made.name, made) for made in default_stages()]
