@@ -144,7 +144,8 @@ def test_a_stage_that_does_not_inject_may_not_append_the_calls_of_the_iteration(
     assert refused_by(result) == "edit"
     assert "the calls of this iteration are not in the history yet" in result.reason.message
     assert answer_to(result, "a") == "noted 1"
-    assert EditedRun(ONE, rewrites=True).run(providing("result_messages", put, 6)).is_ok
+    injecting = EditedRun(ONE, rewrites=True).run(providing("result_messages", put, 6))
+    assert answer_to(injecting, "a") == "NOTED 1"
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
