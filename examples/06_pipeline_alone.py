@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from treadle.pipeline import Pipeline, composer, dead_end, goto, goto_point, stage, switch
+from treadle.pipeline import goto, goto_point, stage, switch
+from treadle.pipeline.streams import StreamPipeline, composer, dead_end
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def merge_repeats(line: Line, last: Line | None) -> tuple[list[Line], Line]:
     return [last], line
 
 
-CLEAN = Pipeline(
+CLEAN = StreamPipeline(
     parse,
     switch(
         lambda line: line.level,

@@ -14,6 +14,7 @@ import pytest
 
 from treadle.effects import drive, drive_sync
 from treadle.pipeline import Pipeline
+from treadle.pipeline.streams import StreamPipeline
 
 
 class Runner:
@@ -39,12 +40,14 @@ class Runner:
             return pipeline.run_sync(item)
         return anyio.run(pipeline.run, item, backend=self.name)
 
-    def run_all(self, pipeline: Pipeline, item):
+    def run_all(self, pipeline: StreamPipeline, item):
         if self.is_sync:
             return pipeline.run_all_sync(item)
         return anyio.run(pipeline.run_all, item, backend=self.name)
 
-    def stream(self, pipeline: Pipeline, items: Iterable | AsyncIterable, take=None, **options):
+    def stream(
+        self, pipeline: StreamPipeline, items: Iterable | AsyncIterable, take=None, **options
+    ):
         """The results of a stream, or the first `take`; an error that it raises comes last."""
 
         async def read():

@@ -30,6 +30,7 @@ from treadle.effects import (
     run_on_background_loop,
 )
 from treadle.pipeline import Pipeline, StageError
+from treadle.pipeline.streams import StreamPipeline
 
 from .steps import LONG, caught, steps_of
 
@@ -54,7 +55,7 @@ class TestThreads:
 
         before = threading.enumerate()
         assert Pipeline(steps, abs).run_sync(-1) == 1
-        assert list(Pipeline(abs).stream_sync(range(3), concurrency=2)) == [0, 1, 2]
+        assert list(StreamPipeline(abs).stream_sync(range(3), concurrency=2)) == [0, 1, 2]
         assert set(threading.enumerate()) <= set(before)  # threads of other tests may end meanwhile
 
     def test_a_call_without_siblings_runs_in_the_thread_of_the_caller(self):
@@ -343,7 +344,7 @@ def test_it_works_within_a_running_event_loop():
         return item + 1
 
     async def cell():
-        pipeline = Pipeline(add, abs)
+        pipeline = StreamPipeline(add, abs)
         assert pipeline.run_sync(1) == 2
         assert list(pipeline.stream_sync([1, 2], concurrency=2)) == [2, 3]
         assert drive_sync(steps_of(Parallel([pipeline.steps(1), pipeline.steps(2)]))) == [2, 3]

@@ -32,7 +32,7 @@ from treadle import (
     tool,
 )
 from treadle.loop.event_stream import EVENTS_AHEAD
-from treadle.pipeline import Pipeline
+from treadle.pipeline.streams import StreamPipeline
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
 LONG = 60
@@ -65,7 +65,9 @@ class Streamed:
     async def words(self):
         """What hosts read."""
         if self.kind == "pipeline":
-            async with Pipeline(self._wait_after_two).stream(range(9), concurrency=2) as items:
+            async with StreamPipeline(self._wait_after_two).stream(
+                range(9), concurrency=2
+            ) as items:
                 async for item in items:
                     yield f"{item} "
             return

@@ -8,20 +8,24 @@ import anyio
 import pytest
 
 from treadle.pipeline import (
-    NotOneItemError,
     Pipeline,
     PipelineError,
     StageError,
-    composer,
-    dead_end,
     done,
     embed,
     goto,
     goto_point,
-    plug_with,
     stage,
     switch,
     tbd,
+)
+from treadle.pipeline.streams import (
+    NotOneItemError,
+    StreamPipeline,
+    composer,
+    dead_end,
+    plug_with,
+    replicated,
 )
 
 
@@ -98,7 +102,7 @@ def test_done_lets_an_item_leave_early(through):
 
 def test_dead_end_drops_the_item(through, all_through):
     """The pipeline returns no result for it; `run` raises an error."""
-    pipeline = Pipeline(switch(lambda n: n > 5, {True: [dead_end()], False: []}), double)
+    pipeline = StreamPipeline(switch(lambda n: n > 5, {True: [dead_end()], False: []}), double)
     assert [all_through(pipeline, n) for n in (1, 6)] == [[2], []]
     with pytest.raises(NotOneItemError, match="0 items"):
         through(pipeline, 6)
@@ -106,7 +110,7 @@ def test_dead_end_drops_the_item(through, all_through):
 
 def test_composer_returns_none_one_or_many_items(all_through):
     """The items that it returns continue from there, in order."""
-    pipeline = Pipeline(composer(lambda n, memo: (range(n), memo)), add_one)
+    pipeline = StreamPipeline(composer(lambda n, memo: (range(n), memo)), add_one)
     assert [all_through(pipeline, n) for n in (0, 1, 3)] == [[], [1], [1, 2, 3]]
 
 
@@ -117,12 +121,12 @@ def pairs(n, memo):
 
 def test_composer_passes_its_memo_from_item_to_item_of_a_stream(streamed):
     """The memo is passed from one item to the next."""
-    assert streamed(Pipeline(composer(pairs)), [1, 2, 3, 4]) == [(1, 2), (3, 4)]
+    assert streamed(StreamPipeline(composer(pairs)), [1, 2, 3, 4]) == [(1, 2), (3, 4)]
 
 
 def test_composer_memory_does_not_leak_from_one_run_to_the_next(all_through, streamed):
     """Each run begins with the first memo. (In ALF it leaks between plain calls.)"""
-    pipeline = Pipeline(composer(pairs))
+    pipeline = StreamPipeline(composer(pairs))
     assert [all_through(pipeline, n) for n in (1, 2)] == [[], []]
     assert streamed(pipeline, [3]) == []
     assert streamed(pipeline, [4, 5]) == [(4, 5)]
@@ -138,7 +142,7 @@ def test_plug_with_runs_components_on_an_adapted_item(through):
         def unplug(self, price, order):
             return {**order, "price": price}
 
-    pipeline = Pipeline(plug_with(Price(), [double, add_one]))
+    pipeline = StreamPipeline(plug_with(Price(), [double, add_one]))
     assert through(pipeline, {"item": "rope", "price": 3}) == {"item": "rope", "price": 7}
 
 
@@ -184,7 +188,7 @@ def test_an_invalid_pipeline_is_refused_when_it_is_defined(components, message):
     ("make", "message"),
     [
         (lambda: stage(add_one, by=2), "'add_one' has no option 'by'"),
-        (lambda: stage(add_one, count=0), "count must be at least 1"),
+        (lambda: replicated(add_one, 0), "count must be at least 1"),
         (lambda: switch(add_one, {}), "no branches"),
         (lambda: plug_with(object(), add_one), "two functions"),
     ],
@@ -247,7 +251,7 @@ def test_count_limits_the_items_in_a_stage(streamed, count):
             inside.remove(n)
         return n
 
-    pipeline = Pipeline(stage(work, count=count))
+    pipeline = StreamPipeline(replicated(work, count))
     assert streamed(pipeline, range(6), concurrency=6) == list(range(6))
     assert max(most) == count
 
@@ -267,7 +271,7 @@ def test_stream_is_lazy_and_keeps_the_order(streamed):
         read.append(n)
         return n
 
-    assert streamed(Pipeline(slow_if_even), source(), concurrency=4) == list(range(50))
+    assert streamed(StreamPipeline(slow_if_even), source(), concurrency=4) == list(range(50))
 
 
 def test_observers_see_the_start_stop_and_exception_of_stages(perform):
@@ -296,8 +300,8 @@ def test_observers_see_the_start_stop_and_exception_of_stages(perform):
 
 def test_the_source_diagram_shows_every_component():
     """A Mermaid flowchart and an outline show all components, also nested ones."""
-    inner = Pipeline(add_one)
-    pipeline = Pipeline(
+    inner = StreamPipeline(add_one)
+    pipeline = StreamPipeline(
         goto_point("top"),
         switch(abs, {1: [double], 2: [dead_end("drop")]}),
         embed(inner, "inner"),

@@ -10,16 +10,14 @@ from treadle.pipeline import (
     Pipeline,
     PipelineError,
     StageError,
-    composer,
-    dead_end,
     done,
     embed,
     goto,
     goto_point,
-    plug_with,
     stage,
     switch,
 )
+from treadle.pipeline.streams import StreamPipeline, composer, dead_end, plug_with, replicated
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ FILLER = stage(a, provides=["calls"])
             "'goto strat' refers to .*which does not exist; did you mean 'start'",
         ),
         (
-            lambda: Pipeline(goto_point("p"), plug_with((a, adapt), goto("p", a))),
+            lambda: StreamPipeline(goto_point("p"), plug_with((a, adapt), goto("p", a))),
             "which does not exist",
         ),
         (
@@ -92,7 +90,7 @@ FILLER = stage(a, provides=["calls"])
             "'b' requires calls",
         ),
         (
-            lambda: Pipeline(goto("p", b), dead_end(), goto_point("p"), NEEDY),
+            lambda: StreamPipeline(goto("p", b), dead_end(), goto_point("p"), NEEDY),
             "'b' requires calls",
         ),
         (lambda: Pipeline(embed(Pipeline(done(b), FILLER), "x"), NEEDY), "'b' requires calls"),
@@ -122,7 +120,7 @@ FILLER = stage(a, provides=["calls"])
         (lambda: Pipeline(a, item=3), "item must be the type of the items, not 3"),
         (lambda: stage(3), "a stage must be callable, not int"),
         (lambda: stage("name"), "a stage must be callable, not str"),
-        (lambda: stage(a, count=0), "stage 'a': count must be at least 1, not 0"),
+        (lambda: replicated(a, 0), "stage 'a': count must be at least 1, not 0"),
         (lambda: stage(a, colour=1), "stage 'a' has no option 'colour'; there are none"),
         (lambda: stage(a, item=1), "stage 'a' has no option 'item'"),
         (
@@ -165,19 +163,19 @@ def test_an_invalid_definition_is_refused(build, message):
         lambda: Pipeline(embed(Pipeline(FILLER), "x"), NEEDY),
         lambda: Pipeline(FILLER, embed(Pipeline(NEEDY, given=["calls"]), "x")),
         lambda: Pipeline(switch(str, {"x": FILLER, "y": stage(a, "c", provides=["calls"])}), NEEDY),
-        lambda: Pipeline(switch(str, {"x": FILLER, "y": dead_end()}), NEEDY),
+        lambda: StreamPipeline(switch(str, {"x": FILLER, "y": dead_end()}), NEEDY),
         lambda: Pipeline(FILLER, goto("p", a), stage(a, "c"), goto_point("p"), NEEDY),
         lambda: Pipeline(FILLER, goto_point("p"), NEEDY, goto("p", a)),
         lambda: Pipeline(goto("p", a), goto_point("q"), FILLER, NEEDY, goto_point("p")),
-        lambda: Pipeline(FILLER, goto("p", a), dead_end(), goto_point("p"), NEEDY),
+        lambda: StreamPipeline(FILLER, goto("p", a), dead_end(), goto_point("p"), NEEDY),
         lambda: Pipeline(done(a), FILLER, NEEDY),
         lambda: Pipeline(embed(Pipeline(FILLER, done(b)), "x"), NEEDY),
-        lambda: Pipeline(switch(str, {"x": dead_end(), "y": dead_end("z")}), NEEDY),
-        lambda: Pipeline(plug_with((a, adapt), stage(b, requires=["rows"])), item=Item),
-        lambda: Pipeline(
+        lambda: StreamPipeline(switch(str, {"x": dead_end(), "y": dead_end("z")}), NEEDY),
+        lambda: StreamPipeline(plug_with((a, adapt), stage(b, requires=["rows"])), item=Item),
+        lambda: StreamPipeline(
             plug_with((a, adapt), embed(Pipeline(NEEDY, given=["calls"]), "x")), item=Item
         ),
-        lambda: Pipeline(goto_point("a"), a, plug_with((a, adapt), a, name="p")),
+        lambda: StreamPipeline(goto_point("a"), a, plug_with((a, adapt), a, name="p")),
         lambda: Pipeline(goto_point("p"), embed(Pipeline(goto_point("p")), "x")),
         lambda: stage(lambda item, **options: item, anything=1),
         lambda: stage(lambda *items, option: items, option=1),
@@ -238,7 +236,7 @@ def test_the_type_is_checked_after_every_stage_and_for_every_part_of_a_composer(
     first = Pipeline(a, b, str, item=int)
     with pytest.raises(StageError, match="stage 'str' raised TypeError"):
         runner.run(first, 1)
-    parts = Pipeline(composer(lambda item, memo: ([1, "x"], memo), name="parts"), item=int)
+    parts = StreamPipeline(composer(lambda item, memo: ([1, "x"], memo), name="parts"), item=int)
     with pytest.raises(StageError, match="stage 'parts' raised TypeError: it returned str"):
         runner.run_all(parts, 1)
 

@@ -7,22 +7,19 @@ import pytest
 from treadle.effects import Call
 from treadle.errors import TreadleError
 from treadle.pipeline import (
-    NotOneItemError,
     Pipeline,
     PipelineError,
     Stage,
     StageError,
-    composer,
-    dead_end,
     done,
     embed,
     goto,
     goto_point,
-    plug_with,
     stage,
     switch,
     tbd,
 )
+from treadle.pipeline.streams import NotOneItemError
 
 
 def double(item):
@@ -132,9 +129,9 @@ class TestStage:
 
     def test_made_of_a_stage_is_a_copy_with_the_given_changes(self, runner):
         first = stage(steps_increment, by=2, provides=["total"])
-        second = stage(first, name="again", count=2)
-        assert (second.name, second.count, second.provides) == ("again", 2, ("total",))
-        assert runner.run(Pipeline(first, second), 1) == 5
+        second = stage(first, name="again", requires="items")
+        assert (second.name, second.requires, second.provides) == ("again", ("items",), ("total",))
+        assert runner.run(Pipeline(first, second, given=["items"]), 1) == 5
 
     def test_several_lambdas_are_numbered(self):
         with pytest.raises(StageError, match="stage 'lambda_2' raised ZeroDivisionError"):
@@ -198,14 +195,6 @@ class TestGoto:
         )
         assert pipeline.run_sync(0) == 100_000
 
-    def test_may_loop_through_a_composer_thousands_of_times(self):
-        pipeline = Pipeline(
-            goto_point("again"),
-            composer(lambda item, memo: ([item + 1], memo)),
-            goto("again", lambda item: item < 5_000),
-        )
-        assert pipeline.run_sync(0) == 5_000
-
     def test_jumps_into_and_out_of_a_branch(self, runner):
         pipeline = Pipeline(
             goto("inside", lambda item: item == 0),
@@ -266,141 +255,6 @@ class TestUntil:
             embed(Pipeline(embed(inner, "b")), "a"), str, until=lambda item: item == 5
         )
         assert [runner.run(pipeline, item) for item in (1, 2, 4)] == ["4", "3", 5]
-
-    def test_is_evaluated_on_each_part_of_a_composer(self, runner):
-        pipeline = Pipeline(
-            composer(lambda item, memo: (range(item), memo)), str, until=lambda item: item == 1
-        )
-        assert runner.run_all(pipeline, 3) == ["0", 1, "2"]
-
-    def test_is_evaluated_on_the_result_of_a_plug_but_not_inside_it(self, runner):
-        pipeline = Pipeline(
-            plug_with(
-                (lambda item: 7, lambda inner, item: item + 1), [increment, lambda item: item + 1]
-            ),
-            double,
-            until=lambda item: item in {8, 9, 20},
-        )
-        assert [runner.run(pipeline, item) for item in (19, 2)] == [20, 6]
-
-
-class TestDeadEnd:
-    def test_drops_the_item(self, runner):
-        pipeline = Pipeline(switch(bool, {True: [], False: dead_end()}), double)
-        assert runner.run_all(pipeline, 0) == []
-        assert runner.run_all(pipeline, 1) == [2]
-
-
-class TestComposer:
-    @staticmethod
-    def split(item, memo):
-        return item.split(), memo + 1
-
-    def test_makes_many_items_of_one_in_their_order(self, runner):
-        pipeline = Pipeline(composer(self.split, memo=0), str.upper)
-        assert runner.run_all(pipeline, "a b c") == ["A", "B", "C"]
-
-    def test_makes_no_item_of_one(self, runner):
-        assert runner.run_all(Pipeline(composer(self.split, memo=0)), "") == []
-
-    def test_successive_composers_are_executed_depth_first(self, runner):
-        pipeline = Pipeline(
-            composer(lambda item, memo: (item.split(","), memo)),
-            composer(lambda item, memo: (list(item), memo)),
-        )
-        assert runner.run_all(pipeline, "ab,cd") == ["a", "b", "c", "d"]
-
-    def test_passes_its_memo_from_item_to_item_of_a_stream(self, runner):
-        def number(item, memo):
-            return [(memo, item)], memo + 1
-
-        assert runner.stream(Pipeline(composer(number, memo=0)), "abc") == [
-            (0, "a"),
-            (1, "b"),
-            (2, "c"),
-        ]
-
-    def test_runs_and_streams_do_not_share_a_memo(self, runner):
-        def collect(item, memo):
-            memo.append(item)  # mutating it leaks nothing either
-            return [list(memo)], memo
-
-        pipeline = Pipeline(composer(collect, memo=[]))
-        assert [runner.run(pipeline, item) for item in "ab"] == [["a"], ["b"]]
-        assert runner.stream(pipeline, "ab") == [["a"], ["a", "b"]]
-        assert runner.stream(pipeline, "c") == [["c"]]
-
-    def test_keeps_its_memo_in_a_loop_of_one_run(self, runner):
-        def count(item, memo):
-            return [item + 1], [*memo, item]
-
-        seen = []
-
-        def look(item, memo):
-            seen.append(memo)
-            return count(item, memo)
-
-        pipeline = Pipeline(
-            goto_point("again"), composer(look, memo=[]), goto("again", lambda item: item < 3)
-        )
-        assert runner.run(pipeline, 0) == 3
-        assert seen == [[], [0], [0, 1]]
-
-    def test_an_invalid_return_value_is_a_stage_error(self, runner):
-        with pytest.raises(StageError, match="stage 'bad' raised TypeError"):
-            runner.run_all(Pipeline(composer(lambda item, memo: item, name="bad")), 1)
-
-    def test_the_trace_of_a_part_has_no_stages_of_other_parts(self, runner):
-        def fail_at_b(item):
-            if item == "b":
-                raise ValueError(item)
-            return item
-
-        pipeline = Pipeline(composer(self.split, memo=0), fail_at_b)
-        with pytest.raises(StageError) as caught:
-            runner.run_all(pipeline, "a b")
-        assert caught.value.trace == ("split", "fail_at_b")
-
-
-class TestPlugWith:
-    class Length:
-        @staticmethod
-        def plug(item):
-            return len(item)
-
-        @staticmethod
-        def unplug(inner, original):
-            return f"{original}:{inner}"
-
-    def test_adapts_the_item_and_passes_the_original_to_unplug(self, runner):
-        assert runner.run(Pipeline(plug_with(self.Length, double)), "abc") == "abc:6"
-
-    def test_takes_a_pair_of_functions(self, runner):
-        pair = (len, lambda inner, original: (original, inner))
-        assert runner.run(Pipeline(plug_with(pair, [double, increment])), "ab") == ("ab", 5)
-
-    def test_may_be_nested(self, runner):
-        inner = plug_with((str, lambda inner, original: original + len(inner)), str.upper)
-        assert runner.run(Pipeline(plug_with(self.Length, inner)), "abc") == "abc:4"
-
-    def test_every_part_of_a_composer_inside_is_unplugged_with_the_original(self, runner):
-        inner = composer(lambda item, memo: (range(item), memo))
-        assert runner.run_all(Pipeline(plug_with(self.Length, inner)), "ab") == ["ab:0", "ab:1"]
-
-    def test_done_ends_only_the_plugged_part(self, runner):
-        inner = [done(lambda item: item > 2), double]
-        pipeline = Pipeline(plug_with(self.Length, inner), str.upper)
-        assert [runner.run(pipeline, item) for item in ("ab", "abc")] == ["AB:4", "ABC:3"]
-
-    def test_the_type_is_checked_outside_but_not_inside(self, runner):
-        pipeline = Pipeline(plug_with((len, lambda inner, original: inner), double), item=str)
-        with pytest.raises(StageError, match="it returned int, expected str"):
-            runner.run(pipeline, "ab")
-        good = Pipeline(plug_with(self.Length, double), str.upper, item=str)
-        assert runner.run(good, "ab") == "AB:4"
-        after = Pipeline(plug_with(self.Length, double), len, item=str)  # as inside, but too late
-        with pytest.raises(StageError, match="stage 'len' raised TypeError: it returned int"):
-            runner.run(after, "ab")
 
 
 class TestEmbed:

@@ -6,19 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.pipeline import (
-    Pipeline,
-    composer,
-    dead_end,
-    done,
-    embed,
-    goto,
-    goto_point,
-    plug_with,
-    stage,
-    switch,
-    tbd,
-)
+from treadle.pipeline import Pipeline, done, embed, goto, goto_point, stage, switch, tbd
+from treadle.pipeline.streams import StreamPipeline, composer, dead_end, plug_with, replicated
 
 
 def a(item):
@@ -94,7 +83,7 @@ class TestMermaid:
         assert read(Pipeline().diagram())[1] == {("in", "", "out")}
 
     def test_a_switch_has_an_edge_for_each_branch(self):
-        pipeline = Pipeline(
+        pipeline = StreamPipeline(
             switch(len, {"x": a, 2: [b, dead_end("stop")], None: []}, name="kind"), c
         )
         assert read(pipeline.diagram())[1] == {
@@ -108,7 +97,7 @@ class TestMermaid:
         }
 
     def test_a_goto_has_an_edge_to_its_point_and_a_done_to_the_end(self):
-        pipeline = Pipeline(
+        pipeline = StreamPipeline(
             goto_point("start"), a, done(bool), goto("start", bool), composer(same, name="many")
         )
         assert read(pipeline.diagram())[1] == {
@@ -124,7 +113,7 @@ class TestMermaid:
 
     def test_embedded_and_plugged_parts_are_boxes(self):
         inner = Pipeline(goto_point("p"), stage(b, "x"), done(bool), goto("p", bool, name="back"))
-        pipeline = Pipeline(
+        pipeline = StreamPipeline(
             a, embed(inner, "part"), plug_with((str, same), stage(b, "y"), name="plug"), c
         )
         _, edges, boxes = read(pipeline.diagram())
@@ -164,9 +153,9 @@ class TestMermaid:
 
 
 def test_the_outline_has_a_line_for_each_component():
-    pipeline = Pipeline(
+    pipeline = StreamPipeline(
         goto_point("start"),
-        stage(a, count=3),
+        replicated(a, 3),
         switch(len, {"x": [b, dead_end()], 2: []}, name="kind"),
         composer(same, name="many"),
         done(bool),

@@ -2,17 +2,8 @@
 
 import pytest
 
-from treadle.pipeline import (
-    Pipeline,
-    PipelineError,
-    dead_end,
-    done,
-    embed,
-    goto_point,
-    plug_with,
-    stage,
-    switch,
-)
+from treadle.pipeline import Pipeline, PipelineError, done, embed, goto_point, stage, switch
+from treadle.pipeline.streams import StreamPipeline, dead_end, plug_with
 
 
 def a(item):
@@ -102,7 +93,7 @@ def test_the_options_of_the_pipeline_are_kept(runner):
 
 
 class TestNested:
-    PIPELINE = Pipeline(
+    PIPELINE = StreamPipeline(
         switch(str.isupper, {True: [a], False: [b, switch(len, {0: [], 1: c})]}, name="case"),
         plug_with((str, same), [stage(x, "inner")], name="plug"),
         embed(Pipeline(stage(y, "part"), embed(Pipeline(stage(y, "deep")), "two")), "one"),
@@ -128,8 +119,8 @@ class TestNested:
 
     def test_a_component_is_inserted_inside_an_embedded_pipeline(self):
         edited = self.PIPELINE.insert_after("one.part", stage(a, "more"))
-        embedded = edited.components[-1].pipeline
-        assert embedded.names == ("part", "more", "two")
+        embedded = edited.components[-1].components
+        assert [one.name for one in embedded] == ["part", "more", "two"]
         assert edited.without("one.more").run_sync("Q") == "Qaxyy"
 
     def test_a_component_may_be_removed_together_with_the_one_around_it(self):
@@ -142,7 +133,7 @@ class TestNested:
 
 class TestNames:
     def test_generated_names_are_numbered_as_in_errors(self, runner):
-        pipeline = Pipeline(
+        pipeline = StreamPipeline(
             done(lambda item: item == "1"), a, done(lambda item: item == "2a"), b, dead_end()
         )
         assert pipeline.names == ("done", "a", "done_2", "b", "dead_end")
@@ -152,7 +143,7 @@ class TestNames:
         assert pipeline.without("done", "done_2").names == ("a", "b", "dead_end")
 
     def test_a_short_name_must_be_unique(self):
-        pipeline = Pipeline(
+        pipeline = StreamPipeline(
             embed(Pipeline(a), "one"), embed(Pipeline(a), "two"), plug_with((str, same), a, "p")
         )
         with pytest.raises(PipelineError, match=r"several components 'a': 'one.a', 'two.a', 'p/a'"):

@@ -7,16 +7,15 @@ from treadle.pipeline import (
     Pipeline,
     PipelineError,
     Progress,
-    composer,
     done,
     embed,
     goto,
     goto_point,
-    plug_with,
     stage,
     switch,
     tbd,
 )
+from treadle.pipeline.streams import StreamPipeline, composer, plug_with
 
 
 def appending(name):
@@ -34,7 +33,7 @@ def in_steps(item):
 
 SIMPLE = Pipeline(appending("a"), later, in_steps, tbd("open"), appending("z"))
 
-RICH = Pipeline(
+RICH = StreamPipeline(
     appending("a"),
     switch(len, {1: [appending("one")], 2: [appending("two")]}, name="how_many"),
     goto_point("point"),
@@ -76,23 +75,22 @@ def test_execution_starts_at_that_stage(runner, start, expected):
         ("end", ("x",), ("x", "after")),
         ("end", ("end",), ("end",)),
         ("compose", ("x",), ("x", "after")),
+        ("after", ("x",), ("x", "after")),
     ],
 )
-def test_any_top_level_component_up_to_the_first_composer_is_an_entry_point(
-    runner, start, item, expected
-):
+def test_any_top_level_component_is_an_entry_point(runner, start, item, expected):
     assert runner.drive(RICH.steps(item, start=start)) == expected
 
 
 @pytest.mark.parametrize(
-    "start", ["nonsense", "", "after", "plug/inner", "inner", "one", "part", "whole.part", "point"]
+    "start", ["nonsense", "", "plug/inner", "inner", "one", "part", "whole.part", "point"]
 )
 def test_another_name_is_an_error_that_lists_the_entry_points(runner, start):
     with pytest.raises(PipelineError) as caught:
         runner.drive(RICH.steps(("x",), start=start))
     assert str(caught.value) == (
         f"an item cannot start at {start!r}; entry points: "
-        "a, how_many, plug, again, whole, end, compose"
+        "a, how_many, plug, again, whole, end, compose, after"
     )
 
 

@@ -8,18 +8,8 @@ import pytest
 
 from treadle.effects import Call, CallCancelled, Sleep
 from treadle.errors import did_you_mean
-from treadle.pipeline import (
-    NotOneItemError,
-    Pipeline,
-    Progress,
-    StageError,
-    composer,
-    goto,
-    goto_point,
-    plug_with,
-    switch,
-    tbd,
-)
+from treadle.pipeline import Pipeline, Progress, StageError, goto, goto_point, switch, tbd
+from treadle.pipeline.streams import StreamPipeline, composer, plug_with
 
 
 def double(item):
@@ -74,7 +64,7 @@ def test_a_stage_error_has_the_item_that_entered_the_stage(runner):
     ],
 )
 def test_an_exception_of_another_component_is_a_stage_error_with_its_name(runner, component, name):
-    pipeline = Pipeline(double, goto_point("p"), component, tbd("never"))
+    pipeline = StreamPipeline(double, goto_point("p"), component, tbd("never"))
     with pytest.raises(StageError) as caught:
         runner.run(pipeline, 1)
     assert caught.value.stage == name
@@ -190,14 +180,6 @@ def test_a_trace_has_every_pass_of_a_loop():
             fails,
         ).run_sync(1)
     assert caught.value.trace == ("double", "double", "double", "fails")
-
-
-@pytest.mark.parametrize("number", [0, 2])
-def test_run_requires_one_result_and_points_to_run_all(runner, number):
-    pipeline = Pipeline(composer(lambda item, memo: (range(item), memo)))
-    with pytest.raises(NotOneItemError, match=rf"returned {number} items.*run_all"):
-        runner.run(pipeline, number)
-    assert runner.run_all(pipeline, number) == list(range(number))
 
 
 @pytest.mark.parametrize(

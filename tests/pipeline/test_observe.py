@@ -3,7 +3,8 @@
 import pytest
 
 from treadle.effects import Bounded, Call, Signal, Sleep, Stopped
-from treadle.pipeline import Pipeline, StageError, composer, goto, goto_point, stage
+from treadle.pipeline import Pipeline, StageError, goto, goto_point, stage
+from treadle.pipeline.streams import StreamPipeline, composer
 
 
 def double(item):
@@ -100,7 +101,7 @@ def test_an_observer_that_raises_is_logged_and_changes_nothing(runner, caplog):
 
 def test_only_stages_are_observed_each_time_an_item_enters(runner):
     events = []
-    pipeline = Pipeline(
+    pipeline = StreamPipeline(
         goto_point("again"),
         composer(lambda item, memo: ([item], memo)),
         double,
@@ -133,7 +134,7 @@ def test_observers_do_not_change_results_or_errors(runner):
 
 def test_a_stream_is_observed_item_by_item(runner):
     events = []
-    pipeline = Pipeline(double, on_stage=[events.append])
+    pipeline = StreamPipeline(double, on_stage=[events.append])
     assert runner.stream(pipeline, range(3)) == [0, 2, 4]
     assert summary(events)[:2] == [("start", "double", 0), ("stop", "double", 0)]
     assert len(events) == 6

@@ -6,21 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treadle.effects import NOW, Bounded, Call, Mode, Parallel, Sleep, TimeLimitReached
-from treadle.pipeline import (
-    NotOneItemError,
-    Pipeline,
-    StageError,
-    composer,
-    dead_end,
-    done,
-    embed,
-    goto,
-    goto_point,
-    plug_with,
-    stage,
-    switch,
-    tbd,
-)
+from treadle.pipeline import Pipeline, StageError, done, embed, goto, goto_point, stage, switch, tbd
+from treadle.pipeline.streams import NotOneItemError, StreamPipeline, composer, dead_end, plug_with
 
 # Stages from number to number, one of each kind.
 
@@ -118,7 +105,7 @@ BUILD = {
         (lambda item: item * 2, lambda inside, item: inside - item), inner, name
     ),
     "embed": lambda name, number, inner, other: embed(
-        Pipeline(inner, until=lambda item: item % 11 == 0), name
+        StreamPipeline(inner, until=lambda item: item % 11 == 0), name
     ),
     "loop": looped,
     "skip": lambda name, number, inner, other: [
@@ -142,7 +129,7 @@ def outcome(run, item):
 @settings(max_examples=80, deadline=None)
 @given(plan=plans(KINDS), item=st.integers(-20, 20), has_observers=st.booleans())
 def test_every_driver_returns_the_same_result(runners, plan, item, has_observers):
-    pipeline = Pipeline(
+    pipeline = StreamPipeline(
         built(plan),
         on_stage=[lambda event: None] if has_observers else [],
         until=lambda item: item == 13,
@@ -161,7 +148,7 @@ def test_every_driver_returns_the_same_result(runners, plan, item, has_observers
     concurrency=st.integers(1, 7),
 )
 def test_a_stream_returns_the_results_of_single_runs(runners, plan, items, concurrency):
-    pipeline = Pipeline(built(plan))
+    pipeline = StreamPipeline(built(plan))
     expected = []
     for item in items:
         try:
@@ -181,7 +168,7 @@ def test_a_stream_returns_the_results_of_single_runs(runners, plan, items, concu
     concurrency=st.integers(2, 6),
 )
 def test_memos_do_not_depend_on_the_concurrency(runners, plan, items, concurrency):
-    pipeline = Pipeline(built(plan))
+    pipeline = StreamPipeline(built(plan))
     expected = list(map(str, runners[0].stream(pipeline, items)))
     for runner in runners:
         out = runner.stream(pipeline, items, concurrency=concurrency)
@@ -191,7 +178,7 @@ def test_memos_do_not_depend_on_the_concurrency(runners, plan, items, concurrenc
 @settings(max_examples=60, deadline=None)
 @given(plan=st.lists(plans(KINDS), min_size=1, max_size=4), data=st.data())
 def test_removing_an_inserted_component_restores_the_pipeline(plan, data):
-    pipeline = Pipeline(stage(plain, "first", by=0), built(plan))
+    pipeline = StreamPipeline(stage(plain, "first", by=0), built(plan))
     name = data.draw(st.sampled_from(pipeline.names))
     item = data.draw(st.integers(-20, 20))
     edit = data.draw(st.sampled_from(["insert_before", "insert_after"]))
@@ -226,3 +213,16 @@ def test_parallel_returns_all_in_order_or_raises_the_first_failure(
     failing = fails_at is not None and fails_at < len(delays)
     for runner in runners:
         assert runner.drive(steps()) == (fails_at if failing else list(range(len(delays))))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    plan=plans(["switch", "done", "embed", "loop", "skip", "tbd"]),
+    item=st.integers(-20, 20),
+)
+def test_a_pipeline_returns_what_one_for_many_items_returns(runners, plan, item):
+    single = Pipeline(built(plan), until=lambda item: item == 13)
+    many = StreamPipeline(*single.components, until=lambda item: item == 13)
+    expected = outcome(many.run_sync, item)
+    for runner in runners:
+        assert outcome(lambda item, runner=runner: runner.run(single, item), item) == expected

@@ -71,6 +71,7 @@ from treadle import (
     tool,
 )
 from treadle.effects import Now, Steps
+from treadle.pipeline.streams import StreamPipeline
 from treadle.stages import ask_model, circuit_breaker, plan_calls
 from treadle.testing import ScriptedLLM, call, calls
 
@@ -605,10 +606,12 @@ def test_a_pipeline_is_generic_in_its_item() -> None:
 
     numbers = Pipeline[int](double)
     assert_type(numbers.run_sync(1), int)
-    assert_type(numbers.run_all_sync(1), list[int])
+    assert_type(StreamPipeline[int](double).run_all_sync(1), list[int])
     assert numbers.run_sync(1) == 2
     assert_type(numbers.insert_after("double", str), Pipeline[int])
     assert_type(Pipeline(double, item=int), Pipeline[int])
+    many = StreamPipeline(double, item=int)
+    assert_type(many.insert_after("double", str), StreamPipeline[int])
     assert_type(Loop().pipeline, Pipeline[Context])
     with pytest.raises(StageError, match="double"):
         numbers.run_sync(None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -11,7 +11,7 @@ from treadle.context.history_edits import with_messages
 from treadle.context.iteration import Decision, Iteration
 from treadle.context.request import RequestChanges, check_request_changes, names_of
 from treadle.errors import OptionError, check_names
-from treadle.messages import History, Response, ToolCall, ToolResult, describe, validate_messages
+from treadle.messages import History, Response, ToolCall, ToolResult, validate_messages
 from treadle.results import PendingCall, Reason, StoppedByStage
 from treadle.tools import Plan, Tool, ToolLike, check_implementations, toolset
 
@@ -280,8 +280,8 @@ class Context(Iteration):
         """
         if isinstance(reason, str):
             reason = StoppedByStage(self.stage, reason)
-        elif not isinstance(reason, Reason):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise OptionError(f"stop: expected a Reason or a text, got {type(reason).__name__}")
+        is_reason = isinstance(reason, Reason)  # pyright: ignore[reportUnnecessaryIsInstance]
+        edits.expect(is_reason, "stop", "a Reason or a text", reason)
         return self.evolve(decision=Decision.STOP, error=reason)
 
     def pause(self, waiting: Iterable[PendingCall]) -> Self:
@@ -295,8 +295,7 @@ class Context(Iteration):
         """
         pending = tuple(waiting)
         for one in pending:
-            if not isinstance(one, PendingCall):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise OptionError(f"pause: expected PendingCall objects, got {describe(one)}")
+            edits.expect(isinstance(one, PendingCall), "pause", "PendingCall objects", one)  # pyright: ignore[reportUnnecessaryIsInstance]
         return self.evolve(decision=Decision.PAUSE, waiting=pending)
 
 

@@ -38,6 +38,17 @@ from treadle.run_state import RunNode
 from treadle.tools import NotRunReason, Plan, fingerprint, tool_result
 
 
+def expect(is_right: bool, where: str, expected: str, value: object) -> None:
+    """Raise `OptionError` unless a value is right."""
+    if not is_right:
+        raise OptionError(f"{where}: expected {expected}, got {describe(value)}")
+
+
+def check_text(where: str, value: object) -> None:
+    """Raise `OptionError` unless a value is a text that is not empty."""
+    expect(isinstance(value, str) and bool(value.strip()), where, "a text that is not empty", value)
+
+
 def provides(ctx: Iteration, field: str) -> bool:
     """Whether the current stage provides a field; a context of a test, which no pipeline runs, may set any."""
     run = ctx.run
@@ -97,10 +108,7 @@ def _found(ctx: Iteration, call: object, verb: str) -> ToolCall:
         if made is call:  # as the model made it, whose id may not be unique
             return parsed
     call_id = call.id if isinstance(call, ToolCall) else call
-    if not isinstance(call_id, str):
-        raise OptionError(
-            f"{verb}: expected a call of ctx.tool_calls or its id, got {describe(call)}"
-        )
+    expect(isinstance(call_id, str), verb, "a call of ctx.tool_calls or its id", call)
     for one in ctx.tool_calls:
         if one.id == call_id:
             return one
@@ -188,10 +196,7 @@ def edit_call(
 def _as_json(verb: str, arguments: Mapping[str, Any] | str) -> str:
     if isinstance(arguments, str):
         return arguments
-    if not is_mapping(arguments):
-        raise OptionError(
-            f"{verb}: arguments: expected a mapping or JSON text, got {describe(arguments)}"
-        )
+    expect(is_mapping(arguments), f"{verb}: arguments", "a mapping or JSON text", arguments)
     try:
         return json.dumps(dict(arguments))
     except (TypeError, ValueError, RecursionError) as error:
@@ -279,8 +284,7 @@ def add_call(
 
 def edit_result(ctx: IterationT, call: ToolCall | str, text: str) -> IterationT:
     """Change the text of a result; see `treadle.Context.edit_result`."""
-    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise OptionError(f"edit_result: expected a text, got {describe(text)}")
+    expect(isinstance(text, str), "edit_result", "a text", text)  # pyright: ignore[reportUnnecessaryIsInstance]
     found = _found(ctx, call, "edit_result")
     result = ctx.tool_results.get(found.id)
     if result is None:
@@ -291,12 +295,6 @@ def edit_result(ctx: IterationT, call: ToolCall | str, text: str) -> IterationT:
         )
     edited = dataclasses.replace(result, content=text, parts=None)
     return ctx.evolve(tool_results={**ctx.tool_results, found.id: edited})
-
-
-def check_text(what: str, value: object) -> None:
-    """Raise `OptionError` unless a value is a text that is not empty."""
-    if not isinstance(value, str) or not value.strip():
-        raise OptionError(f"{what}: expected a text that is not empty, got {describe(value)}")
 
 
 # The response
@@ -382,16 +380,12 @@ def _count_response(ctx: Iteration, response: Response) -> None:
 
 def with_plan(ctx: IterationT, plan: Any) -> IterationT:
     """Set the plan of a stage: each call is valid, within the budget, planned once, and asks for its approval."""
-    if not isinstance(plan, Plan):
-        raise OptionError(f"replace: plan: expected a Plan, got {describe(plan)}")
+    expect(isinstance(plan, Plan), "replace: plan", "a Plan", plan)
     placed: set[str] = set()
     over_budget: dict[str, NotRunReason] = {}
     batches: list[tuple[ToolCall, ...]] = []
     for batch in plan.batches:
-        if not isinstance(batch, (tuple, list)):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise OptionError(
-                f"replace: plan: expected batches that are tuples of calls, got {describe(batch)}"
-            )
+        expect(isinstance(batch, (tuple, list)), "replace: plan", "batches of calls", batch)
         fitting: list[ToolCall] = []
         for given in batch:
             call = _found(ctx, given, "replace: plan")
@@ -425,18 +419,12 @@ def with_plan(ctx: IterationT, plan: Any) -> IterationT:
 
 def with_calls(ctx: IterationT, given: Any) -> IterationT:
     """The context with the calls of a stage that parses or validates them."""
-    if not isinstance(given, (tuple, list)):
-        raise OptionError(
-            f"replace: tool_calls: expected a tuple of ToolCall objects, got {describe(given)}"
-        )
+    expect(isinstance(given, (tuple, list)), "replace: tool_calls", "a tuple of ToolCalls", given)
     known = {call.id for call in ctx.tool_calls}
     calls: list[ToolCall] = []
     ids: set[str] = set()
     for call in given:  # pyright: ignore[reportUnknownVariableType]
-        if not isinstance(call, ToolCall):
-            raise OptionError(
-                f"replace: tool_calls: expected ToolCall objects, got {describe(call)}"
-            )
+        expect(isinstance(call, ToolCall), "replace: tool_calls", "ToolCall objects", call)
         _checked_response(Response(tool_calls=(call,)))
         if not call.id or call.id in ids:
             raise OptionError(f"replace: tool_calls: the id {call.id!r} is used twice, or empty")
@@ -462,10 +450,7 @@ def with_calls(ctx: IterationT, given: Any) -> IterationT:
 
 def with_results(ctx: IterationT, given: Any) -> IterationT:
     """The context with the results of a stage that provides them."""
-    if not is_mapping(given):
-        raise OptionError(
-            f"replace: tool_results: expected a mapping of ToolResult objects by id, got {describe(given)}"
-        )
+    expect(is_mapping(given), "replace: tool_results", "a mapping of ToolResults by id", given)
     results = {call_id: _checked_result(ctx, call_id, one) for call_id, one in given.items()}
     dropped = [call_id for call_id in ctx.tool_results if call_id not in results]
     if dropped:
@@ -480,24 +465,16 @@ def with_results(ctx: IterationT, given: Any) -> IterationT:
 
 def _checked_result(ctx: Iteration, call_id: str, result: Any) -> ToolResult:
     where = f"replace: tool_results[{call_id!r}]"
-    if not isinstance(result, ToolResult):
-        raise OptionError(f"{where}: expected a ToolResult, got {describe(result)}")
-    if call_id not in {call.id for call in ctx.tool_calls}:
-        raise OptionError(f"{where}: no call of this iteration has this id")
-    if not isinstance(result.content, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise OptionError(f"{where}.content: expected a text, got {describe(result.content)}")
+    expect(isinstance(result, ToolResult), where, "a ToolResult", result)
+    expect(call_id in {c.id for c in ctx.tool_calls}, where, "the id of a call", call_id)
+    expect(isinstance(result.content, str), f"{where}.content", "a text", result.content)
     parts: Any = result.parts
     if parts is not None:
-        if (
-            not isinstance(parts, (list, tuple))
-            or not parts
-            or not all(map(is_content_part, parts))
-        ):  # pyright: ignore[reportUnknownArgumentType]
-            raise OptionError(
-                f"{where}.parts: expected content parts or None, got {describe(parts)}"
-            )
+        is_many = isinstance(parts, (list, tuple)) and bool(parts)  # pyright: ignore[reportUnknownArgumentType]
+        is_right = is_many and all(map(is_content_part, parts))
+        expect(is_right, f"{where}.parts", "content parts or None", parts)
         # A stage changed the text alone, as one does that redacts it: the model must not see the parts.
-        parts = parts if text_of_parts(parts) == result.content else None  # pyright: ignore[reportUnknownArgumentType]
+        parts = parts if text_of_parts(parts) == result.content else None
     return dataclasses.replace(result, tool_call_id=call_id, parts=parts)
 
 

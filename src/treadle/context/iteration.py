@@ -29,32 +29,7 @@ class Decision(StrEnum):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Iteration:
-    """The fields of a `treadle.Context`, which adds the verbs of stages.
-
-    Args:
-        messages: the history. The messages of this iteration are in it once they are injected.
-        tools: the tools of the run, by name.
-        response: the model's response in this iteration.
-        run: the state of the run that outlives the iteration.
-        iteration: the number of this iteration, from 1.
-        tool_calls: the calls of the response, with unique ids.
-        plan: which of these calls run, and in which batches.
-        tool_results: the results so far, by id of the call.
-        validation_errors: the violations of invalid calls, by id of the call.
-        result_messages: the messages that this iteration added to the history; empty until it is injected.
-        decision: ends the run; None lets it continue.
-        error: the reason, if the decision is to stop.
-        output: the validated arguments of a terminal tool.
-        guidance: a text for the model in the next request only.
-        memo: values that stages keep between iterations, by name.
-        approvals: the decisions on calls that waited for approval, by id of the call.
-        waiting: the calls that wait for approval, if the decision is to pause.
-        paused_runs: the states of paused subagents, by id of the call.
-        trace: the names of the stages that this iteration has entered so far.
-        request_changes: the fields of the request that stages changed; see `with_request`.
-        is_asked: whether the model was asked in this iteration.
-        parsed: the response whose calls are ``tool_calls``; None before they are parsed.
-    """
+    """The fields of a `treadle.Context`, which describes them and adds the verbs of stages."""
 
     messages: History
     tools: Mapping[str, Tool] = field(default_factory=dict[str, Tool])

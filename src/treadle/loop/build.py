@@ -13,15 +13,7 @@ from treadle.loop.custom_stage import checked
 from treadle.loop.options import OF_ASK_MODEL, OF_DEFAULT_STAGES, Settings, check_choice
 from treadle.messages import ReadOnlyDict
 from treadle.pipeline import Pipeline, PipelineError, Stage
-from treadle.pipeline.components import (
-    Component,
-    Composer,
-    DeadEnd,
-    PlugWith,
-    components_of,
-    nested_in,
-    with_nested,
-)
+from treadle.pipeline.components import Component, components_of
 from treadle.stages import BUILT_IN, GIVEN, ask_model, default_stages, plan_calls
 from treadle.tools import Tool, toolset
 
@@ -65,12 +57,7 @@ def _check(components: Iterable[Component]) -> None:
         if getattr(made, "fn", None) is plan_calls.fn:
             for name, value in made.options.items():
                 check_choice(name, value)
-        if isinstance(component, (Composer, DeadEnd, PlugWith)):
-            raise PipelineError(
-                f"stages: {component.name!r} may drop, copy or convert the context of a run: "
-                f"a loop has no composer, no dead_end and no plug_with"
-            )
-        for inner in nested_in(component):
+        for inner in component.nested():
             _check(inner)
 
 
@@ -78,7 +65,7 @@ def _provides(component: Component, name: str) -> bool:
     """Whether a component, or a stage nested in it, provides a field of the context."""
     if isinstance(component, Stage):
         return name in component.provides
-    return any(_provides(inner, name) for part in nested_in(component) for inner in part)
+    return any(_provides(inner, name) for part in component.nested() for inner in part)
 
 
 @functools.lru_cache(maxsize=64)
@@ -96,8 +83,8 @@ def _checked(component: Component) -> Component:
     if isinstance(component, Stage):
         made = cast("Stage[..., Any]", component)
         return made if any(made.fn is fn for fn in BUILT_IN) else checked(made)
-    nested = [tuple(map(_checked, part)) for part in nested_in(component)]
-    return with_nested(component, nested) if nested else component
+    nested = [tuple(map(_checked, part)) for part in component.nested()]
+    return component.with_nested(nested) if nested else component
 
 
 def catalog_of(

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from treadle.context import Context, RunContext
 from treadle.effects import Signal
 from treadle.errors import OptionError
 from treadle.messages import JSONDict, ToolCall, copy_json, problems_of
 from treadle.results import Result
 from treadle.run_state import RunState
 
-if TYPE_CHECKING:
-    from treadle.loop.run import Run
+
+class BoundRun(Protocol):
+    """What a handle reads of its run."""
+
+    state: RunState
+    context: Context
+    run: RunContext
+    result: Result | None
 
 
 def as_user_message(message: str | Mapping[str, Any]) -> JSONDict:
@@ -50,12 +57,12 @@ class RunHandle:
 
     def __init__(self) -> None:
         self.ended = Signal()
-        self._run: Run | None = None
+        self._run: BoundRun | None = None
         self._result: Result | None = None
         self._messages: list[JSONDict] = []
         self._is_closed = False
 
-    def bind(self, run: Run) -> None:
+    def bind(self, run: BoundRun) -> None:
         """Attach it to a run that is about to start.
 
         Raises:

@@ -33,7 +33,6 @@ from treadle.loop.run_start import start_of
 from treadle.loop.start import MISSING
 from treadle.loop.subagent import Subagent
 from treadle.messages import JSONDict
-from treadle.pipeline.compiler import Kind
 from treadle.recording.configuration import changes_between
 from treadle.recording.data import (
     MalformedDataError,
@@ -557,7 +556,7 @@ def check_options(loop: Loop[Any], given: Any) -> None:
 
 
 def _check_stages(loop: Loop[Any]) -> None:
-    for stage in loop.pipeline.stages_of_kind(Kind.CALL):
+    for stage in loop.pipeline.async_stages:
         raise OptionError(
             f"journal: stage {stage!r} is an async def: what it awaits is no effect, so it would happen again "
             "when the run is taken up, and its outcome, a context, is no data. Make it a generator that yields "

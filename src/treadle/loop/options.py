@@ -18,7 +18,7 @@ from treadle.limits import LIMIT_NAMES, Limits, Unmeasured
 from treadle.loop.handle import RunHandle
 from treadle.loop.journal import Journal
 from treadle.loop.observers import Observer
-from treadle.loop.session_turn import RunSession
+from treadle.loop.session import RunSession
 from treadle.messages import Response
 from treadle.model import BASE_DELAY, Model, ModelMiddleware, check_model, check_no_tools
 from treadle.pauses import ClaimStore

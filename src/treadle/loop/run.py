@@ -37,7 +37,8 @@ from treadle.loop.custom_stage import lost_calls
 from treadle.loop.handle import RunHandle
 from treadle.loop.loop_detection import LoopDetector
 from treadle.loop.pause import PausedRun, suspend
-from treadle.loop.session_turn import RunSession, continue_session
+from treadle.loop.session import RunSession
+from treadle.loop.session_turn import continue_session
 from treadle.messages import (
     NOTHING,
     Ending,
@@ -335,10 +336,7 @@ class Run:
         start = progress.stages.pop() if is_resumed else None
         reason: Reason | None = None
         try:
-            # A loop has no component that drops the context or makes several of it.
-            [context] = yield from self.config.pipeline.steps_all(
-                progress.item, progress, start=start
-            )
+            context = yield from self.config.pipeline.steps(progress.item, progress, start=start)
         except StageError as error:
             self._settle(_FAILED)
             cause = self._failure = from_user_code(error.cause)
@@ -427,7 +425,7 @@ class Run:
         streamed = ""
         if self.run.abandoned is not None and self._progress is not None:
             number, request = self.run.abandoned
-            if number == _latest_of(self._progress).iteration:
+            if number == self._progress.item.iteration:
                 streamed, timing = yield Call(
                     request.so_far, label=labels.STREAMED, key=str(number), reporting=True
                 )
@@ -463,7 +461,7 @@ class Run:
         progress = self._progress
         if progress is None:  # between iterations: everything was kept
             return
-        context = _latest_of(progress)
+        context: Context = progress.item
         in_flight = self.run.in_flight
         if lost_calls(context):  # a stage that dispatched them itself was interrupted
             context = self._with_dispatched(unanswered)
@@ -662,12 +660,6 @@ def _why_no_output(context: Context) -> str:
     if any(result.status == "denied" for result in context.tool_results.values()):
         return "a person did not approve it"
     return "the model called other tools at the limit"
-
-
-def _latest_of(progress: Progress) -> Context:
-    """The latest context of a pass; inside a plug, the item may be anything."""
-    items = (progress.item, *reversed(progress.originals))
-    return next(item for item in items if isinstance(item, Context))
 
 
 def _without_answer(context: Context, reason: Reason) -> Context:

@@ -3,25 +3,20 @@
 from treadle.pipeline.components import (
     Component,
     Stage,
-    composer,
-    dead_end,
     done,
-    embed,
     goto,
     goto_point,
-    plug_with,
     stage,
     switch,
     tbd,
 )
-from treadle.pipeline.errors import NotOneItemError, PipelineError, StageError
+from treadle.pipeline.errors import PipelineError, StageError
 from treadle.pipeline.execute import Progress
 from treadle.pipeline.observe import StageEvent, StageObserver
-from treadle.pipeline.pipeline import Pipeline
+from treadle.pipeline.pipeline import Pipeline, embed
 
 __all__ = [
     "Component",
-    "NotOneItemError",
     "Pipeline",
     "PipelineError",
     "Progress",
@@ -29,13 +24,10 @@ __all__ = [
     "StageError",
     "StageEvent",
     "StageObserver",
-    "composer",
-    "dead_end",
     "done",
     "embed",
     "goto",
     "goto_point",
-    "plug_with",
     "stage",
     "switch",
     "tbd",

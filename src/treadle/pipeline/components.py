@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import (
-    TYPE_CHECKING,
     Any,
+    ClassVar,
     Concatenate,
     Generic,
     ParamSpec,
@@ -27,14 +27,11 @@ from treadle.pipeline.errors import PipelineError
 from treadle.shown import callable_name
 from treadle.type_vars import ParamsT, ReturnT_co
 
-if TYPE_CHECKING:
-    from treadle.pipeline.pipeline import Pipeline
-
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Fn: TypeAlias = Callable[..., Any]
 Condition: TypeAlias = Callable[[Any], object]
+Components: TypeAlias = "tuple[Component, ...]"
 
 
 @fast_dataclass
@@ -49,8 +46,25 @@ class Component:
     name: str
     anonymous: bool = field(default=False, kw_only=True)
 
+    shape: ClassVar[str] = '["{}"]'
+    """The node in a flowchart, or the title of a box, formatted with the name."""
+    title: ClassVar[str] = "{0}"
+    """The line in an outline, formatted with the name and the component."""
+    continues: ClassVar[bool] = True
+    """Whether items go on to the next component."""
 
-ComponentLike: TypeAlias = Component | Fn | Sequence[Component | Fn | Sequence[Any]]
+    def nested(self) -> list[Components]:
+        """The sequences of components inside this one."""
+        return []
+
+    def with_nested(self, _nested: Sequence[Components], /) -> Component:
+        """A copy with other sequences of components inside; see `nested`."""
+        return self
+
+
+ComponentLike: TypeAlias = (
+    Component | Callable[..., Any] | Sequence[Component | Callable[..., Any] | Sequence[Any]]
+)
 """Anything that is accepted as components: a component, a bare callable, or a sequence of these."""
 
 
@@ -64,7 +78,6 @@ class Stage(Component, Generic[ParamsT, ReturnT_co]):
 
     fn: Callable[Concatenate[Any, ParamsT], ReturnT_co]
     options: Mapping[str, Any] = field(repr=False)  # any of them may be a secret
-    count: int | None = None
     requires: tuple[str, ...] = ()
     provides: tuple[str, ...] = ()
 
@@ -81,16 +94,6 @@ class Stage(Component, Generic[ParamsT, ReturnT_co]):
         _check_options(self, options)
         return replace(self, options={**self.options, **options})
 
-    def bound(self) -> Fn:
-        """The function with its options bound, unless all of them are its defaults."""
-        defaults: dict[str, Any] = getattr(self.fn, "__kwdefaults__", None) or {}
-        options = {
-            name: value
-            for name, value in self.options.items()
-            if name not in defaults or defaults[name] is not value
-        }
-        return functools.partial(self.fn, **options) if options else self.fn
-
 
 class _Decorator(Protocol):
     def __call__(self, fn: Callable[Concatenate[Any, P], R], /) -> Stage[P, R]: ...
@@ -101,7 +104,6 @@ def stage(
     fn: Callable[Concatenate[Any, P], R],
     name: str | None = None,
     *,
-    count: int | None = None,
     requires: Sequence[str] = (),
     provides: Sequence[str] = (),
     replaces: Stage[..., Any] | None = None,
@@ -112,7 +114,6 @@ def stage(
     fn: None = None,
     name: str | None = None,
     *,
-    count: int | None = None,
     requires: Sequence[str] = (),
     provides: Sequence[str] = (),
     replaces: Stage[..., Any] | None = None,
@@ -122,7 +123,6 @@ def stage(
     fn: Any = None,
     name: str | None = None,
     *,
-    count: int | None = None,
     requires: Sequence[str] = (),
     provides: Sequence[str] = (),
     replaces: Stage[..., Any] | None = None,
@@ -134,7 +134,6 @@ def stage(
         fn: takes the item, returns the item. A generator function may yield effects; a coroutine
             function is one effect; a plain function is pure. A `Stage` is copied.
         name: the stage's name; None takes the name of the function.
-        count: the maximum number of items of a `stream` in this stage at once; None sets no limit.
         requires: fields of the item that an earlier stage has to provide.
         provides: fields of the item that this stage fills.
         replaces: the stage in whose place this one stands: what it requires and provides, this one does, too.
@@ -144,22 +143,14 @@ def stage(
         A `Stage`, or a decorator that makes one.
 
     Raises:
-        PipelineError: the function does not take an option, or the count is below 1.
+        PipelineError: the function does not take an option.
     """
     if fn is None:
         return functools.partial(
-            stage,
-            name=name,
-            count=count,
-            requires=requires,
-            provides=provides,
-            replaces=replaces,
-            **options,
+            stage, name=name, requires=requires, provides=provides, replaces=replaces, **options
         )
     if not callable(fn):
         raise PipelineError(f"a stage must be callable, not {type(fn).__name__}")
-    if count is not None and count < 1:
-        raise PipelineError(f"stage {name or name_of(fn)!r}: count must be at least 1, not {count}")
     label = name_of(fn)
     is_stage = isinstance(fn, Stage)
     old = cast("Stage", fn) if is_stage else Stage(label, fn, {}, anonymous=label == "lambda")
@@ -167,7 +158,6 @@ def stage(
         old,
         name=name or old.name,
         options={**old.options, **options},
-        count=old.count if count is None else count,
         requires=_field_names(requires) or old.requires or (replaces.requires if replaces else ()),
         provides=_field_names(provides) or old.provides or (replaces.provides if replaces else ()),
         anonymous=old.anonymous and not name,
@@ -176,7 +166,7 @@ def stage(
     return made
 
 
-def name_of(fn: Fn) -> str:
+def name_of(fn: Callable[..., Any]) -> str:
     """The default name of a component with this function."""
     name = callable_name(fn)
     return "lambda" if name == "<lambda>" else name
@@ -203,7 +193,7 @@ def _check_options(made: Stage, options: Mapping[str, Any]) -> None:
             )
 
 
-def parameters_of(fn: Fn) -> list[inspect.Parameter] | None:
+def parameters_of(fn: Callable[..., Any]) -> list[inspect.Parameter] | None:
     """The parameters of a function; None for a builtin without a signature."""
     try:
         return list(inspect.signature(fn).parameters.values())
@@ -234,8 +224,19 @@ def check_plain(fn: object, what: str) -> None:
 class Switch(Component):
     """Sends the item to one of several branches, made by `switch`."""
 
+    shape = '{{"{}"}}'
+    title = "switch {0}"
+
     fn: Callable[[Any], Hashable]
-    branches: Mapping[Any, tuple[Component, ...]]
+    branches: Mapping[Any, Components]
+
+    def nested(self) -> list[Components]:
+        """The branches."""
+        return list(self.branches.values())
+
+    def with_nested(self, nested: Sequence[Components], /) -> Component:
+        """A copy with other branches."""
+        return replace(self, branches=dict(zip(self.branches, nested, strict=True)))
 
 
 def switch(
@@ -265,6 +266,9 @@ def switch(
 class Goto(Component):
     """Jumps to a point of the pipeline, made by `goto`."""
 
+    shape = '{{"{}"}}'
+    title = "goto {1.point}"
+
     point: str
     when: Condition
 
@@ -285,6 +289,9 @@ def goto(point: str, when: Condition, name: str | None = None) -> Goto:
 class GotoPoint(Component):
     """The target of a `goto`. It leaves the item unchanged."""
 
+    shape = '(("{}"))'
+    title = "goto_point {0}"
+
 
 goto_point = GotoPoint
 
@@ -292,6 +299,9 @@ goto_point = GotoPoint
 @fast_dataclass
 class Done(Component):
     """Lets items leave the pipeline early, made by `done`."""
+
+    shape = '{{"{}"}}'
+    title = "done {0}"
 
     when: Condition
 
@@ -308,105 +318,47 @@ def done(when: Condition, name: str | None = None) -> Done:
 
 
 @fast_dataclass
-class DeadEnd(Component):
-    """Drops every item that reaches it, made by `dead_end`."""
+class Container(Component):
+    """The base of the components that run others, whose points and exits are separate."""
 
+    components: Components
 
-def dead_end(name: str | None = None) -> DeadEnd:
-    """Drop the item: the pipeline returns nothing for it. Useful at the end of a branch."""
-    return DeadEnd(name or "dead_end", anonymous=name is None)
+    def nested(self) -> list[Components]:
+        """The components inside."""
+        return [self.components]
 
-
-@fast_dataclass
-class Composer(Component):
-    """Makes zero, one or many items from each item, made by `composer`."""
-
-    fn: Callable[[Any, Any], tuple[Iterable[Any], Any]]
-    memo: Any
-
-
-def composer(
-    fn: Callable[[Any, Any], tuple[Iterable[Any], Any]], memo: Any = None, name: str | None = None
-) -> Composer:
-    """Make zero, one or many items of each, with a memo that is passed from item to item.
-
-    Args:
-        fn: takes the item and the memo, returns the items to continue with and the new memo.
-        memo: the initial memo of each `run` and each `stream`. It is copied; runs share no state
-            if the function returns a new memo and does not change the old one.
-        name: the name; None takes the name of the function.
-    """
-    label = name or name_of(fn)
-    check_plain(fn, f"the function of composer {label!r}")
-    return Composer(label, fn, memo, anonymous=name is None and label == "lambda")
+    def with_nested(self, nested: Sequence[Components], /) -> Component:
+        """A copy with other components inside."""
+        return replace(self, components=nested[0])
 
 
 @fast_dataclass
-class PlugWith(Component):
-    """Runs components on an adapted item, made by `plug_with`."""
+class Embed(Container):
+    """The components and the ``until`` of another pipeline, made by `embed`."""
 
-    plug: Fn
-    unplug: Fn
-    components: tuple[Component, ...]
+    shape = "{}"
+    title = "embed {0}"
 
-
-def plug_with(adapter: Any, components: ComponentLike, name: str | None = None) -> PlugWith:
-    """Run components that were written for another type of item.
-
-    Args:
-        adapter: an object with ``plug(item)``, which makes the inner item, and
-            ``unplug(inner, original)``, which makes the item to continue with; or a pair of these
-            functions.
-        components: the components that the inner item passes through.
-        name: the name; None takes the name of the adapter.
-
-    Raises:
-        PipelineError: the adapter lacks one of the two functions.
-    """
-    match adapter:
-        case (plug, unplug):
-            label = name or name_of(plug)
-        case _:
-            plug, unplug = getattr(adapter, "plug", None), getattr(adapter, "unplug", None)
-            label = name or name_of(adapter)
-    if not callable(plug) or not callable(unplug):
-        raise PipelineError(
-            f"plug_with: {type(adapter).__name__} needs two functions, plug(item) and unplug(inner, original)"
-        )
-    check_plain(plug, f"the plug of {label!r}")
-    check_plain(unplug, f"the unplug of {label!r}")
-    return PlugWith(label, plug, unplug, components_of(components), anonymous=name is None)
+    until: Condition | None = None
 
 
 @fast_dataclass
-class Embed(Component):
-    """The components of another pipeline, made by `embed`."""
-
-    pipeline: Pipeline[Any]
-
-
-def embed(pipeline: Pipeline[Any], name: str) -> Embed:
-    """Put the components of another pipeline here; their names start with ``name.``.
-
-    Args:
-        pipeline: the pipeline to embed. Its own `done` and ``until`` end the embedded part only.
-            The ``until`` of the outer pipeline applies inside it too, and ends both.
-        name: the namespace.
-    """
-    if not isinstance(getattr(pipeline, "components", None), tuple):
-        raise PipelineError(f"embed({name!r}) takes a Pipeline, not {type(pipeline).__name__}")
-    return Embed(name, pipeline)
+class StreamComponent(Component):
+    """The base of the components that only a `StreamPipeline` runs: they drop, make or convert items."""
 
 
 @fast_dataclass
 class Tbd(Component):
     """A placeholder: the item passes through, and diagrams show it as to be done."""
 
+    shape = '>"{} (to be done)"]'
+    title = "{0} (to be done)"
+
 
 tbd = Tbd
 
 
-def components_of(given: ComponentLike) -> tuple[Component, ...]:
+def components_of(given: ComponentLike) -> Components:
     """Convert a component, a bare callable, or a list or tuple of these to components.
 
     Raises:
@@ -420,29 +372,3 @@ def components_of(given: ComponentLike) -> tuple[Component, ...]:
     if callable(given):
         return (stage(given),)
     raise PipelineError(f"a pipeline takes components and callables, not {type(given).__name__}")
-
-
-def nested_in(component: Component) -> list[tuple[Component, ...]]:
-    """The sequences of components inside a component."""
-    match component:
-        case Switch(branches=branches):
-            return list(branches.values())
-        case PlugWith(components=components):
-            return [components]
-        case Embed(pipeline=pipeline):
-            return [pipeline.components]
-        case _:
-            return []
-
-
-def with_nested(component: Component, nested: list[tuple[Component, ...]]) -> Component:
-    """Copy a component with other sequences of components inside; see `nested_in`."""
-    match component:
-        case Switch(branches=branches):
-            return replace(component, branches=dict(zip(branches, nested, strict=True)))
-        case PlugWith():
-            return replace(component, components=nested[0])
-        case Embed(pipeline=pipeline):
-            return replace(component, pipeline=pipeline.with_components(*nested[0]))
-        case _:
-            return component

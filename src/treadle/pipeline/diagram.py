@@ -9,35 +9,15 @@ from typing import TypeAlias
 
 from treadle.pipeline.components import (
     Component,
-    Composer,
-    DeadEnd,
+    Container,
     Done,
-    Embed,
     Goto,
     GotoPoint,
-    PlugWith,
-    Stage,
     Switch,
-    Tbd,
-    nested_in,
 )
 
 Ends: TypeAlias = list[tuple[str, str]]
 """Nodes that the next node is connected to, each with the label of the edge."""
-
-_FORMS: dict[type[Component], tuple[str, str]] = {
-    Composer: ('[["{}"]]', "composer {}"),
-    DeadEnd: ('[/"{}"/]', "dead_end {}"),
-    Done: ('{{"{}"}}', "done {}"),
-    Embed: ("", "embed {}"),
-    Goto: ('{{"{}"}}', "goto {}"),
-    GotoPoint: ('(("{}"))', "goto_point {}"),
-    PlugWith: ("", "plug_with {}"),
-    Switch: ('{{"{}"}}', "switch {}"),
-    Tbd: ('>"{} (to be done)"]', "{} (to be done)"),
-}
-"""The shape in a flowchart and the title in an outline; those of a stage are the default."""
-_FORM = ('["{}"]', "{}")
 
 
 def mermaid(components: Sequence[Component]) -> str:
@@ -86,23 +66,21 @@ class _Flowchart:
 
     def _sequence(self, components: Sequence[Component], ends: Ends) -> Ends:
         for component in components:
-            if isinstance(component, (Embed, PlugWith)):
+            if isinstance(component, Container):
                 ends = self._box(component, ends)
             else:
                 ends = self._component(component, ends)
         return ends
 
-    def _box(self, component: Embed | PlugWith, ends: Ends) -> Ends:
-        suffix = " (plugged)" if isinstance(component, PlugWith) else ""
-        title = _escaped(component.name + suffix)
+    def _box(self, component: Container, ends: Ends) -> Ends:
+        title = component.shape.format(_escaped(component.name))
         self._lines.append(f'subgraph g{next(self._numbers)}["{title}"]')
-        ends = self._whole(nested_in(component)[0], ends)
+        ends = self._whole(component.components, ends)
         self._lines.append("end")
         return ends
 
     def _component(self, component: Component, ends: Ends) -> Ends:
-        shape, _ = _FORMS.get(type(component), _FORM)
-        node = self._node(shape.format(_escaped(component.name)), ends)
+        node = self._node(component.shape.format(_escaped(component.name)), ends)
         match component:
             case Switch(branches=branches):
                 return [
@@ -116,13 +94,11 @@ class _Flowchart:
             case Done():
                 self._exits.append((node, "yes"))
                 return [(node, "no")]
-            case DeadEnd():
-                return []
             case GotoPoint(name=name):
                 self._points[name] = node
             case _:
                 pass
-        return [(node, "")]
+        return [(node, "")] if component.continues else []
 
 
 def _escaped(label: str) -> str:
@@ -140,27 +116,22 @@ def _outline(components: Sequence[Component], indent: str) -> Iterator[str]:
         yield f"{indent}{_title(component)}"
         if isinstance(component, Switch):
             for key, branch in component.branches.items():
-                yield f"{indent}  {_printable(str(key))}:"
+                yield f"{indent}  {_on_one_line(str(key))}:"
                 yield from _outline(branch, f"{indent}    ")
         else:
-            for inner in nested_in(component):
+            for inner in component.nested():
                 yield from _outline(inner, f"{indent}  ")
 
 
 def _title(component: Component) -> str:
-    name = _printable(component.name)
-    _, title = _FORMS.get(type(component), _FORM)
-    match component:
-        case Stage(count=int(count)):
-            return f"{name} (x{count})"
-        case Goto(point=point):
-            return title.format(_printable(point)) + ("" if component.anonymous else f" if {name}")
-        case Done(anonymous=True) | DeadEnd(anonymous=True):
-            return name
-        case _:
-            return title.format(name)
+    name, title = component.name, component.title
+    if component.anonymous and title == f"{name} {{0}}":  # not "done done"
+        return name
+    title = title.format(name, component)
+    if isinstance(component, Goto) and not component.anonymous:
+        title += f" if {name}"
+    return _on_one_line(title)
 
 
-def _printable(name: str) -> str:
-    """A name on one line."""
-    return name if name.isprintable() else repr(name)
+def _on_one_line(text: str) -> str:
+    return text if text.isprintable() else repr(text)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
 
 from treadle.errors import did_you_mean
 from treadle.pipeline.compiler import Named
-from treadle.pipeline.components import Component, GotoPoint, nested_in, with_nested
+from treadle.pipeline.components import Component, Components, GotoPoint
 from treadle.pipeline.errors import PipelineError
-
-Components: TypeAlias = tuple[Component, ...]
 
 
 def edited(
@@ -39,9 +36,9 @@ def edited(
 
     def copy_one(component: Component) -> Components:
         position = next(counter)  # counted before the nested ones, as in `known`
-        nested = nested_in(component)
+        nested = component.nested()
         copies = [copy(sequence) for sequence in nested]
-        copied = component if copies == nested else with_nested(component, copies)
+        copied = component if copies == nested else component.with_nested(copies)
         return edit(copied) if position in positions else (copied,)
 
     return copy(components)

@@ -38,7 +38,3 @@ def _text_of(cause: Exception) -> str:
         return str(cause)
     except Exception:  # noqa: BLE001 - a user-supplied __str__ must not hide the stage's failure
         return "(its text is not available)"
-
-
-class NotOneItemError(TreadleError, LookupError):
-    """`Pipeline.run` or `Pipeline.steps` produced no item, or several."""

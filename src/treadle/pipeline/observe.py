@@ -37,14 +37,17 @@ StageObserver: TypeAlias = Callable[[StageEvent], object]
 """A callable that receives the events of stages."""
 
 
-def observed(ops: Sequence[Op], observers: Sequence[StageObserver]) -> list[Op]:
-    """Copy a program so that its stages notify observers.
+def observed(ops: Sequence[Op], observers: Sequence[StageObserver]) -> Sequence[Op]:
+    """Copy operations so that the stages notify observers.
 
     Args:
-        ops: the program.
+        ops: the operations.
         observers: each is called with every event; its exceptions are logged. Each start is
-            followed by one stop or exception. A cancellation counts as an exception.
+            followed by one stop or exception. A cancellation counts as an exception. Without
+            observers, the operations are returned as they are.
     """
+    if not observers:
+        return ops
 
     def notify(event: StageEvent) -> None:
         for observer in observers:

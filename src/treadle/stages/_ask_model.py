@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from treadle import labels
 from treadle.context import Context, Request, with_second_response
@@ -57,7 +57,6 @@ from treadle.model import (
 from treadle.pipeline import stage
 from treadle.redaction import redacted
 from treadle.results import LLMError
-from treadle.run_state import RunNode
 from treadle.stages._inject_results import inject
 from treadle.stages._notes import report_notes
 from treadle.stages._reservation import Reserved
@@ -123,14 +122,15 @@ def ask_model(  # noqa: C901, PLR0912 - a part of it would cost a generator in e
         if run.has_listeners:
             requested = yield NOW
             yield _requested(ctx, request, requested)
-        sending = _model_of(ctx), restart_streams, model_middleware, max_retry_delay
+        attempts = _Attempts(
+            ctx, model_middleware, max_retry_delay, restart_streams=restart_streams
+        )
         try:
-            answer = yield from _send(ctx, request, sending, 1)
+            answer = yield from attempts.send(request)
         except Exception as error:  # noqa: BLE001 - a model may raise anything
-            retries = max_retries, retry_delay, on_retry
-            made = yield from _retried(ctx, request, error, sending, retries)
-            if isinstance(made, _Failure):
-                return (yield from _failed(ctx, *made))
+            made = yield from attempts.retry(request, error, max_retries, retry_delay, on_retry)
+            if isinstance(made, LLMError):
+                return (yield from attempts.end(made))
             answer, request = made
             ctx = _with_tools(ctx, request)
         response = _counted(ctx, request, answer)
@@ -177,67 +177,221 @@ def _requested(ctx: Context, request: Request, at: float) -> Emit:
     )
 
 
-_Retries: TypeAlias = tuple[int, float, OnRetry | None]
-"""The options of `ask_model` for failed attempts: ``max_retries``, ``retry_delay`` and ``on_retry``."""
+class _Attempts:
+    """The attempts of one request; used once.
 
-
-class _Failure(NamedTuple):
-    """Why there is no response, and the text of it that listeners have received."""
-
-    reason: LLMError
-    shown: str = ""
-
-
-_Sending: TypeAlias = tuple[ModelClient, bool, Sequence[ModelMiddleware], float]
-"""The model, and ``restart_streams``, ``model_middleware`` and ``max_retry_delay`` of `ask_model`."""
-
-
-def _model_of(ctx: Context) -> ModelClient:
-    if ctx.run.model is None:
-        raise RuntimeError("this context has no model to ask")
-    return ctx.run.model
-
-
-def _send(ctx: Context, request: Request, sending: _Sending, attempt: int) -> Steps[TimedResponse]:
-    """The steps that send a request once, through the middleware."""
-    run, (model, restart_streams, middleware, max_retry_delay) = ctx.run, sending
-    sent = _model_request(ctx, model, request)
-    if not middleware:
-        return _perform(ctx, restart_streams, sent)
-    run.answered_by = None  # middleware may answer itself
-    sent.iteration, sent.attempt, sent.max_retry_delay = ctx.iteration, attempt, max_retry_delay
-    sent.report_switch = functools.partial(
-        _switched, (ctx.iteration, attempt), run.state.current_node
-    )
-    return through(middleware, functools.partial(_perform, ctx, restart_streams))(sent)
-
-
-def _retried(
-    ctx: Context, request: Request, error: Exception, sending: _Sending, retries: _Retries
-) -> Steps[tuple[TimedResponse, Request] | _Failure]:
-    """Send a request again after a temporary error, until an attempt succeeds or no other one may.
-
-    Returns:
-        The answer, and the request that was sent; or why there is none, if the error is not temporary or the last
-        attempt failed. The reason is not raised, since its traceback would keep the frames of the whole run.
+    Args:
+        ctx: the context.
+        middleware: see `ask_model`, like the others.
+        max_retry_delay: the longest wait that a server may ask for, in seconds.
+        restart_streams: whether a stream is requested again after listeners have received text of it.
     """
-    attempt, (most, delay, on_retry), longest = 1, retries, sending[-1]
-    while attempt <= most and is_retryable(error):
-        now = yield NOW
-        asked = retry_after(error, now) or 0
-        if asked > longest:
-            wait = f"{asked:,.1f}".removesuffix(".0")
-            note = f"; the server asked to wait {wait} s, more than max_retry_delay={longest:g}"
-            return _failure(error, attempt, note)
-        yield from _wait(ctx, error, attempt, delay, now)
-        if on_retry is not None:
-            request = yield from _changed(ctx, on_retry, request, error, attempt)
-        attempt += 1
+
+    def __init__(
+        self,
+        ctx: Context,
+        middleware: Sequence[ModelMiddleware],
+        max_retry_delay: float,
+        *,
+        restart_streams: bool,
+    ) -> None:
+        if ctx.run.model is None:
+            raise RuntimeError("this context has no model to ask")
+        self._ctx = ctx
+        self._model = ctx.run.model
+        self._middleware = middleware
+        self._max_retry_delay = max_retry_delay
+        self._restart_streams = restart_streams
+        self._number = 1
+        self._shown = ""
+        self._failed: tuple[Exception, Timing | None] | None = None
+
+    def send(self, request: Request) -> Steps[TimedResponse]:
+        """The steps that send a request once, through the middleware."""
+        sent = _model_request(self._ctx, self._model, request)
+        if not self._middleware:
+            return self._perform(sent)
+        self._ctx.run.answered_by = None  # middleware may answer itself
+        sent.iteration, sent.attempt = self._ctx.iteration, self._number
+        sent.max_retry_delay = self._max_retry_delay
+        sent.report_switch = self._switched
+        return through(self._middleware, self._perform)(sent)
+
+    def _perform(self, sent: ModelRequest) -> Steps[TimedResponse]:
+        """Send one request to its model."""
+        run, key = self._ctx.run, str(self._ctx.iteration)
+        sent.is_priced = run.cost_of is None
         try:
-            return (yield from _send(ctx, request, sending, attempt)), request
-        except Exception as raised:  # noqa: BLE001 - as above
-            error = raised
-    return _failure(error, attempt)
+            answer: TimedResponse = yield Call.of(
+                ModelRequest.send,
+                (sent,),
+                sent.model.mode,
+                label=labels.CHAT,
+                key=key,
+                reporting=True,
+                about=sent,
+            )
+        except Exception as error:
+            _count_unknown(self._ctx)
+            text, timing = yield Call(sent.so_far, label=labels.STREAMED, key=key, reporting=True)
+            self._failed = error, timing
+            self._note(sent, ModelCallStatus.ERROR, timing, error)
+            if text and run.streams_to_user and not self._restart_streams:
+                raise StreamInterruptedError(text, error) from error
+            raise
+        except BaseException:
+            sent.abandon()
+            _count_unknown(self._ctx)
+            self._note(sent, ModelCallStatus.CANCELLED)
+            run.abandoned = self._ctx.iteration, sent
+            raise
+        run.answered_by = sent.model
+        return answer
+
+    def _note(
+        self,
+        sent: ModelRequest,
+        status: ModelCallStatus,
+        timing: Timing | None = None,
+        error: Exception | None = None,
+    ) -> None:
+        """Note a request that has no response in the node of the iteration."""
+        node = self._ctx.run.state.current_node
+        if node is None:
+            return
+        info, named = sent.model.model_info(), sent.opts.get("model")
+        node.asked += (
+            ModelCall(
+                status,
+                named if isinstance(named, str) else info.model,
+                info.provider,
+                timing,
+                error=None if error is None else _text_of(error),
+                error_type=None if error is None else type(error).__name__,
+            ),
+        )
+
+    def _timing_of(self, error: BaseException | None) -> Timing | None:
+        """The times of the request that raised an error; None if middleware raised it."""
+        known, timing = self._failed or (None, None)
+        return timing if known is not None and error is known else None
+
+    def retry(
+        self,
+        request: Request,
+        error: Exception,
+        most: int,
+        delay: float,
+        on_retry: OnRetry | None,
+    ) -> Steps[tuple[TimedResponse, Request] | LLMError]:
+        """Send a request again after a temporary error, until an attempt succeeds or no other one may.
+
+        Returns:
+            The answer, and the request that was sent; or why there is none. The reason is not raised, since its
+            traceback would keep the frames of the whole run.
+        """
+        while self._number <= most and is_retryable(error):
+            now = yield NOW
+            asked = retry_after(error, now) or 0
+            if asked > self._max_retry_delay:
+                wait = f"{asked:,.1f}".removesuffix(".0")
+                most_wait = f"max_retry_delay={self._max_retry_delay:g}"
+                return self._failure(
+                    error, f"; the server asked to wait {wait} s, more than {most_wait}"
+                )
+            pause = yield from delay_before_retry(error, self._number, delay, now)
+            yield self._retried(error, now, pause)
+            yield Sleep(pause)
+            if on_retry is not None:
+                request = yield from self._changed(on_retry, request, error)
+            self._number += 1
+            try:
+                return (yield from self.send(request)), request
+            except Exception as raised:  # noqa: BLE001 - as above
+                error = raised
+        return self._failure(error)
+
+    def _retried(self, error: Exception, now: float, delay: float, *models: str) -> Emit:
+        model, next_model = models or (None, None)
+        return Emit(
+            ModelRetried(
+                iteration=self._ctx.iteration,
+                attempt=self._number,
+                error=_text_of(error),
+                error_type=type(error).__name__,
+                delay=delay,
+                at=now,
+                timing=self._timing_of(error),
+                model=model,
+                next_model=next_model,
+            )
+        )
+
+    def _switched(self, error: Exception, model: str, next_model: str) -> Steps[None]:
+        """Report that a model failed, and that middleware asks another one."""
+        now = yield NOW
+        yield self._retried(error, now, 0.0, model, next_model)
+
+    def _failure(self, error: Exception, note: str = "") -> LLMError:
+        """The reason of a run whose last attempt to ask the model failed; the note ends its text."""
+        if isinstance(error, StreamInterruptedError):
+            self._shown, error = error.text, error.error
+            note = (
+                f"; listeners had received {len(self._shown):,} characters of the response, so it was not "
+                "requested again (see restart_streams)"
+            )
+        cause = from_user_code(without_frame(error))
+        reason = LLMError(_text_of(error) + note, type(error).__name__, self._number, cause)
+        reason.__cause__ = cause
+        return reason
+
+    def _changed(self, on_retry: OnRetry, request: Request, error: Exception) -> Steps[Request]:
+        """Ask ``on_retry`` for the request of the next attempt."""
+        ctx = self._ctx
+        try:
+            args = request, error, self._number
+            made = yield Call(on_retry, *args, label=labels.STAGE, key="on_retry")
+            return request if made is None else _checked_retry(ctx, request, made)
+        except Exception as raised:  # the run ends with `PipelineFailed`
+            reason = LLMError(_text_of(raised), type(raised).__name__, cause=raised)
+            yield from self.end(reason)
+            raise
+
+    def end(self, reason: LLMError) -> Steps[Context]:
+        """End the run because the model failed; the text that was shown goes into the history."""
+        ctx, run = self._ctx, self._ctx.run
+        if self._shown:
+            ctx = ctx.evolve(response=Response(self._shown, is_streamed=True), is_asked=True)
+        if run.has_listeners:
+            ended = yield NOW
+            yield Emit(
+                ModelFailed(
+                    iteration=ctx.iteration,
+                    error=reason.message,
+                    error_type=reason.error_type,
+                    at=ended,
+                    timing=self._timing_of(reason.cause),
+                )
+            )
+        return ctx.stop(reason)
+
+
+def _checked_retry(ctx: Context, request: Request, made: Any) -> Request:
+    if not isinstance(made, Request):
+        raise TypeError(f"on_retry: expected a Request or None, got {type(made).__name__}")
+    for name in made.tools:
+        if name not in ctx.tools:
+            raise LookupError(f"on_retry: there is no tool {name!r}")
+    if made.messages is not request.messages:
+        messages, repairs = validate_messages(made.messages)
+        ctx.run.note_repairs(repairs, "on_retry")
+        made = dataclasses.replace(made, messages=messages)
+    return made
+
+
+def _text_of(error: BaseException) -> str:
+    """The text of an exception of a model. It may name the URL and the headers of the request."""
+    return redacted(safe_str(error))
 
 
 def _with_tools(ctx: Context, request: Request) -> Context:
@@ -245,84 +399,6 @@ def _with_tools(ctx: Context, request: Request) -> Context:
     if request.tools == ctx.request.tools:
         return ctx
     return ctx.evolve(request_changes={**ctx.request_changes, "tools": request.tools})
-
-
-def _failure(error: Exception, attempt: int, note: str = "") -> _Failure:
-    """The reason of a run whose last attempt to ask the model failed; the note ends its text."""
-    shown = ""
-    if isinstance(error, StreamInterruptedError):
-        shown, error = error.text, error.error
-        note = (
-            f"; listeners had received {len(shown):,} characters of the response, so it was not requested "
-            "again (see restart_streams)"
-        )
-    cause = from_user_code(without_frame(error))
-    reason = LLMError(_text_of(error) + note, type(error).__name__, attempt, cause)
-    reason.__cause__ = cause
-    return _Failure(reason, shown)
-
-
-def _perform(ctx: Context, restart_streams: bool, sent: ModelRequest) -> Steps[TimedResponse]:
-    """Send one request to its model."""
-    run = ctx.run
-    sent.is_priced = run.cost_of is None
-    try:
-        answer: TimedResponse = yield Call.of(
-            ModelRequest.send,
-            (sent,),
-            sent.model.mode,
-            label=labels.CHAT,
-            key=str(ctx.iteration),
-            reporting=True,
-            about=sent,
-        )
-    except Exception as error:
-        _count_unknown(ctx)
-        text, timing = yield Call(
-            sent.so_far, label=labels.STREAMED, key=str(ctx.iteration), reporting=True
-        )
-        _note_failed(ctx, sent, ModelCallStatus.ERROR, timing, error)
-        if text and run.streams_to_user and not restart_streams:
-            raise StreamInterruptedError(text, error) from error
-        raise
-    except BaseException:
-        sent.abandon()
-        _count_unknown(ctx)
-        _note_failed(ctx, sent, ModelCallStatus.CANCELLED)
-        run.abandoned = ctx.iteration, sent
-        raise
-    run.answered_by = sent.model
-    return answer
-
-
-def _note_failed(
-    ctx: Context,
-    sent: ModelRequest,
-    status: ModelCallStatus,
-    timing: Timing | None = None,
-    error: Exception | None = None,
-) -> None:
-    """Note a request that has no response in the node of the iteration."""
-    node = ctx.run.state.current_node
-    if node is None:
-        return
-    info, named = sent.model.model_info(), sent.opts.get("model")
-    node.asked += (
-        ModelCall(
-            status,
-            named if isinstance(named, str) else info.model,
-            info.provider,
-            timing,
-            error=None if error is None else _text_of(error),
-            error_type=None if error is None else type(error).__name__,
-        ),
-    )
-
-
-def _timing_of(node: RunNode | None, text: str) -> Timing | None:
-    """The times of the latest request, if it failed with an error of this text; else middleware raised it."""
-    last = node.asked[-1] if node is not None and node.asked else None
-    return last.timing if isinstance(last, ModelCall) and last.error == text else None
 
 
 def _guidance(ctx: Context) -> str | None:
@@ -404,107 +480,6 @@ def _add_guidance(messages: list[JSONDict], guidance: str) -> None:
         messages[-1] = {**last, "content": [*content, text_part(guidance)]}
     else:
         messages.append({"role": "user", "content": guidance})
-
-
-def _text_of(error: Exception) -> str:
-    """The text of an exception of a model. It may name the URL and the headers of the request."""
-    return redacted(safe_str(error))
-
-
-def _switched(
-    place: tuple[int, int],
-    node: RunNode | None,
-    error: Exception,
-    model: str,
-    next_model: str,
-) -> Steps[None]:
-    """Report that a model failed, and that middleware asks another one."""
-    iteration, attempt = place
-    now = yield NOW
-    text = _text_of(error)
-    yield Emit(
-        ModelRetried(
-            iteration=iteration,
-            attempt=attempt,
-            error=text,
-            error_type=type(error).__name__,
-            delay=0.0,
-            at=now,
-            timing=_timing_of(node, text),
-            model=model,
-            next_model=next_model,
-        )
-    )
-
-
-def _wait(
-    ctx: Context, error: Exception, attempt: int, retry_delay: float, now: float
-) -> Steps[None]:
-    """Report the failed attempt, and wait before the next."""
-    delay = yield from delay_before_retry(error, attempt, retry_delay, now)
-    text = _text_of(error)
-    yield Emit(
-        ModelRetried(
-            iteration=ctx.iteration,
-            attempt=attempt,
-            error=text,
-            error_type=type(error).__name__,
-            delay=delay,
-            at=now,
-            timing=_timing_of(ctx.run.state.current_node, text),
-        )
-    )
-    yield Sleep(delay)
-
-
-def _changed(
-    ctx: Context, on_retry: OnRetry, request: Request, error: Exception, attempt: int
-) -> Steps[Request]:
-    """Ask ``on_retry`` for the request of the next attempt."""
-    try:
-        return (yield from _asked_to_change(ctx, on_retry, request, error, attempt))
-    except Exception as raised:  # the run ends with `PipelineFailed`
-        reason = LLMError(_text_of(raised), type(raised).__name__, cause=raised)
-        yield from _failed(ctx, reason)
-        raise
-
-
-def _asked_to_change(
-    ctx: Context, on_retry: OnRetry, request: Request, error: Exception, attempt: int
-) -> Steps[Request]:
-    made = yield Call(on_retry, request, error, attempt, label=labels.STAGE, key="on_retry")
-    if made is None:
-        return request
-    if not isinstance(made, Request):
-        raise TypeError(f"on_retry: expected a Request or None, got {type(made).__name__}")
-    for name in made.tools:
-        if name not in ctx.tools:
-            raise LookupError(f"on_retry: there is no tool {name!r}")
-    if made.messages is not request.messages:
-        messages, repairs = validate_messages(made.messages)
-        ctx.run.note_repairs(repairs, "on_retry")
-        made = dataclasses.replace(made, messages=messages)
-    return made
-
-
-def _failed(ctx: Context, reason: LLMError, shown: str = "") -> Steps[Context]:
-    """End the run because the model failed; the text that was shown goes into the history."""
-    run = ctx.run
-    if shown:
-        ctx = ctx.evolve(response=Response(shown, is_streamed=True), is_asked=True)
-    if run.has_listeners:
-        ended = yield NOW
-        text = _text_of(reason.cause) if isinstance(reason.cause, Exception) else reason.message
-        yield Emit(
-            ModelFailed(
-                iteration=ctx.iteration,
-                error=reason.message,
-                error_type=reason.error_type,
-                at=ended,
-                timing=_timing_of(run.state.current_node, text),
-            )
-        )
-    return ctx.stop(reason)
 
 
 def _asked_again(ctx: Context) -> Context:

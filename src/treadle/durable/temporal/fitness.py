@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from treadle.errors import OptionError
 from treadle.loop.subagent import Subagent
 from treadle.model import ConcurrencyLimit, RateLimit
-from treadle.pipeline.compiler import Kind
 
 if TYPE_CHECKING:
     from treadle.loop.loop import Loop
@@ -23,7 +22,7 @@ def check_loop(loop: Loop[Any], name: str) -> None:
     Raises:
         OptionError: it has an ``async def`` stage, or an option of a single run or a single process.
     """
-    for stage in loop.pipeline.stages_of_kind(Kind.CALL):
+    for stage in loop.pipeline.async_stages:
         raise OptionError(
             f"loop {name!r}: stage {stage!r} is an async def, which cannot run in a workflow: what it awaits "
             "would happen again each time the workflow is replayed, and its outcome, a context, is no data that a "

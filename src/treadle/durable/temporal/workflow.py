@@ -20,7 +20,7 @@ from treadle.durable.temporal.received import check_decisions, check_signal
 from treadle.durable.temporal.subagents import outer_context
 from treadle.effects import Steps
 from treadle.errors import OptionError, PausedStateError, TreadleError
-from treadle.loop.handle import RunHandle
+from treadle.loop.handle import BoundRun, RunHandle
 from treadle.loop.journaled import outcome_of
 from treadle.loop.loop import Loop
 from treadle.loop.pause import PausedRun, kept_as_data
@@ -46,9 +46,9 @@ class _Handle(RunHandle):
         super().__init__()
         self._calls = calls
 
-    def bind(self, run: Run) -> None:
+    def bind(self, run: BoundRun) -> None:
         super().bind(run)
-        self._calls.run = run
+        self._calls.run = cast("Run", run)
         run.run.check_kept = kept_as_data
 
 

@@ -37,12 +37,14 @@ from treadle.effects import (
     task_group,
 )
 from treadle.pipeline.compiler import Kind, Op
-from treadle.pipeline.execute import Execution, Progress, execute, run_stage
+from treadle.pipeline.execute import Progress, run_stage
 from treadle.pipeline.observe import StageObserver, observed
+from treadle.pipeline.streams.compiler import Compose, StreamCompiler
+from treadle.pipeline.streams.execute import execute_all
 
 T = TypeVar("T")
 
-Outcome: TypeAlias = list[Any] | Exception
+Results: TypeAlias = list[Any] | Exception
 """The results for one item, or the exception that its processing raised."""
 
 
@@ -120,28 +122,34 @@ class Stream:
     """The state that the items of one stream share: memos, semaphores and sequencers.
 
     Args:
-        ops: the program of the pipeline.
+        compiled: the compiled pipeline.
         classes: the classes of valid items; empty accepts anything.
         observers: called with the events of every stage.
     """
 
     def __init__(
-        self, ops: Sequence[Op], classes: tuple[type, ...], observers: Sequence[StageObserver]
+        self,
+        compiled: StreamCompiler,
+        classes: tuple[type, ...],
+        observers: Sequence[StageObserver],
     ) -> None:
-        threaded = [_threaded(op) for op in ops]
-        # For the observers, an item that waits for a semaphore has not started the stage.
-        self._ops = [
-            _limited(op) for op in (observed(threaded, observers) if observers else threaded)
-        ]
+        ops, counts = list(compiled.ops), compiled.counts
+        for position in counts:
+            ops[position] = _threaded(ops[position])
+        ops = list(observed(ops, observers))
+        for position, count in counts.items():
+            # For the observers, an item that waits for a semaphore has not started the stage.
+            ops[position] = _limited(ops[position], Semaphore(count))
+        self._ops = ops
         self._classes = classes
         self._memos: dict[int, Any] = {}
         self._sequencers = {
             position: Sequencer(once=_is_entered_once(ops, position))
             for position, op in enumerate(ops)
-            if op.kind is Kind.COMPOSE
+            if isinstance(op, Compose)
         }
 
-    def steps(self, number: int, item: Any) -> Steps[Outcome]:
+    def steps(self, number: int, item: Any) -> Steps[Results]:
         """Run one item through the pipeline; return its results, or the exception that it raised.
 
         Args:
@@ -153,9 +161,12 @@ class Stream:
             return self._sequencers[position].enter(number)
 
         try:
-            run = Execution(self._ops, self._classes, self._memos, admit)
-            return (yield from execute(run, item, Progress()))
-        except Exception as error:  # noqa: BLE001 - raised where the outcome is read
+            return (
+                yield from execute_all(
+                    self._ops, self._classes, item, Progress(), memos=self._memos, admit=admit
+                )
+            )
+        except Exception as error:  # noqa: BLE001 - raised where the results are read
             return error
         finally:
             for sequencer in self._sequencers.values():
@@ -164,42 +175,41 @@ class Stream:
     def read(
         self, items: Iterable[T] | AsyncIterable[T], concurrency: int, ordered: bool
     ) -> AbstractAsyncContextManager[AsyncIterator[T]]:
-        """Run the stream on the event loop until the ``async with`` ends; see `Pipeline.stream`."""
+        """Run the stream on the event loop until the ``async with`` ends; see `StreamPipeline.stream`."""
 
         def begin() -> tuple[AsyncIterator[T], DetachedTask]:
-            results: _Results[T] = _Results(concurrency, ordered)
-            return results, DetachedTask(lambda: self._feed(items, results), results.close)
+            reader: _Reader[T] = _Reader(concurrency, ordered)
+            return reader, DetachedTask(lambda: self._feed(items, reader), reader.close)
 
         return Detached(begin)
 
-    async def _feed(self, items: Iterable[T] | AsyncIterable[T], results: _Results[T]) -> None:
+    async def _feed(self, items: Iterable[T] | AsyncIterable[T], reader: _Reader[T]) -> None:
         async def work(number: int, item: T) -> None:
-            results.add(number, await drive(self.steps(number, item)))
+            reader.add(number, await drive(self.steps(number, item)))
 
         try:
             async with task_group() as workers, _iterated(items) as source:
                 for number in itertools.count():
-                    await results.slots.acquire()
+                    await reader.slots.acquire()
                     try:
                         item = await drive(_next(source))
                     except StopAsyncIteration:
                         break
                     except Exception as error:  # noqa: BLE001 - raised after the items before it
-                        results.add(number, error)
+                        reader.add(number, error)
                         break
                     workers.start_soon(work, number, item)
         finally:
-            results.end()
+            reader.end()
 
     def read_sync(self, items: Iterable[T], concurrency: int, ordered: bool) -> Iterator[T]:
-        """Run the stream without an event loop, while it is read; see `Pipeline.stream_sync`."""
-        scheduler, order = Scheduler(SyncDriver()), OutcomeOrder(ordered)
-        settled: deque[Outcome] = deque()
+        """Run the stream without an event loop, while it is read; see `StreamPipeline.stream_sync`."""
+        scheduler, queue = Scheduler(SyncDriver()), _ResultQueue(ordered)
         running: dict[int, Task] = {}
 
-        def finish(number: int, outcome: Outcome, _error: Exception | None) -> None:
+        def finish(number: int, results: Results, _error: Exception | None) -> None:
             del running[number]
-            settled.extend(order.add(number, outcome))
+            queue.add(number, results)
 
         source, numbers, unread = iter(items), itertools.count(), 0
         is_drained = False
@@ -213,33 +223,34 @@ class Stream:
                         is_drained = True
                     except Exception as error:  # noqa: BLE001 - raised after the items before it
                         is_drained = True
-                        settled.extend(order.add(number, error))
+                        queue.add(number, error)
                     else:
                         steps, done = self.steps(number, item), functools.partial(finish, number)
                         running[number] = scheduler.spawn(steps, done, contextvars.copy_context())
                         unread += 1
-                while running and not settled:
+                while running and not queue.ready:
                     scheduler.turn()
-                if not settled:
+                if not queue.ready:
                     return
-                yield from _results(settled.popleft())
+                yield from queue.pop()
                 unread -= 1
         finally:
             scheduler.cancel(running.values(), Cancelled())
 
 
 def _threaded(op: Op) -> Op:
-    """Run a plain stage with a ``count`` in worker threads, so that its items run concurrently."""
-    if op.count is None or op.kind is not Kind.PLAIN:
+    """Run a plain stage in a worker thread, so that its items run concurrently."""
+    if op.kind is not Kind.PLAIN:
         return op
-    return dataclasses.replace(op, kind=Kind.CALL, mode=Mode.THREAD)
+
+    def run(item: Any) -> Steps[Any]:
+        return (yield Call(op.fn, item, mode=Mode.THREAD, label="stage", key=op.name))
+
+    return dataclasses.replace(op, kind=Kind.GENERATOR, fn=run)
 
 
-def _limited(op: Op) -> Op:
-    """Limit a stage with a ``count`` to that many items at once."""
-    if op.count is None:
-        return op
-    semaphore = Semaphore(op.count)
+def _limited(op: Op, semaphore: Semaphore) -> Op:
+    """Limit the number of items that are in a stage at once."""
 
     def run(item: Any) -> Steps[Any]:
         yield from semaphore.acquire()
@@ -254,32 +265,40 @@ def _limited(op: Op) -> Op:
 def _is_entered_once(ops: Sequence[Op], at: int) -> bool:
     """Whether no item can reach a position twice, as it can after another composer or in a loop."""
     return not any(
-        (op.kind is Kind.COMPOSE and position < at)
-        or (op.kind is Kind.GOTO and position > at >= op.target)
+        (isinstance(op, Compose) and position < at)
+        or (op.kind is Kind.JUMP and position > at >= op.target >= 0)
         for position, op in enumerate(ops)
     )
 
 
-class OutcomeOrder:
-    """Yields outcomes in the order of their items, or as they arrive."""
+class _ResultQueue:
+    """The results that can be read, in the order of their items, or as they arrive."""
 
     def __init__(self, ordered: bool) -> None:
+        self.ready: deque[Results] = deque()
         self._ordered = ordered
-        self._waiting: dict[int, Outcome] = {}
+        self._waiting: dict[int, Results] = {}
         self._next = 0
 
-    def add(self, number: int, outcome: Outcome) -> Iterator[Outcome]:
-        """Add one outcome; yield those that can be read now."""
+    def add(self, number: int, results: Results) -> None:
+        """Add the results of an item."""
         if not self._ordered:
-            yield outcome
+            self.ready.append(results)
             return
-        self._waiting[number] = outcome
+        self._waiting[number] = results
         while self._next in self._waiting:
-            yield self._waiting.pop(self._next)
+            self.ready.append(self._waiting.pop(self._next))
             self._next += 1
 
+    def pop(self) -> list[Any]:
+        """Take the next results; raise if they are an exception."""
+        results = self.ready.popleft()
+        if isinstance(results, Exception):
+            raise results
+        return results
 
-class _Results(AsyncIterator[T]):
+
+class _Reader(AsyncIterator[T]):
     """The results of a stream, for its reader.
 
     Args:
@@ -288,27 +307,26 @@ class _Results(AsyncIterator[T]):
     """
 
     def __init__(self, concurrency: int, ordered: bool) -> None:
-        # Acquired before an item is drawn, released after its outcome was read.
+        # Acquired before an item is drawn, released after its results were read.
         self.slots = anyio.Semaphore(concurrency)
-        self._order = OutcomeOrder(ordered)
-        self._outcomes: deque[Outcome] = deque()
-        self._reading: deque[T] | None = None  # the rest of one outcome
+        self._queue = _ResultQueue(ordered)
+        self._reading: deque[T] | None = None  # the rest of the results of one item
         self._arrived = anyio.Event()
         self._is_over = False
 
-    def add(self, number: int, outcome: Outcome) -> None:
-        """Add the outcome of an item."""
-        self._outcomes.extend(self._order.add(number, outcome))
+    def add(self, number: int, results: Results) -> None:
+        """Add the results of an item."""
+        self._queue.add(number, results)
         self._arrived.set()
 
     def end(self) -> None:
-        """Note that there are no more outcomes."""
+        """Note that there are no more results."""
         self._is_over = True
         self._arrived.set()
 
     def close(self) -> None:
-        """Drop the outcomes: the reader has left."""
-        self._outcomes.clear()
+        """Drop the results: the reader has left."""
+        self._queue.ready.clear()
         self._reading = None
         self.end()
 
@@ -317,23 +335,17 @@ class _Results(AsyncIterator[T]):
             if self._reading is not None:
                 self._reading = None
                 self.slots.release()
-            while not self._outcomes:
+            while not self._queue.ready:
                 if self._is_over:
                     raise StopAsyncIteration
                 self._arrived = anyio.Event()
                 await self._arrived.wait()
             try:
-                self._reading = deque(_results(self._outcomes.popleft()))
+                self._reading = deque(self._queue.pop())
             except Exception:
                 self.close()
                 raise
         return self._reading.popleft()
-
-
-def _results(outcome: Outcome) -> list[Any]:
-    if isinstance(outcome, Exception):
-        raise outcome
-    return outcome
 
 
 @asynccontextmanager

@@ -4,22 +4,15 @@ import asyncio
 import contextlib
 import gc
 import threading
+from functools import partial
 
 import anyio
 import pytest
 
 from treadle.effects import Call, CallCancelled, Mode, Signal, Sleep, Wait
-from treadle.pipeline import (
-    Pipeline,
-    StageError,
-    composer,
-    dead_end,
-    goto,
-    goto_point,
-    stage,
-    switch,
-)
-from treadle.pipeline.streaming import Semaphore, Sequencer
+from treadle.pipeline import StageError, goto, goto_point, switch
+from treadle.pipeline.streams import StreamPipeline, composer, dead_end, replicated
+from treadle.pipeline.streams.stream import Semaphore, Sequencer
 
 
 def double(item):
@@ -66,7 +59,7 @@ class Source:
 
 @pytest.mark.parametrize("concurrency", [1, 2, 7])
 def test_results_come_in_the_order_of_the_items(runner, concurrency):
-    pipeline = Pipeline(slow_when_small, double)
+    pipeline = StreamPipeline(slow_when_small, double)
     assert runner.stream(pipeline, range(5), concurrency=concurrency) == [0, 2, 4, 6, 8]
 
 
@@ -80,17 +73,19 @@ def test_unordered_results_come_as_they_complete(runner):
             last_is_in.set()
         return item
 
-    out = runner.stream(Pipeline(first_waits_for_last), range(5), concurrency=5, ordered=False)
+    out = runner.stream(
+        StreamPipeline(first_waits_for_last), range(5), concurrency=5, ordered=False
+    )
     assert sorted(out) == [0, 1, 2, 3, 4]
     assert out[-1] == 0
 
 
 def test_an_empty_source_gives_no_results(runner):
-    assert runner.stream(Pipeline(double), []) == []
+    assert runner.stream(StreamPipeline(double), []) == []
 
 
 def test_parts_of_composers_are_results_and_dropped_items_are_not(runner):
-    pipeline = Pipeline(
+    pipeline = StreamPipeline(
         switch(lambda item: item % 2 == 0, {True: [], False: dead_end()}),
         composer(lambda item, memo: ([item] * item, memo)),
     )
@@ -100,7 +95,7 @@ def test_parts_of_composers_are_results_and_dropped_items_are_not(runner):
 
 @pytest.mark.parametrize("concurrency", [0, -1])
 def test_a_concurrency_below_one_is_an_error_at_once(concurrency):
-    for stream in (Pipeline().stream, Pipeline().stream_sync):
+    for stream in (StreamPipeline().stream, StreamPipeline().stream_sync):
         with pytest.raises(ValueError, match="concurrency must be at least 1"):
             stream([], concurrency=concurrency)
 
@@ -108,7 +103,7 @@ def test_a_concurrency_below_one_is_an_error_at_once(concurrency):
 class TestLaziness:
     def test_no_item_is_drawn_before_the_first_read(self):
         source = Source(10)
-        stream = Pipeline(double).stream_sync(source, concurrency=3)
+        stream = StreamPipeline(double).stream_sync(source, concurrency=3)
         assert source.drawn == 0
         stream.close()
 
@@ -116,7 +111,7 @@ class TestLaziness:
     @pytest.mark.parametrize("take", [1, 4])
     def test_no_more_items_are_drawn_than_read_and_in_progress(self, runner, concurrency, take):
         source = Source(1000)
-        out = runner.stream(Pipeline(double), source, take=take, concurrency=concurrency)
+        out = runner.stream(StreamPipeline(double), source, take=take, concurrency=concurrency)
         assert out == [0, 2, 4, 6][:take]
         assert source.drawn <= take - 1 + concurrency
 
@@ -124,7 +119,7 @@ class TestLaziness:
         source = Source(1000)
 
         async def main():
-            async with Pipeline(double).stream(source, concurrency=2) as out:
+            async with StreamPipeline(double).stream(source, concurrency=2) as out:
                 async for _ in out:
                     for _ in range(20):
                         await asyncio.sleep(0)
@@ -136,7 +131,7 @@ class TestLaziness:
     def test_the_source_may_be_infinite(self, runner):
         import itertools
 
-        assert runner.stream(Pipeline(double), itertools.count(), take=3, concurrency=2) == [
+        assert runner.stream(StreamPipeline(double), itertools.count(), take=3, concurrency=2) == [
             0,
             2,
             4,
@@ -154,13 +149,13 @@ class TestConcurrency:
             running.remove(item)
             return item
 
-        assert runner.stream(Pipeline(watch), range(12), concurrency=4) == list(range(12))
+        assert runner.stream(StreamPipeline(watch), range(12), concurrency=4) == list(range(12))
         assert max(most) == 4
 
     def test_count_limits_the_items_in_a_stage(self, runner):
         running, most = set(), []
 
-        @stage(count=2)
+        @partial(replicated, count=2)
         def narrow(item):
             running.add(item)
             most.append(len(running))
@@ -168,7 +163,7 @@ class TestConcurrency:
             running.remove(item)
             return item
 
-        pipeline = Pipeline(double, narrow)
+        pipeline = StreamPipeline(double, narrow)
         assert runner.stream(pipeline, range(6), concurrency=6) == list(range(0, 12, 2))
         assert max(most) == 2
 
@@ -176,20 +171,20 @@ class TestConcurrency:
     def test_a_plain_stage_with_a_count_runs_in_that_many_threads(self, runner, observed):
         meeting = threading.Barrier(3, timeout=5)
 
-        @stage(count=3)
+        @partial(replicated, count=3)
         def meet(item):
             meeting.wait()  # would never end if they did not run at the same time
             return item
 
         events = []
-        pipeline = Pipeline(meet, on_stage=[events.append] if observed else [])
+        pipeline = StreamPipeline(meet, on_stage=[events.append] if observed else [])
         assert runner.stream(pipeline, range(6), concurrency=6) == list(range(6))
         assert len(events) == (12 if observed else 0)
 
     def test_count_limits_an_async_stage(self, runner):
         most, running = [], []
 
-        @stage(count=2)
+        @partial(replicated, count=2)
         async def narrow(item):
             running.append(item)
             most.append(len(running))
@@ -197,12 +192,8 @@ class TestConcurrency:
             running.remove(item)
             return item
 
-        assert runner.stream(Pipeline(narrow), range(5), concurrency=5) == list(range(5))
+        assert runner.stream(StreamPipeline(narrow), range(5), concurrency=5) == list(range(5))
         assert max(most) == 2
-
-    def test_count_does_not_affect_a_single_run(self, runner):
-        thread = stage(lambda item: threading.current_thread(), count=3)
-        assert runner.run(Pipeline(thread), 1) is threading.current_thread()
 
     def test_calls_in_threads_run_concurrently_without_an_event_loop(self):
         meeting = threading.Barrier(10, timeout=5)
@@ -211,14 +202,16 @@ class TestConcurrency:
             yield Call(meeting.wait, mode=Mode.THREAD)
             return item
 
-        out = list(Pipeline(blocking).stream_sync(range(10), concurrency=10))
+        out = list(StreamPipeline(blocking).stream_sync(range(10), concurrency=10))
         assert out == list(range(10))
 
 
 class TestErrors:
     @pytest.mark.parametrize("concurrency", [1, 3, 9])
     def test_a_failing_item_raises_in_place_of_its_result(self, runner, concurrency):
-        out = runner.stream(Pipeline(fail_at_three, double), range(9), concurrency=concurrency)
+        out = runner.stream(
+            StreamPipeline(fail_at_three, double), range(9), concurrency=concurrency
+        )
         *results, error = out
         assert results == [0, 2, 4]
         assert isinstance(error, StageError)
@@ -233,18 +226,20 @@ class TestErrors:
             yield from (2, 1)
             raise KeyError("source")
 
-        out = runner.stream(Pipeline(double), source(), concurrency=concurrency, ordered=ordered)
+        out = runner.stream(
+            StreamPipeline(double), source(), concurrency=concurrency, ordered=ordered
+        )
         error = out[-1]
         assert isinstance(error, KeyError)
         if ordered:
             assert out[:-1] == [4, 2]
 
     def test_a_source_that_is_not_iterable_is_a_type_error(self, runner):
-        assert isinstance(runner.stream(Pipeline(double), 3)[-1], TypeError)
+        assert isinstance(runner.stream(StreamPipeline(double), 3)[-1], TypeError)
 
     def test_an_exception_of_the_reader_ends_the_stream_and_is_not_wrapped(self):
         async def main():
-            async with Pipeline(slow_when_small).stream(range(9), concurrency=3) as out:
+            async with StreamPipeline(slow_when_small).stream(range(9), concurrency=3) as out:
                 async for _ in out:
                     raise LookupError
 
@@ -265,7 +260,7 @@ class TestLeavingEarly:
                 if item:
                     yield Call(seen.append, item)
 
-        out = runner.stream(Pipeline(steps), range(9), take=take, concurrency=3)
+        out = runner.stream(StreamPipeline(steps), range(9), take=take, concurrency=3)
         assert out == [0][:take]
         assert set(seen) <= {1, 2, 3}
         if take:
@@ -273,7 +268,7 @@ class TestLeavingEarly:
 
     def test_before_the_first_item_leaves_no_tasks(self):
         async def main():
-            async with Pipeline(double).stream(range(3)):
+            async with StreamPipeline(double).stream(range(3)):
                 pass
 
         for backend in ("asyncio", "trio"):
@@ -282,7 +277,7 @@ class TestLeavingEarly:
 
     def test_closes_an_async_source(self, async_runner):
         source = Source(9)
-        assert async_runner.stream(Pipeline(double), source.async_items(), take=1) == [0]
+        assert async_runner.stream(StreamPipeline(double), source.async_items(), take=1) == [0]
         assert source.is_closed
 
     @pytest.mark.parametrize("stage", [double, fail_at_three])
@@ -299,7 +294,7 @@ class TestLeavingEarly:
 
         take = 1 if stage is double else 9
         with contextlib.suppress(StageError):
-            async_runner.stream(Pipeline(stage), source(), take=take)
+            async_runner.stream(StreamPipeline(stage), source(), take=take)
         assert closed == [True]
 
     def test_a_source_that_raises_a_cancellation_itself_fails_the_stream(self):
@@ -313,7 +308,7 @@ class TestLeavingEarly:
             yield await future
 
         async def main():
-            async with Pipeline(double).stream(source()) as out:
+            async with StreamPipeline(double).stream(source()) as out:
                 seen.append(await anext(out))
                 await anext(out)
 
@@ -323,7 +318,7 @@ class TestLeavingEarly:
 
     def test_a_closed_stream_gives_no_more_results(self):
         async def main():
-            async with Pipeline(double).stream(range(3)) as out:
+            async with StreamPipeline(double).stream(range(3)) as out:
                 assert await anext(out) == 0
             with pytest.raises(StopAsyncIteration):
                 await anext(out)
@@ -332,7 +327,7 @@ class TestLeavingEarly:
 
     def test_a_sync_stream_may_be_abandoned(self):
         source = Source(9)
-        stream = Pipeline(double).stream_sync(source, concurrency=2)
+        stream = StreamPipeline(double).stream_sync(source, concurrency=2)
         assert next(stream) == 0
         del stream
         gc.collect()
@@ -344,13 +339,13 @@ class TestSources:
     def test_may_be_async(self, async_runner, concurrency):
         source = Source(5)
         items = source.async_items()
-        out = async_runner.stream(Pipeline(double), items, concurrency=concurrency)
+        out = async_runner.stream(StreamPipeline(double), items, concurrency=concurrency)
         assert out == [0, 2, 4, 6, 8]
         assert source.is_closed
 
     def test_that_are_async_are_a_type_error_without_an_event_loop(self):
         with pytest.raises(TypeError):
-            next(Pipeline(double).stream_sync(Source(5).async_items()))
+            next(StreamPipeline(double).stream_sync(Source(5).async_items()))
 
     def test_may_be_async_iterables_other_than_generators(self, async_runner):
         class Three:
@@ -366,14 +361,14 @@ class TestSources:
                 self._left -= 1
                 return self._left
 
-        assert async_runner.stream(Pipeline(double), Three()) == [4, 2, 0]
+        assert async_runner.stream(StreamPipeline(double), Three()) == [4, 2, 0]
 
     def test_that_are_async_may_fail(self, async_runner):
         async def source():
             yield 1
             raise KeyError("source")
 
-        first, error = async_runner.stream(Pipeline(double), source(), concurrency=3)
+        first, error = async_runner.stream(StreamPipeline(double), source(), concurrency=3)
         assert first == 2
         assert isinstance(error, KeyError)
 
@@ -387,13 +382,13 @@ class TestComposersInStreams:
 
     @pytest.mark.parametrize("concurrency", [1, 2, 5])
     def test_the_memo_depends_on_the_order_of_the_items_only(self, runner, concurrency):
-        pipeline = Pipeline(slow_when_small, composer(self.collect, memo=()))
+        pipeline = StreamPipeline(slow_when_small, composer(self.collect, memo=()))
         out = runner.stream(pipeline, range(4), concurrency=concurrency)
         assert out == [(0,), (0, 1), (0, 1, 2), (0, 1, 2, 3)]
 
     @pytest.mark.parametrize("concurrency", [1, 2, 5])
     def test_dropped_items_do_not_block_later_ones(self, runner, concurrency):
-        pipeline = Pipeline(
+        pipeline = StreamPipeline(
             slow_when_small,
             switch(lambda item: item % 2, {1: dead_end(), 0: []}, name="odd"),
             composer(self.collect, memo=()),
@@ -410,7 +405,7 @@ class TestComposersInStreams:
             yield Sleep(0.002 if part[0] == 0 else 0)
             return part
 
-        pipeline = Pipeline(
+        pipeline = StreamPipeline(
             composer(lambda item, memo: ([(item, "a"), (item, "b")], memo), name="split"),
             wait,
             composer(lambda part, memo: ([part], [*memo, part]), memo=[], name="look"),
@@ -428,7 +423,7 @@ class TestComposersInStreams:
             seen.append(f"{name}{passes}{memo}")
             return [(name, passes + 1)], memo + 1
 
-        pipeline = Pipeline(
+        pipeline = StreamPipeline(
             goto_point("again"),
             composer(look, memo=0),
             slow_loop,
@@ -441,7 +436,7 @@ class TestComposersInStreams:
 
     @pytest.mark.parametrize("concurrency", [2, 5])
     def test_failed_items_do_not_block_later_ones(self, runner, concurrency):
-        pipeline = Pipeline(fail_at_three, composer(self.collect, memo=()))
+        pipeline = StreamPipeline(fail_at_three, composer(self.collect, memo=()))
         out = runner.stream(pipeline, [3, 1, 2], concurrency=concurrency, ordered=False)
         assert any(isinstance(result, StageError) for result in out)
 

@@ -1,0 +1,136 @@
+"""The components that drop, make, convert or replicate items; only a `StreamPipeline` runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from treadle.fast_dataclass import fast_dataclass
+from treadle.pipeline.components import (
+    ComponentLike,
+    Container,
+    Stage,
+    StreamComponent,
+    check_plain,
+    components_of,
+    name_of,
+    stage,
+)
+from treadle.pipeline.errors import PipelineError
+from treadle.type_vars import ParamsT, ReturnT_co
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@fast_dataclass
+class DeadEnd(StreamComponent):
+    """Drops every item that reaches it, made by `dead_end`."""
+
+    shape = '[/"{}"/]'
+    title = "dead_end {0}"
+    continues = False
+
+
+def dead_end(name: str | None = None) -> DeadEnd:
+    """Drop the item: the pipeline returns nothing for it. Useful at the end of a branch."""
+    return DeadEnd(name or "dead_end", anonymous=name is None)
+
+
+@fast_dataclass
+class Composer(StreamComponent):
+    """Makes zero, one or many items from each item, made by `composer`."""
+
+    shape = '[["{}"]]'
+    title = "composer {0}"
+
+    fn: Callable[[Any, Any], tuple[Iterable[Any], Any]]
+    memo: Any
+
+
+def composer(
+    fn: Callable[[Any, Any], tuple[Iterable[Any], Any]], memo: Any = None, name: str | None = None
+) -> Composer:
+    """Make zero, one or many items of each, with a memo that is passed from item to item.
+
+    Args:
+        fn: takes the item and the memo, returns the items to continue with and the new memo.
+        memo: the initial memo of each `run` and each `stream`. It is copied; runs share no state
+            if the function returns a new memo and does not change the old one.
+        name: the name; None takes the name of the function.
+    """
+    label = name or name_of(fn)
+    check_plain(fn, f"the function of composer {label!r}")
+    return Composer(label, fn, memo, anonymous=name is None and label == "lambda")
+
+
+@fast_dataclass
+class PlugWith(Container, StreamComponent):
+    """Runs components on a converted item, made by `plug_with`."""
+
+    shape = "{} (plugged)"
+    title = "plug_with {0}"
+
+    plug: Callable[[Any], Any]
+    unplug: Callable[[Any, Any], Any]
+
+
+def plug_with(adapter: Any, components: ComponentLike, name: str | None = None) -> PlugWith:
+    """Run components that were written for another type of item.
+
+    Args:
+        adapter: an object with ``plug(item)``, which makes the inner item, and
+            ``unplug(inner, original)``, which makes the item to continue with; or a pair of these
+            functions.
+        components: the components that the inner item passes through.
+        name: the name; None takes the name of the adapter.
+
+    Raises:
+        PipelineError: the adapter lacks one of the two functions.
+    """
+    match adapter:
+        case (plug, unplug):
+            label = name or name_of(plug)
+        case _:
+            plug, unplug = getattr(adapter, "plug", None), getattr(adapter, "unplug", None)
+            label = name or name_of(adapter)
+    if not callable(plug) or not callable(unplug):
+        raise PipelineError(
+            f"plug_with: {type(adapter).__name__} needs two functions, plug(item) and unplug(inner, original)"
+        )
+    check_plain(plug, f"the plug of {label!r}")
+    check_plain(unplug, f"the unplug of {label!r}")
+    return PlugWith(label, components_of(components), plug, unplug, anonymous=name is None)
+
+
+@fast_dataclass
+class Replicated(Stage[ParamsT, ReturnT_co]):
+    """A stage that several items of a stream may be in at once, made by `replicated`."""
+
+    title = "{0} (x{1.count})"
+
+    count: int = 1
+
+
+def replicated(fn: Callable[Concatenate[Any, P], R], count: int) -> Replicated[P, R]:
+    """Make a stage that a limited number of items of a stream may be in at once.
+
+    Args:
+        fn: a stage, or the function of one. A plain function runs in that many worker threads.
+        count: the number of items. A single item is not affected.
+
+    Raises:
+        PipelineError: the count is below 1.
+    """
+    made = stage(fn)
+    if count < 1:
+        raise PipelineError(f"stage {made.name!r}: count must be at least 1, not {count}")
+    return Replicated(
+        made.name,
+        made.fn,
+        made.options,
+        made.requires,
+        made.provides,
+        count,
+        anonymous=made.anonymous,
+    )
