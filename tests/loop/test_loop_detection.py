@@ -187,7 +187,7 @@ def test_the_threshold_is_an_option_and_none_disables_it(threshold, ends_at):
 def talkative(ctx):
     """Continues after a text, as a stage with guidance does."""
     if ctx.decision is Decision.DONE and ctx.response.text != "done":
-        return ctx.replace(decision=None, guidance="Go on.")
+        return ctx.replace(decision=None).guide("Go on.")
     return ctx
 
 
