@@ -232,9 +232,9 @@ class TestRequest:
         orphan = {"role": "tool", "tool_call_id": "c9", "content": "x"}
         changed = context.evolve(trace=["mine"]).with_request(messages=[HI, orphan])
         assert not any(message["role"] == "tool" for message in changed.request.messages)
-        ((stage, repairs),) = context.run.repairs
-        assert stage == "mine"
-        assert len(repairs) == 1
+        [noted] = context.run.notes
+        assert noted.stage == "mine"
+        assert len(noted.repairs) == 1
 
     def test_replace_makes_a_changed_copy_of_a_request(self, context):
         request = context.request

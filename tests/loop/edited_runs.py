@@ -9,7 +9,7 @@ from collections.abc import Generator
 from tests.deciding import on
 
 from treadle import Err, Loop, Ok, Paused, PipelineFailed, RunHandle, stage, tool
-from treadle.events import IterationFinished, IterationStarted
+from treadle.events import CallRefused, HistoryRepaired, IterationFinished, IterationStarted
 from treadle.messages import Response, ToolCall
 from treadle.results import (
     BudgetExhausted,
@@ -714,3 +714,44 @@ WRONG_KINDS = {
 """Invalid edits and return values of a stage."""
 
 POSITIONS = range(len(default_stages()) + 1)
+
+
+# What a run did
+
+
+ONE = SCRIPTS["one call"]
+SEVERAL = SCRIPTS["several calls"]
+
+
+def answer_to(result, call_id):
+    """The one tool message that answers a call."""
+    (message,) = [m for m in result.messages if m.get("tool_call_id") == call_id]
+    return message["content"]
+
+
+def refused(run):
+    """The calls that were reported as refused, each with the reason, in order."""
+    return [(event.call.id, event.reason) for event in run.events if isinstance(event, CallRefused)]
+
+
+def refused_by(result):
+    """The stage whose edit was refused; None if none was."""
+    failed = isinstance(result, Err) and isinstance(result.reason, PipelineFailed)
+    return result.reason.stage if failed else None
+
+
+def repairs(run):
+    """The reported repairs of the history."""
+    return [event for event in run.events if isinstance(event, HistoryRepaired)]
+
+
+def first_only(edit):
+    """An edit of the first iteration, or the steps of one."""
+    return lambda ctx: edit(ctx) if ctx.iteration == 1 else ctx
+
+
+def providing(field, edit, position):
+    """The default stages with a stage that provides a field, called ``edit``, at a position."""
+    stages = list(default_stages())
+    stages.insert(position, stage(edit, "edit", provides=(field,)))
+    return stages

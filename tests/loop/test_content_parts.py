@@ -19,6 +19,7 @@ from treadle import (
     tool,
 )
 from treadle.messages import placeholder
+from treadle.stages import dispatch_tools
 from treadle.testing import ScriptedLLM, call, calls, check_history
 from treadle.tools import MAX_BYTES
 
@@ -227,21 +228,30 @@ def test_a_recipe_passes_the_parts_of_its_steps_on(way):
 class TestStages:
     """A stage that changes a result."""
 
-    def run(self, edit, script=None):
-        @stage(requires=("tool_results",))
-        def edited(ctx):
+    def run(self, stages):
+        return Loop(tools=[shoot], stages=stages).run_sync("Hi", ScriptedLLM(*shots(1)))
+
+    def dispatching(self, edit):
+        """The default stages with a dispatcher that edits the results."""
+
+        def dispatch(ctx):
+            ctx = yield from dispatch_tools.fn(ctx)
             return ctx.replace(
                 tool_results={key: edit(one) for key, one in ctx.tool_results.items()}
             )
 
-        stages = Loop().pipeline.insert_after("dispatch_tools", edited)
-        model = ScriptedLLM(*(script or shots(1)))
-        return Loop(tools=[shoot], stages=stages).run_sync("Hi", model)
+        return Loop().pipeline.replace("dispatch_tools", dispatch)
 
     def test_a_text_that_a_stage_put_in_place_hides_the_parts(self):
-        result = self.run(lambda one: dataclasses.replace(one, content="[hidden]"))
-        assert content_of(result.messages) == "[hidden]"
+        def hide(ctx):
+            return ctx.edit_result("c0", "[hidden]") if ctx.tool_results else ctx
+
+        edited = self.dispatching(lambda one: dataclasses.replace(one, content="[hidden]"))
+        for stages in (Loop().pipeline.insert_after("dispatch_tools", hide), edited):
+            assert content_of(self.run(stages).messages) == "[hidden]"
 
     def test_parts_that_are_none_are_an_error(self):
-        result = self.run(lambda one: dataclasses.replace(one, parts=[{"type": "x"}]), shots(1)[:1])
+        result = self.run(
+            self.dispatching(lambda one: dataclasses.replace(one, parts=[{"type": "x"}]))
+        )
         assert "tool_results['c0'].parts: expected content parts" in str(result.reason)

@@ -121,7 +121,7 @@ def test_a_text_after_which_a_stage_continued_stays_a_message_before_the_guidanc
     """Two assistant messages never follow each other."""
 
     def more(ctx):
-        return ctx.replace(guidance="Go on.") if ctx.iteration == 1 else ctx.done()
+        return ctx.guide("Go on.") if ctx.iteration == 1 else ctx.done()
 
     loop = Loop(max_iterations=1, on_limit="finish")
     loop = loop.with_options(stages=loop.pipeline.replace("loop_decision", more))

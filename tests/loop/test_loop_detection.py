@@ -147,8 +147,9 @@ def test_without_plan_calls_nothing_is_skipped_so_the_threshold_alone_counts():
     """The calls are answered in a custom stage."""
 
     def answered(ctx):
-        results = {made.id: ToolResult(made.id, "same") for made in ctx.tool_calls}
-        return ctx.replace(tool_results=results)
+        for made in ctx.tool_calls:
+            ctx = ctx.answer(made, "same")
+        return ctx
 
     names = {"plan_calls": answered, "dispatch_tools": None}
     stages = [names.get(made.name, made) for made in default_stages()]
@@ -172,6 +173,41 @@ def test_the_threshold_is_an_option_and_none_disables_it(threshold, ends_at):
         assert "tool_signature" in result.run.nodes[0].metadata
     else:
         assert result.iterations == ends_at
+
+
+def talkative(ctx):
+    """Continues after a text, as a stage with guidance does."""
+    if ctx.decision is Decision.DONE and ctx.response.text != "done":
+        return ctx.replace(decision=None).guide("Go on.")
+    return ctx
+
+
+def continuing():
+    """The default stages, with one after the decision that undoes it."""
+    stages = default_stages()
+    return Loop(stages=stages).pipeline.replace(
+        "loop_decision", lambda ctx: talkative(ctx.done() if not ctx.tool_calls else ctx)
+    )
+
+
+@pytest.mark.parametrize(
+    ("texts", "ends_at"),
+    [
+        (["again", "again", "again", "again"], 3),
+        (["a", "b", "c", "d"], None),
+        (["a", "a", "b", "a", "a"], None),
+        (["a", "b", "a", "b", "a", "b"], 6),
+        (["a", "a", [A], "a", "a"], None),
+    ],
+)
+def test_a_repeated_text_is_a_loop_if_the_run_continues_after_it(texts, ends_at):
+    result = run(*texts, stages=continuing())
+    if ends_at is None:
+        assert isinstance(result, Ok)
+    else:
+        assert (result.stop_reason, result.iterations) == ("loop_detected", ends_at)
+        assert result.reason.calls == (texts[-1],)
+        check_history(result.messages)
 
 
 def test_repeated_answers_are_not_a_loop():

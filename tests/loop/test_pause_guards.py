@@ -90,7 +90,12 @@ class TestBudgets:
             calls(call("wipe", "a", path="/a"), call("wipe", "b", path="/b")),
             calls(*(call("note", n=n) for n in range(4))),
         ]
-        touch = stage(lambda ctx: ctx.replace(tool_results=dict(ctx.tool_results)), name="touch")
+
+        def touch(ctx):
+            for call_id, one in ctx.tool_results.items():
+                ctx = ctx.edit_result(call_id, one.content)
+            return ctx
+
         stages = (
             Loop().pipeline.insert_after("dispatch_tools", touch) if edits else default_stages()
         )

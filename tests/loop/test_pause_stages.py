@@ -108,7 +108,7 @@ class TestNoData:
     @pytest.mark.parametrize(
         ("waiting", "error_type"),
         [
-            (("text",), "TypeError"),  # refused by the guard of the stage
+            (("text",), "OptionError"),
             ((PendingCall("q", "asking", {"x": {1, 2}}, "?"),), "PausedStateError"),
             (
                 (PendingCall("q", "asking", MappingProxyType({"x": object()}), "?"),),

@@ -324,18 +324,18 @@ class TestStages:
         result = way.resume(loop, stored(paused), decided(paused, approve), model)
         assert result.output == {"amount": 500}
 
-    def test_a_stage_that_drops_the_denial_does_not_end_the_run_with_the_call(self):
-        def forgetful(ctx):
-            return ctx.replace(tool_results={})
+    def test_a_stage_that_edits_the_denial_does_not_end_the_run_with_the_call(self):
+        def shorten(ctx):
+            return ctx.edit_result("t", "Denied.") if ctx.tool_results else ctx
 
         stages = list(default_stages())
-        stages.insert(4, forgetful)
+        stages.insert(4, shorten)
         loop = Loop(stages=stages, tools=[transfer_tool()])
         model = ScriptedLLM(ENDS, "done")
         paused = SYNC.run(loop, model)
         result = SYNC.resume(loop, paused, decided(paused, deny("no")), model)
         assert result.output == "done"
-        assert "a person did not approve this call: no" in answers(result.messages)["t"]
+        assert answers(result.messages)["t"] == "Denied."
 
     def test_a_tool_from_a_stage_needs_approval_too(self):
         stages = [lambda ctx: ctx.with_tools(add=[transfer_tool()]), *default_stages()]

@@ -103,7 +103,7 @@ def test_a_text_only_step_breaks_the_streak_too(run):
             return ctx
         thought = {"role": "assistant", "content": ctx.response.text}
         asked = {"role": "user", "content": "Go on."}
-        return ctx.replace(messages=ctx.messages.append(thought, asked), response=Response())
+        return ctx.with_response(Response()).replace(messages=ctx.messages.append(thought, asked))
 
     llm = ScriptedLLM(*same(2), "Let me see:", *same(2), "Three.")
     ask, *rest = default_stages()

@@ -147,7 +147,7 @@ class TestAKeyFunctionThatRaises:
         assert self.ran == []
 
     def test_the_call_is_skipped_and_not_in_the_result_cache(self, ctx):
-        assert ctx.tool_results["c1"].status == "skipped"
+        assert ctx.tool_results["c1"].status == "locked"
         assert ctx.run.repeats.latest(ctx.tool_calls[0].fingerprint) is None
 
     def test_a_bug_of_the_library_is_raised_and_is_not_an_error_of_the_tool(

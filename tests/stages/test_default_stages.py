@@ -221,7 +221,7 @@ def test_a_component_that_drops_multiplies_or_converts_the_context_is_refused(co
 def test_a_stage_may_change_the_response_before_the_others_see_it():
     def shout(ctx):
         text = ctx.response.content
-        return ctx.replace(response=Response(text.upper())) if text else ctx
+        return ctx.with_response(Response(text.upper())) if text else ctx
 
     ask, *rest = default_stages()
     assert run([ask, shout, *rest], "done").messages[-1]["content"] == "DONE"
@@ -252,7 +252,7 @@ def test_a_stage_may_add_messages():
 def test_a_call_of_a_response_that_a_stage_replaced_is_repaired(position):
     def cut(ctx):
         broken = ToolCall("c", "double", '{"n": 4')
-        return ctx.replace(response=Response(tool_calls=(broken,))) if ctx.iteration == 1 else ctx
+        return ctx.with_response(Response(tool_calls=(broken,))) if ctx.iteration == 1 else ctx
 
     def close(call, problems):
         return ToolCall(call.id, call.name, call.arguments + "}")

@@ -9,9 +9,10 @@ from pydantic import AfterValidator
 from tests.growth import is_linear
 
 from treadle import Loop, labels
+from treadle.context.calls import MAX_HINTS, MAX_LISTED
 from treadle.messages import Response, ToolCall
 from treadle.stages import parse_tool_calls, validate_calls
-from treadle.stages._validate_calls import MAX_HINTS, MAX_INLINE, MAX_LISTED
+from treadle.stages._validate_calls import MAX_INLINE
 from treadle.testing import ScriptedLLM
 from treadle.tools import Tool, tool
 

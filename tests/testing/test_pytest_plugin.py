@@ -100,7 +100,7 @@ def test_both_options_exclude_each_other(project):
 
 
 SHOUT = """
-shout = lambda ctx: ctx.replace(guidance="!") if ctx.iteration == 2 else ctx
+shout = lambda ctx: ctx.guide("!") if ctx.iteration == 2 else ctx
 loop = loop.with_options(stages=[shout, ...])
 def test_add("""
 CHANGES = {

@@ -276,7 +276,7 @@ def test_a_change_after_a_pause_is_found_as_well(path):
 
     @stage
     def shout(ctx):
-        return ctx.replace(guidance="SHOUT") if ctx.iteration == 2 else ctx
+        return ctx.guide("SHOUT") if ctx.iteration == 2 else ctx
 
     with pytest.raises(DivergedError) as caught:
         replay(path, loop.with_options(stages=[shout, ...]))

@@ -593,7 +593,8 @@ def test_an_unknown_field_of_a_context_is_an_error() -> None:
             ctx.with_request(temperature=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
         with pytest.raises(TypeError):
             ctx.stop(42)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-        assert_type(ctx.replace(guidance="Go on."), Context)
+        assert_type(ctx.replace(messages=ctx.messages), Context)
+        assert_type(ctx.guide("Go on."), Context)
         assert_type(ctx.messages.to_list(), list[dict[str, Any]])
         return ctx
 

@@ -304,7 +304,7 @@ def insisting(ctx: Any) -> Any:
     """The decision of a custom stage: a text without a number is no answer, and gets a nudge."""
     if ctx.tool_calls or any(letter.isdigit() for letter in ctx.response.text):
         return (yield from loop_decision(ctx))
-    return ctx.replace(guidance="Say a number.")
+    return ctx.guide("Say a number.")
 
 
 INSISTING = [insisting if made.name == "loop_decision" else made for made in default_stages()]

@@ -19,6 +19,7 @@ from treadle import (
     ResponseIncomplete,
     ToolCall,
     ToolStarted,
+    stage,
     tool,
 )
 from treadle.testing import ScriptedLLM, check_history
@@ -212,6 +213,7 @@ class TestCalls:
 
         cut = Response(None, (ToolCall("c", "act", ""),), finish_reason="length")
 
+        @stage(provides=("plan",))
         def plan(ctx):
             return ctx.replace(plan=Plan((ctx.tool_calls,)))
 

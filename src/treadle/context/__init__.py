@@ -11,7 +11,7 @@ from treadle.context.calls import (
     with_parsed_calls,
 )
 from treadle.context.context import Context, ContextChanges
-from treadle.context.edits import with_plan
+from treadle.context.edits import with_plan, with_second_response
 from treadle.context.iteration import Decision, Iteration
 from treadle.context.request import Request, RequestChanges
 from treadle.context.run_context import (
@@ -43,4 +43,5 @@ __all__ = [
     "over_budget",
     "with_parsed_calls",
     "with_plan",
+    "with_second_response",
 ]

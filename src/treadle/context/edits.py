@@ -129,7 +129,7 @@ def answer(ctx: IterationT, call: ToolCall | str, value: Any, *, is_error: bool)
     """Answer a call in place of its tool; see `treadle.Context.answer`."""
     ctx, found = _open(ctx, call, "answer")
     result = tool_result(found.id, value, is_error=is_error)
-    if _is_dispatcher(ctx):
+    if _is_dispatcher(ctx) and not provides(ctx, "plan"):  # a planner answers what does not run
         return with_reported_results(ctx, {found.id: result})
     return _answered(ctx, found, result)
 
@@ -329,6 +329,18 @@ def with_response(ctx: IterationT, given: Any) -> IterationT:
             ctx = _refused(ctx, call, NotRun.RESPONSE_REPLACED, stage=ctx.stage)
         elif is_validated:
             ctx = checked_again(ctx, call, "with_response")
+    return ctx
+
+
+def with_second_response(ctx: IterationT, response: Response) -> IterationT:
+    """Set the response of a second request; its calls are parsed and checked where those of the first were."""
+    ctx = ctx.evolve(response=response, parsed=None, guidance=None)
+    if provides(ctx, "response") or not has_passed(ctx, "tool_calls"):
+        return ctx
+    ctx = with_parsed_calls(ctx)
+    if has_passed(ctx, "validation_errors"):
+        for call in ctx.tool_calls:
+            ctx = checked_again(ctx, call, "ask_model")
     return ctx
 
 

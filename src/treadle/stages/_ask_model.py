@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from treadle import labels
-from treadle.context import Context, Request
+from treadle.context import Context, Request, with_second_response
 from treadle.effects import NOW, Call, Emit, Reporter, Sleep, Steps, without_frame
 from treadle.events import (
     Event,
@@ -72,7 +72,7 @@ next attempt, or None for the same request."""
 
 
 @stage(requires=("messages", "tools"), provides=("response",))
-def ask_model(  # noqa: C901 - a part of it would cost a generator in each iteration
+def ask_model(  # noqa: C901, PLR0912 - a part of it would cost a generator in each iteration
     ctx: Context,
     *,
     max_retries: int = 3,
@@ -151,6 +151,8 @@ def ask_model(  # noqa: C901 - a part of it would cost a generator in each itera
                 status=response.status,
             )
         )
+    if ctx.is_asked:
+        return with_second_response(ctx, response)
     return ctx.evolve(response=response, parsed=None, is_asked=True, guidance=None)
 
 

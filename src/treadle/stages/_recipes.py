@@ -146,6 +146,8 @@ def prepare_call(
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, default=str)
     call, problems = check_call(ctx, ToolCall(call_id, name, text), is_ours=within is not None)
     in_flight.start((call,))
+    if within is None:
+        ctx.run.repeats.count(call)
     refusal = invalid_answer(call, problems) if problems else _refusal(ctx, call)
     if refusal is not None:
         in_flight.mark_done(call_id, refusal)

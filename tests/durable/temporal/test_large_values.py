@@ -1,6 +1,5 @@
 """Values that are larger than the server takes: at once an error that names them, and none with a store."""
 
-import dataclasses
 import json
 from typing import Any
 
@@ -101,11 +100,9 @@ def test_calls_that_are_large_together_are_sent_one_after_another(temporal_serve
     @stage
     def enlarge(ctx):
         """Give each call a text of 300 kB."""
-        calls = [
-            dataclasses.replace(one, arguments=json.dumps({"n": n, "text": "x" * 300_000}))
-            for n, one in enumerate(ctx.tool_calls)
-        ]
-        return ctx.replace(tool_calls=tuple(calls))
+        for n, one in enumerate(ctx.tool_calls):
+            ctx = ctx.edit_call(one, {"n": n, "text": "x" * 300_000})
+        return ctx
 
     asked = calls(*(call("pay", f"c{n}", n=n) for n in range(20)))
     stages = [*default_stages()[:2], enlarge, *default_stages()[2:]]

@@ -3,21 +3,38 @@
 import dataclasses
 import itertools
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treadle import Err, Paused, PipelineFailed, approve, default_stages, deny, edit, stage
+from treadle.stages import (
+    dispatch_tools,
+    inject_results,
+    parse_tool_calls,
+    plan_calls,
+    validate_calls,
+)
 from treadle.testing import call, calls
 
 from .edited_runs import (
     ASKING,
     EDITS,
+    ONE,
     POSITIONS,
+    REFUSED,
+    REFUSED_AFTER_CALLS,
     REWRITES,
+    SCRIPTS,
     TRIMS,
     WRONG_KINDS,
     EditedRun,
+    at,
+    calls_of,
+    custom,
     performed,
+    refused_by,
+    repairs,
     with_handle,
 )
 
@@ -117,7 +134,7 @@ def decided(run, pending, kinds):
 
 @settings(max_examples=600)
 @given(REPLIES, STEPS, OPTIONS, DECISIONS)
-def test_no_edits_make_the_run_lose_work(replies, steps, options, decisions):
+def test_no_edits_of_any_stages_make_the_run_lose_work(replies, steps, options, decisions):
     names = {name for _, name, _ in steps}
     run = EditedRun(
         scripted(replies),
@@ -136,3 +153,117 @@ def test_no_edits_make_the_run_lose_work(replies, steps, options, decisions):
         result = run.resume(result, stages, made, **with_handle({**options, "tools": tools}))
     if isinstance(result, Err) and isinstance(result.reason, PipelineFailed):
         assert result.reason.stage == run.latest, dataclasses.asdict(result.reason)
+
+
+# Each edit at each position
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("position", POSITIONS)
+@pytest.mark.parametrize("name", EDITS)
+def test_no_edit_makes_the_run_lose_work(name, position, script):
+    run, entered = EditedRun(SCRIPTS[script], rewrites=name in REWRITES), []
+
+    def edited(ctx):
+        entered.append(ctx)
+        return EDITS[name](run, ctx)
+
+    result = run.run(at(position, edited, EDITS[name]))
+    is_refused = bool(entered) and position in REFUSED[name]
+    is_refused |= any(map(calls_of, entered)) and position in REFUSED_AFTER_CALLS.get(name, ())
+    assert refused_by(result) == ("edit" if is_refused else None)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("position", POSITIONS)
+@pytest.mark.parametrize("name", ASKING)
+def test_no_stage_that_calls_the_model_or_dispatches_makes_the_run_lose_work(
+    name, position, script
+):
+    run = EditedRun(SCRIPTS[script])
+    result = run.run(at(position, lambda ctx: (yield from performed(ASKING[name](run, ctx)))))
+    assert refused_by(result) in (None, "edit")
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("position", POSITIONS)
+@pytest.mark.parametrize("kind", WRONG_KINDS)
+def test_an_invalid_value_is_refused_with_the_name_of_the_stage(kind, position, script):
+    run, entered = EditedRun(SCRIPTS[script]), []
+
+    def edited(ctx):
+        entered.append(ctx)
+        return WRONG_KINDS[kind](ctx)
+
+    result = run.run(at(position, edited))
+    assert refused_by(result) == ("edit" if entered else None)
+
+
+PAUSING = (calls(call("note", "a", n=1), call("wipe", "w", n=2)), calls(call("note", "b", n=3)))
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+@pytest.mark.parametrize("name", EDITS)
+def test_no_edit_of_a_resumed_run_loses_work(name, position):
+    run, is_resumed = EditedRun((*PAUSING, "Done."), rewrites=name in REWRITES), []
+    stages = at(position, lambda ctx: EDITS[name](run, ctx) if is_resumed else ctx, EDITS[name])
+    options = {"max_seconds": 20, "handle": True}
+    paused = run.run(stages, **with_handle(options))
+    assert isinstance(paused, Paused)
+    assert run.ran == [1]
+    is_resumed.append(True)
+    result = run.resume(paused, stages, {"w": approve}, **with_handle(options))
+    assert refused_by(result) in (None, "edit")
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+@pytest.mark.parametrize("name", EDITS)
+def test_no_edit_before_a_pause_loses_work(name, position):
+    run = EditedRun(ONE, rewrites=name in REWRITES)
+    stages = at(position, lambda ctx: EDITS[name](run, ctx), EDITS[name])
+    stages.insert(position + 1, custom(lambda ctx: EDITS["pause_once"](run, ctx), "wait"))
+    result = run.run(stages)
+    for _ in range(3):
+        if isinstance(result, Paused):
+            result = run.resume(result, stages, {})
+    assert refused_by(result) in (None, "edit")
+
+
+# Stages that wrap a built-in one
+
+
+def wrapping(inner, edit=lambda ctx: ctx):
+    """The default list, one stage of which is wrapped by one called ``edit``, which edits what it returned."""
+
+    def wrap(ctx):
+        return edit((yield from performed(inner.fn(ctx))))
+
+    wrapper = stage(wrap, "edit", replaces=inner)
+    return [wrapper if one.name == inner.name else one for one in default_stages()]
+
+
+WRAPPED = [parse_tool_calls, validate_calls, plan_calls, dispatch_tools, inject_results]
+
+
+@pytest.mark.parametrize("inner", WRAPPED)
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_stage_that_wraps_a_built_in_one_changes_nothing(inner, script):
+    plain, wrapped = EditedRun(SCRIPTS[script]), EditedRun(SCRIPTS[script])
+    expected = plain.run(list(default_stages()))
+    assert wrapped.run(wrapping(inner)).messages == expected.messages
+    assert wrapped.ran == plain.ran
+    assert not repairs(wrapped)
+
+
+@pytest.mark.parametrize("inner", WRAPPED)
+@pytest.mark.parametrize(
+    "name", sorted(EDITS.keys() - {"forget_injection"})
+)  # `evolve` is unchecked
+def test_no_edit_of_the_result_of_a_wrapped_stage_loses_work(name, inner):
+    run = EditedRun(ONE, rewrites=name in REWRITES)
+    stages = wrapping(inner, lambda ctx: EDITS[name](run, ctx))
+    result = run.run(stages)
+    for _ in range(3):
+        if isinstance(result, Paused):
+            result = run.resume(result, stages, {})
+    assert refused_by(result) in (None, "edit")
