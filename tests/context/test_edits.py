@@ -26,7 +26,7 @@ from treadle.events import BreakerChanged, IterationFinished
 from treadle.messages import Response, ToolCall, ToolResult
 from treadle.stages import ask_model, inject_results, parse_tool_calls, validate_calls
 from treadle.testing import call, calls
-from treadle.tools import NotRunReason, Plan, Tool
+from treadle.tools import NotRun, Plan, Tool
 
 TWINS = (calls(*(call("note", call_id, n=1) for call_id in "ab")), "Done.")
 """Two identical calls."""
@@ -159,7 +159,7 @@ def test_a_dropped_call_is_answered_and_does_not_run(dropped, position):
         n for n, call_id in enumerate("abc", 1) if call_id not in dropped
     ] + [4]
     assert {answer_to(result, one) for one in dropped} == {"Not run: it is not needed."}
-    assert refused(run) == [(one, NotRunReason.REMOVED) for one in dropped]
+    assert refused(run) == [(one, NotRun.REMOVED) for one in dropped]
 
 
 @pytest.mark.parametrize("position", [1, 2])
@@ -181,7 +181,7 @@ def test_the_budget_of_a_dropped_call_is_released():
 def test_a_call_that_is_dropped_before_a_pause_is_reported_before_it():
     run = EditedRun((calls(call("note", "a", n=1), call("wipe", "w", n=2)), "Done."))
     assert isinstance(run.run(at(5, first_only(lambda ctx: ctx.drop("a", "no.")))), Paused)
-    assert refused(run) == [("a", NotRunReason.REMOVED)]
+    assert refused(run) == [("a", NotRun.REMOVED)]
 
 
 @pytest.mark.parametrize(("name", "n"), [("note", 1), ("note", "invalid"), ("nope", 1)])
@@ -372,7 +372,7 @@ def test_the_reasons_of_calls_that_do_not_run_are_kept_in_an_edited_plan():
     assert answer_to(result, "b").startswith("Not run twice: ")
     assert answer_to(result, "b").endswith("\nnoted 1")
     plan = next(e.context.plan for e in run.events if isinstance(e, IterationFinished))
-    assert plan.not_run == {"b": NotRunReason.DUPLICATE_IN_BATCH}
+    assert plan.not_run == {"b": NotRun.DUPLICATE_IN_BATCH}
 
 
 @pytest.mark.parametrize("how", ["plans", "answers"])
@@ -416,7 +416,7 @@ def test_a_plan_of_a_stage_cannot_exceed_the_budget():
     result = run.run(planning(each), max_tool_calls=2)
     assert run.ran == [1, 2]
     assert "budget" in answer_to(result, "c")
-    assert ("c", NotRunReason.OVER_BUDGET) in refused(run)
+    assert ("c", NotRun.OVER_BUDGET) in refused(run)
 
 
 # Tools

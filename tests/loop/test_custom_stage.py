@@ -38,7 +38,7 @@ from treadle.stages import (
     validate_calls,
 )
 from treadle.testing import ScriptedLLM, call, calls, check_history
-from treadle.tools import NotRunReason
+from treadle.tools import NotRun
 
 from .edited_runs import (
     ONE,
@@ -167,7 +167,7 @@ IN_PLACE = {
     "approvals": lambda ctx: ctx.approvals.setdefault("a", approve),
     "request": lambda ctx: ctx.request.options.update(temperature=0),
     "request_changes": lambda ctx: ctx.request_changes.update(n=1),
-    "plan": lambda ctx: ctx.plan.not_run.update(a=NotRunReason.DEFERRED),
+    "plan": lambda ctx: ctx.plan.not_run.update(a=NotRun.DEFERRED),
     "response": lambda ctx: ctx.response.extra.update(reasoning="none"),
     "input": spoil_call,
     "result_messages": lambda ctx: ctx.result_messages[0].update(content="[gone]"),
