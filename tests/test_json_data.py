@@ -6,7 +6,7 @@ import math
 import pytest
 from pydantic import BaseModel
 
-from treadle.json_data import MAX_DEPTH, to_json_line
+from treadle.codec import MAX_DEPTH, to_json_line
 
 
 class Strange(BaseModel):

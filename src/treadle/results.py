@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, Self, TypeAlias
 
+from treadle.codec import decode
 from treadle.errors import TreadleError, portable
 from treadle.fast_dataclass import fast_dataclass, light_dataclass
 from treadle.messages import JSONDict, Response, Usage, is_of_context, safe_str
@@ -533,13 +534,13 @@ class Paused:
         secret = pause_secret.encode() if isinstance(pause_secret, str) else pause_secret
         checked = check_state(state, secret)
         return cls(
-            tuple(PendingCall(**call) for call in checked["pending"]),
-            checked["messages"],
+            tuple(decode(checked["pending"])),
+            decode(checked["context"]["messages"]).to_list(),
             state,
-            usage=Usage.from_json(checked["budget"]["usage"]),
-            iterations=checked["iteration"],
+            usage=decode(checked["budget"]).usage,
+            iterations=checked["context"]["iteration"],
             tool_calls_count=checked["calls_run"],
-            run=RunState.from_json(checked["run"]),
+            run=decode(checked["run"]),
         )
 
     def unwrap(self) -> NoReturn:

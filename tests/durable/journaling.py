@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 
-from treadle.recording.data import to_data
+from treadle.codec import encode
 from treadle.recording.log import Entry
 from treadle.results import PendingCall
 
@@ -32,7 +32,7 @@ def paused(*ids):
         "status": "paused",
         "stop_reason": "paused",
         "iterations": 1,
-        "pending": to_data(pending),
+        "pending": encode(pending),
     }
 
 

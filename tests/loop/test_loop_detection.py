@@ -1,10 +1,12 @@
 """Loop detection: the same iterations, again and again, with nothing new."""
 
 import itertools
+import json
 
 import pytest
 
 from treadle import Loop, LoopDetected, Ok, Response, RunNode, RunState, tool
+from treadle.codec import decode, encode
 from treadle.context import Context, Decision
 from treadle.loop.loop_detection import MAX_PERIOD, LoopDetector
 from treadle.messages import History, ToolCall, ToolResult
@@ -284,8 +286,7 @@ class TestDetector:
         for cut in range(6):
             first = LoopDetector(3)
             assert all(self.look(first, name)[0] is None for name in script[:cut])
-            second = LoopDetector(3)
-            second.restore(first.as_json())
+            second = decode(json.loads(json.dumps(encode(first))))
             found = [self.look(second, name)[0] for name in script[cut:]]
             assert [one is not None for one in found] == [False] * (5 - cut) + [True]
             assert found[-1].period == 2

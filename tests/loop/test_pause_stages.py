@@ -109,7 +109,6 @@ class TestNoData:
         ("waiting", "error_type"),
         [
             (("text",), "TypeError"),  # refused by the guard of the stage
-            ((PendingCall("q", "asking", {"x": {1, 2}}, "?"),), "PausedStateError"),
             (
                 (PendingCall("q", "asking", MappingProxyType({"x": object()}), "?"),),
                 "PausedStateError",

@@ -6,17 +6,17 @@ import math
 import pytest
 
 from treadle import InvalidInput, LLMError, Response, ToolCall, ToolResult, Usage
+from treadle.codec import JSONFormatError, NotDataError, decode, encode
 from treadle.effects import TimeLimitReached
 from treadle.messages import ModelCallStatus
 from treadle.model import is_retryable, retry_after, status_of
-from treadle.recording.data import MalformedDataError, NotDataError, from_data, to_data
 from treadle.recording.log import Entry
 from treadle.tracebacks import leaves_of
 
 
 def written(value):
     """A value that was written as JSON and read again."""
-    return from_data(json.loads(json.dumps(to_data(value))))
+    return decode(json.loads(json.dumps(encode(value))))
 
 
 @pytest.mark.parametrize(
@@ -71,8 +71,8 @@ def test_an_exception_is_treated_the_same_afterwards(error):
 
 
 def test_an_exception_whose_class_is_not_here_has_a_stand_in():
-    data = to_data(ProviderError(503, {"retry-after": "2"})) | {"class": "gone.sdk:GoneError"}
-    made = from_data(data)
+    data = encode(ProviderError(503, {"retry-after": "2"})) | {"class": "gone.sdk:GoneError"}
+    made = decode(data)
     assert (type(made).__name__, str(made)) == ("GoneError", "status 503")
     assert (is_retryable(made), status_of(made), retry_after(made)) == (True, 503, 2.0)
 
@@ -100,17 +100,17 @@ def test_a_value_that_is_no_data_is_named_with_its_place():
     with pytest.raises(
         NotDataError, match=r"^outcome\['a'\]: expected data, .* got builtins:object$"
     ):
-        to_data({"a": [object()]})
+        encode({"a": [object()]})
     looped = []
     looped.append(looped)
     with pytest.raises(NotDataError, match="contains itself"):
-        to_data(looped)
+        encode(looped)
 
 
 @pytest.mark.parametrize("data", [{"$": "Nothing"}, {"$": "Usage", "tokens": 1}, {"$": "tuple"}])
 def test_data_of_something_else_is_refused(data):
-    with pytest.raises(MalformedDataError):
-        from_data(data)
+    with pytest.raises(JSONFormatError):
+        decode(data)
 
 
 def test_the_error_of_a_model_is_written_without_credentials():

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from treadle.context import Context
 from treadle.messages import ToolCall, short_name
@@ -25,6 +25,7 @@ Repeated: TypeAlias = tuple[str, ...]
 """The values by which iterations are compared: their calls and results, or their text."""
 
 
+@dataclass
 class LoopDetector:
     """Counts how often a pattern of iterations with the same calls and the same results occurs in a row.
 
@@ -36,17 +37,20 @@ class LoopDetector:
 
     Args:
         threshold: how often a pattern occurs in an endless loop; None disables the detection.
+        steps: the latest iterations.
+        alike: how many iterations in a row were like those one, two, three before them.
+        least: how often iterations that are alike have to occur.
+        was_skipped: whether there was a skip in these iterations, before the latest one.
+        is_skipped: whether there was one in the latest.
     """
 
-    def __init__(self, threshold: int | None) -> None:
-        self._threshold = threshold
-        self._steps: deque[Repeated] = deque(maxlen=MAX_PERIOD)
-        self._alike = [0] * MAX_PERIOD
-        # Of the iterations that are alike: how often they have to occur, and whether there was a skip before the
-        # latest one, and in it.
-        self._least = 0
-        self._was_skipped = self._is_skipped = False
-        self._compactions = 0
+    threshold: int | None
+    steps: tuple[Repeated, ...] = ()
+    alike: list[int] = field(default_factory=lambda: [0] * MAX_PERIOD)
+    least: int = 0
+    was_skipped: bool = False
+    is_skipped: bool = False
+    _compactions: int = field(default=0, init=False)
 
     def look(self, context: Context, node: RunNode) -> LoopDetected | None:
         """Add a finished iteration, and look for a loop.
@@ -68,7 +72,7 @@ class LoopDetector:
             if len(calls) > 1 or not made:
                 made = signature(call.fingerprint or _raw(call) for call in calls)
             node.metadata["tool_signature"] = made
-        if self._threshold is None:
+        if self.threshold is None:
             return None
         if context.run.compactions != self._compactions:  # what is repeated now is no longer seen
             self._compactions = context.run.compactions
@@ -78,61 +82,45 @@ class LoopDetector:
             self.new_turn()
             return None
         rounds, period = self._rounds(step, context)
-        if rounds < self._threshold:
+        if rounds < self.threshold:
             return None
-        if not self._was_skipped and rounds < (self._least or _least_rounds(context)):
+        if not self.was_skipped and rounds < (self.least or _least_rounds(context)):
             return None
         shown = tuple(f"{short_name(c.name)}({short_name(c.arguments)})" for c in calls[:MAX_SHOWN])
         return LoopDetected(shown or (short_name(context.response.text),), rounds, made, period)
 
     def _rounds(self, step: Repeated, context: Context) -> tuple[int, int]:
         """Add a step; return how often the most frequent pattern has occurred, and its length."""
-        steps, most = self._steps, (1, 1)
+        steps, most = self.steps, (1, 1)
         if step not in steps:  # the common case
-            if self._least:
+            if self.least:
                 self._forget()
-            steps.append(step)
+            self.steps = (*steps, step)[-MAX_PERIOD:]
             return most
-        self._least = max(self._least, _least_rounds(context))
-        self._was_skipped |= self._is_skipped
-        self._is_skipped = _SKIPPED in context.plan.not_run.values()
+        self.least = max(self.least, _least_rounds(context))
+        self.was_skipped |= self.is_skipped
+        self.is_skipped = _SKIPPED in context.plan.not_run.values()
         for period in range(1, MAX_PERIOD + 1):
             if len(steps) < period or steps[-period] != step:
-                self._alike[period - 1] = 0
+                self.alike[period - 1] = 0
                 continue
-            self._alike[period - 1] += 1
-            rounds = self._alike[period - 1] // period + 1
+            self.alike[period - 1] += 1
+            rounds = self.alike[period - 1] // period + 1
             if rounds > most[0]:
                 most = (rounds, period)
-        steps.append(step)
+        self.steps = (*steps, step)[-MAX_PERIOD:]
         return most
 
     def new_turn(self) -> None:
         """Forget everything: a user message arrived, which may ask for a repetition."""
-        self._steps.clear()
+        self.steps = ()
         self._forget()
 
     def _forget(self) -> None:
         """Forget that iterations were alike."""
-        self._alike = [0] * MAX_PERIOD
-        self._least = 0
-        self._was_skipped = self._is_skipped = False
-
-    def as_json(self) -> dict[str, Any]:
-        """The steps so far, for the state of a paused run."""
-        return {
-            "steps": [list(step) for step in self._steps],
-            "alike": list(self._alike),
-            "least": self._least,
-            "skipped": [self._was_skipped, self._is_skipped],
-        }
-
-    def restore(self, seen: Mapping[str, Any]) -> None:
-        """Restore what `as_json` returned."""
-        self._steps.extend(tuple(step) for step in seen["steps"])
-        self._alike = list(seen["alike"])
-        self._least = seen["least"]
-        self._was_skipped, self._is_skipped = seen["skipped"]
+        self.alike = [0] * MAX_PERIOD
+        self.least = 0
+        self.was_skipped = self.is_skipped = False
 
 
 def _step(context: Context, made: str) -> Repeated | None:

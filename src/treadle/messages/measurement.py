@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from treadle.fast_dataclass import fast_dataclass
 
@@ -60,12 +59,3 @@ class Timing:
         begun = self.started if self.first_chunk is None else self.first_chunk
         seconds = self.ended - begun
         return usage.output_tokens / seconds if seconds > 0 else None
-
-    def as_json(self) -> dict[str, float | None]:
-        """All fields, as JSON data."""
-        return {"started": self.started, "ended": self.ended, "first_chunk": self.first_chunk}
-
-    @classmethod
-    def from_json(cls, given: Mapping[str, Any] | None) -> Timing | None:
-        """The times that `as_json` returned; None stays None."""
-        return None if given is None else cls(**given)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from treadle.fast_dataclass import fast_dataclass
 from treadle.messages.measurement import ModelCallStatus, Timing
@@ -53,23 +51,3 @@ class ModelCall:
         times, usage, model, provider = measured
         timing = None if times is None else Timing(*times)
         return cls(usage_status(usage), model, provider, timing, usage)
-
-    def as_json(self) -> dict[str, Any]:
-        """All fields, as JSON data."""
-        values = {spec.name: getattr(self, spec.name) for spec in dataclasses.fields(self)}
-        return {
-            **values,
-            "status": self.status.value,
-            "timing": None if self.timing is None else self.timing.as_json(),
-            "usage": None if self.usage is None else self.usage.as_json(),
-        }
-
-    @classmethod
-    def from_json(cls, given: Mapping[str, Any]) -> ModelCall:
-        """The request that `as_json` returned."""
-        values: dict[str, Any] = dict(given)
-        values["status"] = ModelCallStatus(given["status"])
-        values["timing"] = Timing.from_json(given["timing"])
-        if given["usage"] is not None:
-            values["usage"] = Usage.from_json(given["usage"])
-        return cls(**values)

@@ -120,15 +120,6 @@ class Usage:
             self.cache_write_tokens + other.cache_write_tokens,
         )
 
-    def as_json(self) -> dict[str, Any]:
-        """All fields, as JSON data."""
-        return {spec.name: getattr(self, spec.name) for spec in dataclasses.fields(self)}
-
-    @classmethod
-    def from_json(cls, given: Mapping[str, Any]) -> Usage:
-        """The usage that `as_json` returned."""
-        return cls(**given)
-
 
 _UNKNOWN = Usage(is_lower_bound=True)
 

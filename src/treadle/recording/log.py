@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 from treadle import labels
+from treadle.codec import decode, encode
 from treadle.effects import (
     Bounded,
     Call,
@@ -25,7 +26,6 @@ from treadle.effects import (
 )
 from treadle.fast_dataclass import fast_dataclass
 from treadle.messages import JSONDict
-from treadle.recording.data import from_data, to_data
 from treadle.redaction import without_credentials
 
 Path: TypeAlias = tuple[int, ...]
@@ -115,9 +115,9 @@ class Entry:
             if value != default:
                 made[name] = value
         if self.outcome is not None:
-            made["outcome"] = to_data(self.outcome, f"the outcome of {self}")
+            made["outcome"] = encode(self.outcome, f"the outcome of {self}")
         if self.error is not None:
-            error = to_data(self.error, f"the error of {self}")
+            error = encode(self.error, f"the error of {self}")
             # That of a provider may have the URL and the headers of its request; that of a tool is in the history.
             made["error"] = without_credentials(error) if self.label == labels.CHAT else error
         return made
@@ -130,14 +130,14 @@ class Entry:
             ValueError, KeyError, TypeError: it is none.
         """
         values = {name: data[name] for name in ("number", *_OPTIONAL) if name in data}
-        error = from_data(data.get("error"))
+        error = decode(data.get("error"))
         if error is not None and not isinstance(error, BaseException):
             raise ValueError(f"error: expected an exception, got {type(error).__name__}")
         return cls(
             **values,
             path=tuple(map(int, data["path"])),
             kind=str(data["effect"]),
-            outcome=from_data(data.get("outcome")),
+            outcome=decode(data.get("outcome")),
             error=error,
         )
 

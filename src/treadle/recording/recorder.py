@@ -32,13 +32,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, Self, TextIO, TypeVar
 
+from treadle.codec import NotDataError, to_json_line
 from treadle.effects import Steps
 from treadle.events import Event, RunStarted, SubagentEvent
 from treadle.files import create_file, open_special, open_to_append, write_all
 from treadle.forks import renew_after_fork
-from treadle.json_data import to_json_line
 from treadle.messages import JSONDict
-from treadle.recording.data import NotDataError
 from treadle.recording.lines import DELTAS, EVENT_NAMES, OTHER, Fields, Lines
 from treadle.recording.log import REPORTED, STARTED, Entry
 from treadle.recording.middleware import LogMiddleware
@@ -197,8 +196,9 @@ def recorded_start(start: JSONDict) -> JSONDict:
     """What a run starts from, without the credentials in the options of its requests."""
     made = start | {"model": without_credentials(start.get("model", {}))}
     if "paused" in start:
-        changes = without_credentials(start["paused"]["request_changes"])
-        made["paused"] = start["paused"] | {"request_changes": changes}
+        context = start["paused"]["context"]
+        changes = without_credentials(context["request_changes"])
+        made["paused"] = start["paused"] | {"context": context | {"request_changes": changes}}
     return made
 
 

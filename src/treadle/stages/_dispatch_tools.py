@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+from treadle.codec import decode
 from treadle.context import Context
 from treadle.effects import Bounded, Parallel, Steps, Stopped
 from treadle.messages import JSONDict, ToolCall, ToolResult
@@ -285,7 +286,7 @@ def _has_decision(ctx: Context, call_id: str) -> bool:
 
 
 def _paused(state: JSONDict) -> Paused:
-    return Paused(tuple(PendingCall(**pending) for pending in state["pending"]), state=state)
+    return Paused(tuple(decode(state["pending"])), state=state)
 
 
 def _pending(ctx: Context) -> tuple[PendingCall, ...]:

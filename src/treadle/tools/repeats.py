@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, TypeAlias, cast, get_args
 
 from treadle.messages import ATOMS, ToolCall, canonical_json, sha256
 from treadle.tools.rendering import json_encoder
@@ -100,6 +101,7 @@ class Learned(NamedTuple):
     has_polled: bool = False
 
 
+@dataclass
 class ResultCache:
     """The results of a turn, by fingerprint, and the version of the known facts. It is not part of the history.
 
@@ -109,22 +111,26 @@ class ResultCache:
     Results that were compacted away are *hidden*: the model no longer sees them. Such a call is no repetition. If
     the result still holds, the call is *recalled*, that is answered with it; else it runs.
 
-    Attributes:
+    Args:
         version: the version of the known facts.
         evidence: how often a call returned a result that it had not returned before.
         hidden: the calls whose results are hidden, by fingerprint, each with whether the stored text is the whole
             result.
+        results: the latest result of each call, by fingerprint.
+        before: the earlier results of calls that returned different ones, by fingerprint.
+        writes: the number of calls that may have changed something.
     """
 
-    def __init__(self) -> None:
-        self.version = 0
-        self.evidence = 0
-        self.hidden: dict[str, bool] = {}
-        # Plain tuples: there is one for each call of a turn, and the garbage collector skips them. The last number
-        # is the one of the writes before it.
-        self._results: dict[str, tuple[int, int, str, bool, bool, int]] = {}
-        self._before: dict[str, set[str]] = {}
-        self._writes = 0
+    version: int = 0
+    evidence: int = 0
+    hidden: dict[str, bool] = field(default_factory=dict[str, bool])
+    # Plain tuples: there is one for each call of a turn, and the garbage collector skips them. The last number is
+    # the one of the writes before it.
+    results: dict[str, tuple[int, int, str, bool, bool, int]] = field(
+        default_factory=cast("Callable[[], dict[str, tuple[int, int, str, bool, bool, int]]]", dict)
+    )
+    before: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    writes: int = 0
 
     def fresh(self, fingerprint: str) -> CachedResult | None:
         """The result of a call if it succeeded and nothing new was learned since; else None."""
@@ -135,7 +141,7 @@ class ResultCache:
 
     def latest(self, fingerprint: str) -> CachedResult | None:
         """The latest result of a call in this turn; None if it was not made."""
-        answer = self._results.get(fingerprint)
+        answer = self.results.get(fingerprint)
         return None if answer is None else CachedResult(*answer[:-1])
 
     def hide(self, calls: Mapping[str, bool]) -> None:
@@ -152,10 +158,10 @@ class ResultCache:
         It holds if the call succeeded, always returned the same, and no tool ran since that may have changed
         anything, that is one which is not read-only.
         """
-        if not self.hidden.get(fingerprint) or fingerprint in self._before:
+        if not self.hidden.get(fingerprint) or fingerprint in self.before:
             return None
-        answer = self._results.get(fingerprint)
-        if answer is None or answer[-1] != self._writes:
+        answer = self.results.get(fingerprint)
+        if answer is None or answer[-1] != self.writes:
             return None
         found = CachedResult(*answer[:-1])
         return None if found.is_error else found
@@ -179,7 +185,7 @@ class ResultCache:
             facts: what else is known of these calls.
         """
         has_changed, outdated, writes, has_polled = facts
-        known, is_new = self._results, False
+        known, is_new = self.results, False
         for fingerprint, content, _ in results:
             last = known.get(fingerprint)
             # Every result is checked, since `_is_other` notes the previous one.
@@ -191,9 +197,9 @@ class ResultCache:
             self.evidence += 1
         if is_new or has_changed:
             self.version += 1
-        self._writes += writes
+        self.writes += writes
         # Next to others, a tool that is not read-only may have changed something before or after they ran.
-        stamp = self._writes - 1 if writes and len(results) > 1 else self._writes
+        stamp = self.writes - 1 if writes and len(results) > 1 else self.writes
         version, hidden = self.version, self.hidden
         for place, (fingerprint, content, is_error) in enumerate(results):
             last = known.get(fingerprint)
@@ -205,12 +211,12 @@ class ResultCache:
 
     def note_write(self) -> None:
         """Note that a call may have changed something, although it has no result, and others may return more."""
-        self._writes += 1
+        self.writes += 1
         self.version += 1
 
     def _is_other(self, fingerprint: str, last: str, content: str) -> bool:
         """Whether a call that returned something else last has never returned this result before."""
-        seen = self._before.setdefault(fingerprint, set())
+        seen = self.before.setdefault(fingerprint, set())
         seen.add(last)
         return content not in seen
 
@@ -218,25 +224,6 @@ class ResultCache:
         """Forget everything: a user message arrived."""
         self.version += 1
         self.evidence += 1
-        self._results.clear()
-        self._before.clear()
+        self.results.clear()
+        self.before.clear()
         self.hidden.clear()
-
-    def as_json(self) -> dict[str, Any]:
-        """All results, as JSON data, for a paused run."""
-        return {
-            "version": self.version,
-            "evidence": self.evidence,
-            "writes": self._writes,
-            "hidden": dict(self.hidden),
-            "answers": {key: list(answer) for key, answer in self._results.items()},
-            "before": {key: sorted(seen) for key, seen in self._before.items()},
-        }
-
-    def restore(self, given: Mapping[str, Any]) -> None:
-        """Restore what `as_json` returned."""
-        self.version = given["version"]
-        self.evidence, self._writes = given["evidence"], given["writes"]
-        self.hidden = dict(given["hidden"])
-        self._results = {key: tuple(answer) for key, answer in given["answers"].items()}
-        self._before = {key: set(seen) for key, seen in given["before"].items()}
