@@ -533,14 +533,15 @@ class Paused:
         state = load_state(path)
         secret = pause_secret.encode() if isinstance(pause_secret, str) else pause_secret
         checked = check_state(state, secret)
+        context = decode(checked["context"])
         return cls(
             tuple(decode(checked["pending"])),
-            decode(checked["context"]["messages"]).to_list(),
+            context.messages.to_list(),
             state,
             usage=decode(checked["budget"]).usage,
-            iterations=checked["context"]["iteration"],
+            iterations=context.iteration,
             tool_calls_count=checked["calls_run"],
-            run=decode(checked["run"]),
+            run=decode(checked["state"]),
         )
 
     def unwrap(self) -> NoReturn:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from treadle import labels
 from treadle.codec import (
-    JSONFormatError,
     NotDataError,
     decode,
     decode_fields,
@@ -21,6 +20,7 @@ from treadle.codec import (
     encode_fields,
     missing_classes,
 )
+from treadle.context import Context
 from treadle.effects import NOW, Call, Mode, Steps, call_mode
 from treadle.errors import OptionError, PausedStateError
 from treadle.fast_dataclass import fast_dataclass
@@ -48,7 +48,7 @@ from treadle.pauses.claims import resumed_already
 from treadle.results import Paused, PendingCall, Reason
 from treadle.run_state import RunState
 from treadle.stages import inject, parse_tool_calls, report_edits
-from treadle.tools import Approval, Dedupe, Plan, ResultCache, Tool, fingerprint
+from treadle.tools import Approval, Dedupe, ResultCache, Tool, fingerprint
 
 if TYPE_CHECKING:
     from treadle.loop.loop import Loop
@@ -93,8 +93,9 @@ def suspend(run: Run) -> Steps[JSONDict]:
         )
     context = run.context = context.evolve(waiting=_bound(run, nonce))
     try:
+        for name, value in context.memo.items():
+            kept_as_data(name, value)
         made = encode_fields(_state_of(run, now), "the state")
-        made["memo"] = {name: kept_as_data(name, value) for name, value in context.memo.items()}
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
         raise PausedStateError(f"the run cannot pause: {error}") from error
     # States of subagents are data already.
@@ -135,124 +136,68 @@ def kept_as_data(name: str, value: Any) -> Any:
         raise PausedStateError(f"the run cannot pause, or go on elsewhere: {error}") from error
 
 
-def _restored_memo(state: Mapping[str, Any]) -> JSONDict:
-    """The values that stages kept.
-
-    Raises:
-        PausedStateError: one is of a class that is not imported, or has changed.
-    """
-    missing = missing_classes(state["memo"])
-    if missing:
-        raise PausedStateError(f"memo: {', '.join(missing)} is not imported, and a value is of it")
-    try:
-        return {name: decode(value) for name, value in state["memo"].items()}
-    except JSONFormatError as error:
-        raise PausedStateError(f"the paused state is stale: memo: {error}") from error
-
-
 @fast_dataclass
 class PauseState:
     """What a run had when it paused, and another run needs to continue.
 
-    Args:
-        pauses: the number of pauses of the run.
-        paused_at: seconds since the epoch.
-        elapsed: seconds that the run has taken.
-        stage: the stage that waits.
-        pending: the calls that wait.
-        context: the fields of the context, by name; see `_CONTEXT`.
-        removed_tools: the tools of the loop that a stage has removed.
-        found_tools: the tools that a search has found.
-        calls_run: the number of calls that ran.
-        is_taken_over: whether the run has taken over a pause.
-        counts: the number of calls that ran, by the name of the tool.
-        pending_messages: user messages that the next request has.
-        budget: what was used.
-        limit: the limit for which a last answer was asked; None if there is none.
-        last_answers: the number of last answers that were asked for.
-        detector: the iterations that may be a loop.
-        dedupe: when repeated calls are skipped.
-        result_cache: what the calls of the turn returned.
-        run: the state of the run, without its history.
+    Its fields are those of the run, of its context, its services and its calls in flight, under the same names.
+    ``context`` has neither the tools nor the services; the tools are those of the loop, without ``removed_tools``.
+    ``state`` is the state of the run, without its history. Times are in seconds.
     """
 
-    pauses: int
+    stage: str
     paused_at: float
     elapsed: float
-    stage: str
+    pauses: int
     pending: list[PendingCall]
-    context: Mapping[str, Any]
-    removed_tools: list[str]
-    found_tools: list[str]
-    calls_run: int
-    is_taken_over: bool
-    counts: Mapping[str, int]
     pending_messages: tuple[JSONDict, ...]
+    context: Context
+    state: RunState
     budget: Used
     limit: Reason | None
     last_answers: int
     detector: LoopDetector
     dedupe: Dedupe
     result_cache: ResultCache
-    run: RunState
-
-
-_CONTEXT = (
-    "messages",
-    "response",
-    "iteration",
-    "tool_calls",
-    "plan",
-    "tool_results",
-    "validation_errors",
-    "result_messages",
-    "guidance",
-    "is_asked",
-    "request_changes",
-    "approvals",
-    "trace",
-)
-"""The fields of the context that a resumed run has again. `memo` and `paused_runs` are written separately."""
+    removed_tools: list[str]
+    found: list[str]
+    counts: Mapping[str, int]
+    calls_run: int
+    is_taken_over: bool
 
 
 def _state_of(run: Run, now: float) -> PauseState:
     """The state of a run at a time in seconds since the epoch."""
-    ctx, services = run.context, run.run
-    facts = {name: getattr(ctx, name) for name in _CONTEXT}
-    facts["tool_calls"] = _sendable(ctx.tool_calls)
-    response = ctx.response
-    facts["response"] = dataclasses.replace(
-        response, tool_calls=_sendable(response.tool_calls), extra=sendable_json(response.extra)
-    )
+    ctx, services, in_flight = run.context, run.run, run.run.in_flight
+    response = _sendable(ctx.response, tool_calls=tuple(map(_sendable, ctx.response.tool_calls)))
+    calls = tuple(map(_sendable, ctx.tool_calls))
+    left_out: JSONDict = {"tools": {}, "run": None, "waiting": (), "decision": None, "output": None}
     return PauseState(
-        pauses=run.pauses,
-        paused_at=now,
-        elapsed=services.budget.elapsed(now),
-        stage=ctx.stage,
-        pending=list(ctx.waiting),
-        context=facts,
-        removed_tools=[name for name in run.config.tools if name not in ctx.tools],
-        found_tools=list(services.found),
-        calls_run=services.in_flight.calls_run,
-        is_taken_over=services.in_flight.is_taken_over,
-        counts=services.in_flight.counts,
-        pending_messages=run.pending_messages,
-        budget=services.budget.used(),
-        limit=run.limit,
-        last_answers=run.last_answers,
-        detector=run.detector,
-        dedupe=services.dedupe,
-        result_cache=services.result_cache,
-        run=dataclasses.replace(run.state, history=History()),
+        ctx.stage,
+        now,
+        services.budget.elapsed(now),
+        run.pauses,
+        list(ctx.waiting),
+        run.pending_messages,
+        ctx.evolve(**left_out, parsed=None, paused_runs={}, response=response, tool_calls=calls),
+        dataclasses.replace(run.state, history=History()),
+        services.budget.used(),
+        run.limit,
+        run.last_answers,
+        run.detector,
+        services.dedupe,
+        services.result_cache,
+        [name for name in run.config.tools if name not in ctx.tools],
+        list(services.found),
+        in_flight.counts,
+        in_flight.calls_run,
+        in_flight.is_taken_over,
     )
 
 
-def _sendable(given: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
-    """Calls whose unknown keys are JSON, as in the messages."""
-    return tuple(
-        dataclasses.replace(call, extra=sendable_json(call.extra)) if call.extra else call
-        for call in given
-    )
+def _sendable(given: Any, **changes: Any) -> Any:
+    """A response or a call whose unknown keys are JSON, as in the messages."""
+    return dataclasses.replace(given, extra=sendable_json(given.extra), **changes)
 
 
 # Resuming
@@ -309,9 +254,9 @@ class PausedRun:
         own = f"@{_nonce_of(self.state)}"  # the stages know nothing about pauses
         self.decisions = {key.removesuffix(own): value for key, value in decisions.items()}
         self._paused = _decoded(self.state)
-        self._facts = _facts_of(self._paused, self.state, self.decisions, tools)
-        self.run_state = self._paused.run
-        self.run_state.history = self._facts["messages"]
+        self._context = self._decided(tools)
+        self.run_state = self._paused.state
+        self.run_state.history = self._context.messages
         self.last_seq: int = self.state["last_seq"]
         self._check_subagents(tools)
 
@@ -379,7 +324,7 @@ class PausedRun:
 
     def _check_subagents(self, tools: Mapping[str, Tool]) -> None:
         """Check the states of the paused subagents, before anything runs."""
-        names = {call.id: call.name for call in self._facts["tool_calls"]}
+        names = {call.id: call.name for call in self._context.tool_calls}
         for call_id, paused in self.state["paused_runs"].items():
             check = getattr(tools[names[call_id]].steps, "resumption", None)
             if check is None:
@@ -387,6 +332,26 @@ class PausedRun:
                     f"the paused state is stale: tool {names[call_id]!r} is no longer a subagent"
                 )
             check(paused, decisions_within(call_id, self.decisions))
+
+    def _decided(self, tools: Mapping[str, Tool]) -> Context:
+        """The context of the run, with the decisions on its calls.
+
+        Raises:
+            OptionError: edited arguments do not match the schema of the tool.
+        """
+        context = self._paused.context
+        calls = {call.id: call for call in context.tool_calls}
+        for call_id, decision in self.decisions.items():
+            if decision.arguments is not None and call_id in calls:
+                pending_id = f"{call_id}@{_nonce_of(self.state)}"
+                calls[call_id] = _edited(calls[call_id], decision.arguments, tools, pending_id)
+        batches = tuple(tuple(calls[one.id] for one in batch) for batch in context.plan.batches)
+        return context.evolve(
+            tool_calls=tuple(calls.values()),
+            plan=dataclasses.replace(context.plan, batches=batches),
+            approvals={**context.approvals, **self.decisions},
+            paused_runs=self.state["paused_runs"],
+        )
 
     def claimed(self, steps: Steps[R]) -> Steps[R]:
         """Perform the steps of the resumed run while it has claimed its pause.
@@ -452,13 +417,15 @@ class PausedRun:
         run.pending_messages = paused.pending_messages
         run.detector = dataclasses.replace(paused.detector, threshold=run.detector.threshold)
         run.limit, run.last_answers = paused.limit, paused.last_answers
-        run.context = run.context.evolve(**self._facts, tools=_without(run, paused.removed_tools))
+        removed, own = paused.removed_tools, run.context.tools
+        tools = {name: tool for name, tool in own.items() if name not in removed}
+        run.context = self._context.evolve(run=services, tools=tools)
         run.state.history = run.context.messages
         services.budget.restore(paused.budget)
         if run.limit is not None:
             services.finishing = run.limit
             services.budget.finish()
-        services.found.update(dict.fromkeys(paused.found_tools))
+        services.found.update(dict.fromkeys(paused.found))
         services.in_flight.counts.update(paused.counts)
         services.in_flight.calls_run = paused.calls_run
         services.in_flight.is_taken_over = self._take_over or paused.is_taken_over
@@ -611,49 +578,17 @@ def _decoded(state: Mapping[str, Any]) -> PauseState:
     """What a run had when it paused.
 
     Raises:
-        PausedStateError: a class of it has changed.
+        PausedStateError: a value that a stage kept is of a class that is not imported, or a class has changed.
     """
-    names = {spec.name for spec in dataclasses.fields(PauseState)}
+    missing = missing_classes(state["context"])
+    if missing:
+        raise PausedStateError(f"memo: {', '.join(missing)} is not imported, and a value is of it")
+    fields = {spec.name: state[spec.name] for spec in dataclasses.fields(PauseState)}
     try:
-        made: PauseState = decode_fields(
-            PauseState, {name: value for name, value in state.items() if name in names}
-        )
+        made: PauseState = decode_fields(PauseState, fields)
     except (TypeError, ValueError) as error:
         raise PausedStateError(f"the paused state is stale: {error}") from error
     return made
-
-
-def _facts_of(
-    paused: PauseState,
-    state: Mapping[str, Any],
-    decisions: Mapping[str, Approval],
-    tools: Mapping[str, Tool],
-) -> dict[str, Any]:
-    """The fields of the context of a paused run, with the decisions on its calls.
-
-    Raises:
-        OptionError: edited arguments do not match the schema of the tool.
-        PausedStateError: a value that a stage kept is of a class that is not imported, or has changed.
-    """
-    facts: dict[str, Any] = {
-        **paused.context,
-        "paused_runs": state["paused_runs"],
-        "memo": _restored_memo(state),
-    }
-    facts["approvals"] = facts["approvals"] | decisions
-    calls = {call.id: call for call in facts["tool_calls"]}
-    for call_id, decision in decisions.items():
-        if decision.arguments is not None and call_id in calls:
-            pending_id = f"{call_id}@{_nonce_of(state)}"
-            calls[call_id] = _edited(calls[call_id], decision.arguments, tools, pending_id)
-    plan: Plan = facts["plan"]
-    batches = tuple(tuple(calls[call.id] for call in batch) for batch in plan.batches)
-    facts["plan"] = dataclasses.replace(plan, batches=batches)
-    return facts | {"tool_calls": tuple(calls.values())}
-
-
-def _without(run: Run, removed: Sequence[str]) -> dict[str, Tool]:
-    return {name: tool for name, tool in run.context.tools.items() if name not in removed}
 
 
 def _edited(
