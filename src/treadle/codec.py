@@ -30,7 +30,7 @@ import sys
 import types
 import typing
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from treadle.errors import TreadleError
@@ -494,18 +494,20 @@ def encode_exactly(value: Any, place: str) -> Any:
     return made
 
 
-def encode_fields(value: Any, place: str = "") -> JSONDict:
+def encode_fields(value: Any, place: str) -> JSONDict:
     """The fields of a dataclass, without those that are their defaults.
 
     Raises:
         NotDataError: as in `encode`.
     """
-    made: JSONDict = {}
+    return {name: encode(part, f"the {name} of {place}") for name, part in _parts_of(value)}
+
+
+def _parts_of(value: Any) -> Iterator[tuple[str, Any]]:
     for name, default in _fields_of(value.__class__):
         part = getattr(value, name)
         if part is not default:
-            made[name] = _encoded(part, place and f"{place}.{name}")
-    return made
+            yield name, part
 
 
 @functools.cache
@@ -561,7 +563,10 @@ def _of_class(value: Any, place: str) -> Any:
     if _class_named(kind.__name__) is kind:
         if isinstance(value, enum.Enum):
             return {KIND: kind.__name__, "value": value.value}
-        return {KIND: kind.__name__, **encode_fields(value, place)}
+        parts = {
+            name: _encoded(part, place and f"{place}.{name}") for name, part in _parts_of(value)
+        }
+        return {KIND: kind.__name__, **parts}
     for tag, (special, write, _) in _SPECIAL.items():
         if isinstance(value, special):
             return {KIND: tag, **write(value, place)}

@@ -27,12 +27,11 @@ def pay(call_id, outcome="paid", path=()):
 
 def paused(*ids):
     """The outcome of a run that waits for decisions on calls."""
-    pending = [{"id": one, "name": "pay", "arguments": {"n": 1}, "question": "Pay?"} for one in ids]
     return {
         "status": "paused",
         "stop_reason": "paused",
         "iterations": 1,
-        "pending": encode(pending),
+        "pending": encode(list(waiting(*ids))),
     }
 
 

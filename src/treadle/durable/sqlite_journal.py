@@ -304,7 +304,7 @@ class SQLiteJournal:
             **facts,
             is_cancelled=bool(is_cancelled),
             driver=StoredLease(*leased).driver(self._clock()),
-            waiting=tuple(PendingCall(**decode(call)) for call in calls),
+            waiting=tuple(decode(calls)),
         )
 
     def part(self, run_id: str, number: int | None = None) -> StoredPart:

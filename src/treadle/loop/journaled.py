@@ -483,7 +483,7 @@ def outcome_of(result: Result) -> JSONDict:
         "stop_reason": result.stop_reason,
         "iterations": result.iterations,
         "tool_calls_count": result.tool_calls_count,
-        "pending": [encode(dataclasses.asdict(call)) for call in pending],
+        "pending": encode(list(pending)),
         "result": _result_as_data(result),
     }
 

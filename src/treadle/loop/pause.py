@@ -554,11 +554,15 @@ def _digests(run: Run) -> tuple[dict[str, str], dict[str, str | None]]:
 
 
 def _whole_digest_of(tool: Tool) -> str:
-    return sha256(json.dumps(_fields_of(tool), sort_keys=True, default=_named).encode())
+    return _digest({spec.name: getattr(tool, spec.name) for spec in dataclasses.fields(tool)})
 
 
-def _fields_of(tool: Tool) -> JSONDict:
-    return {spec.name: getattr(tool, spec.name) for spec in dataclasses.fields(tool)}
+def _digest_of(tool: Tool) -> str:
+    return _digest([tool.name, tool.input_schema])
+
+
+def _digest(value: Any) -> str:
+    return sha256(json.dumps(value, sort_keys=True, default=_named).encode())
 
 
 def _named(value: Any) -> Any:
@@ -567,11 +571,6 @@ def _named(value: Any) -> Any:
         return dict(value)
     name: str | None = getattr(value, "__qualname__", None)
     return f"{getattr(value, '__module__', '')}.{name or value.__class__.__qualname__}"
-
-
-def _digest_of(tool: Tool) -> str:
-    text = json.dumps([tool.name, tool.input_schema], sort_keys=True, default=str)
-    return sha256(text.encode())
 
 
 def _decoded(state: Mapping[str, Any]) -> PauseState:

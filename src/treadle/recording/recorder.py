@@ -2,13 +2,13 @@
 
 The first line of a file, and of each part that was appended to it, is a header::
 
-    {"treadle_recording": 3, "treadle": "0.1.0"}
+    {"treadle_recording": 4, "treadle": "0.1.0"}
 
 Each further line is an event, which reports show, or belongs to the log, from which the run can be replayed::
 
-    {"v": 3, "part": "9b1f...", "run": "4f0c...", "seq": 7, "at": 1767225600.25, "event": "tool_finished", ...}
-    {"v": 3, "part": "9b1f...", "run": "4f0c...", "seq": 1, "start": {...}}
-    {"v": 3, "part": "9b1f...", "seq": 6, "path": [], "number": 9, "effect": "call", "label": "execute_tool", ...}
+    {"v": 4, "part": "9b1f...", "run": "4f0c...", "seq": 7, "at": 1767225600.25, "event": "tool_finished", ...}
+    {"v": 4, "part": "9b1f...", "run": "4f0c...", "seq": 1, "start": {...}}
+    {"v": 4, "part": "9b1f...", "seq": 6, "path": [], "number": 9, "effect": "call", "label": "execute_tool", ...}
 
 ``part`` is the same on all lines that one recorder writes of one run, and on no other line, so any number of
 processes can append to one file. ``run`` is the id of the run, ``seq`` counts the lines of the part from 1, and
@@ -45,7 +45,7 @@ from treadle.redaction import without_credentials
 from treadle.version import __version__
 
 R = TypeVar("R")
-VERSION = 3
+VERSION = 4
 """The version of the format. It changes when an older reader would misread the file."""
 HEAD = b'{"treadle_recording":'
 """The start of every recording."""
