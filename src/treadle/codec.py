@@ -74,9 +74,10 @@ def plain_form(kind: type, write: Write, read: Read) -> None:
 
 
 def _form_of(kind: Any) -> tuple[Write, Read] | None:
-    return next(
-        (_PLAIN_FORMS[base] for base in getattr(kind, "__mro__", ()) if base in _PLAIN_FORMS), None
-    )
+    for base in getattr(kind, "__mro__", ()):
+        if base in _PLAIN_FORMS:
+            return _PLAIN_FORMS[base]
+    return None
 
 
 def name_in_json(spec: dataclasses.Field[Any]) -> str:
