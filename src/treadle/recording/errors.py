@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from treadle.codec import NotDataError, decode, encode, exact_form, imported, name_of
+from treadle.codec import NotDataError, decode, encode, imported, name_of
 from treadle.messages import JSONDict, safe_str
 from treadle.model import is_retryable, retry_after, status_of
 from treadle.tracebacks import leaves_of
@@ -36,14 +36,15 @@ class RecordedError(Exception):
     headers: Mapping[str, str] = {}
 
 
-def _error(error: BaseException, place: str, chained: int = 0) -> JSONDict:
+def error_as_data(error: BaseException, place: str, chained: int = 0) -> JSONDict:
+    """What is stored of an exception: its class, its text, and how a request that failed with it is retried."""
     data: JSONDict = {"class": name_of(type(error)), "text": safe_str(error)}
     if isinstance(error, BaseExceptionGroup):
         # Flat, since groups may be nested more deeply than JSON, and one may be in several.
         group = cast("BaseExceptionGroup[BaseException]", error)
         leaves = leaves_of(group)[:_MAX_LEAVES]
         data["message"] = safe_str(group.message)
-        data["exceptions"] = [_error(one, place, _MAX_CHAINED) for one in leaves]
+        data["exceptions"] = [error_as_data(one, place, _MAX_CHAINED) for one in leaves]
     else:
         data["args"] = _args_of(error, place)
         data["attributes"] = _attributes(error, place)
@@ -55,7 +56,7 @@ def _error(error: BaseException, place: str, chained: int = 0) -> JSONDict:
         if delay is not None:
             data["retry_after"] = delay
     if error.__cause__ is not None and chained < _MAX_CHAINED:
-        data["cause"] = _error(error.__cause__, place, chained + 1)
+        data["cause"] = error_as_data(error.__cause__, place, chained + 1)
     return data
 
 
@@ -80,21 +81,22 @@ def _attributes(error: BaseException, place: str) -> JSONDict:
     return made
 
 
-def _restored_error(data: JSONDict) -> BaseException:
+def error_from_data(data: JSONDict) -> BaseException:
+    """The exception of which `error_as_data` has stored something."""
     if "exceptions" in data:
         error: BaseException = _restored_group(data)
     else:
         error = _rebuilt(data) or _stand_in(data)
     cause = data.get("cause")
     if cause is not None:
-        error.__cause__ = _restored_error(cause)
+        error.__cause__ = error_from_data(cause)
     return error
 
 
 def _restored_group(data: JSONDict) -> BaseException:
     """A group of the same name; its class may take other arguments."""
     module, _, name = str(data["class"]).partition(":")
-    leaves = list(map(_restored_error, data["exceptions"]))
+    leaves = list(map(error_from_data, data["exceptions"]))
     base: Any = BaseExceptionGroup
     if all(isinstance(one, Exception) for one in leaves):
         base = ExceptionGroup
@@ -138,6 +140,3 @@ def _stand_in(data: JSONDict) -> BaseException:
     if data.get("retry_after") is not None:
         made.headers = {"retry-after": str(data["retry_after"])}
     return made
-
-
-exact_form("error", BaseException, _error, _restored_error)
