@@ -389,7 +389,7 @@ def imported(name: str) -> Any:
 
 
 KIND = "$"
-_PACKAGES = (
+_PACKAGES = [
     "messages",
     "tools",
     "results",
@@ -399,7 +399,7 @@ _PACKAGES = (
     "events",
     "model",
     "effects",
-)
+]
 """The packages whose dataclasses and enumerations are known by their names. They are above this one, and imported
 with treadle."""
 

@@ -533,13 +533,13 @@ class Paused:
         state = load_state(path)
         secret = pause_secret.encode() if isinstance(pause_secret, str) else pause_secret
         checked = check_state(state, secret)
-        context = decode(checked["context"])
+        context = checked["context"]  # not decoded: it may have values of classes that are not here
         return cls(
             tuple(decode(checked["pending"])),
-            context.messages.to_list(),
+            decode(context["messages"]).to_list(),
             state,
             usage=decode(checked["budget"]).usage,
-            iterations=context.iteration,
+            iterations=context.get("iteration", 1),
             tool_calls_count=checked["calls_run"],
             run=decode(checked["state"]),
         )

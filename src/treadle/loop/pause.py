@@ -471,15 +471,8 @@ _QUICK = frozenset({PROCESS_CLAIMS.claim, PROCESS_CLAIMS.release})
 """Methods that return at once."""
 
 
-class _RecordedClaims:
+class _RecordedClaims(ProcessClaims):
     """Stands for the claims of a recorded run, which has claimed its pause already."""
-
-    def claim(self, pause_id: str, claimant: str, *, take_over: bool) -> bool:  # noqa: ARG002
-        """Do nothing."""
-        return True
-
-    def release(self, pause_id: str, claimant: str, outcome: Outcome) -> None:
-        """Do nothing."""
 
     def keep(self, claimant: str, state: Mapping[str, Any]) -> None:
         """Do nothing."""
