@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +17,7 @@ from treadle.codec import (
     encode,
     encode_exactly,
     missing_classes,
-    to_json_line,
+    plain_data,
 )
 from treadle.effects import (
     NOW,
@@ -498,7 +497,7 @@ def _result_as_data(result: Result) -> JSONDict:
         data["output"] = None
     if data["output"] != result.output:
         # Its form for readers that do not have its class.
-        data["typed_output"] = json.loads(to_json_line(result.output))
+        data["typed_output"] = plain_data(result.output)
     return data
 
 
