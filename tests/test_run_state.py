@@ -1,5 +1,6 @@
 """The state of a run: the legal moves in each status, and what it stores."""
 
+import dataclasses
 import itertools
 import json
 
@@ -281,7 +282,7 @@ class TestJSON:
         assert (call.run.run_id, call.run.iterations) == ("run-1/c1", 1)
 
     def test_statuses_and_usage_are_restored_as_objects(self, as_json):
-        as_json["nodes"][0]["usage"] = Usage(1, 2, cost=0.5).as_json()
+        as_json["nodes"][0]["usage"] = dataclasses.asdict(Usage(1, 2, cost=0.5))
         node = RunState.from_json(as_json).current_node
         assert node.status is RunNodeStatus.RUNNING
         assert node.usage == Usage(1, 2, cost=0.5)

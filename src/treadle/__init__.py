@@ -1,5 +1,6 @@
 """The LLM tool loop as a staged pipeline: it always ends, loses nothing, and says why it stopped."""
 
+from treadle.codec import JSONFormatError
 from treadle.context import Context, Decision, Request
 from treadle.errors import (
     MissingExtraError,
@@ -44,7 +45,6 @@ from treadle.events import (
     UserMessageAdded,
     event_from_json,
 )
-from treadle.json_data import JSONFormatError
 from treadle.limits import Budget, Limits, Remaining
 from treadle.loop import EventStream, Loop, LoopOptions, RunHandle, presets
 from treadle.messages import (

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, ClassVar, TypeAlias, get_args
 
+from treadle.codec import JSONFormatError, plain_data, plain_form, restore, restore_fields
 from treadle.context import Context, Decision
 from treadle.errors import did_you_mean
 from treadle.fast_dataclass import fast_dataclass_kw
-from treadle.json_data import JSONFormatError, Restore, fields_from_json, from_json, to_json_line
 from treadle.limits import Limits
 from treadle.messages import (
     History,
@@ -88,17 +87,13 @@ class EventBase:
         """
         event: Any = self.innermost
         kind = event.__class__
-        head = {"type": type_of(kind), "seq": self.seq, "path": self.path}
-        reduced = _REDUCED.get(kind, {})
         facts: dict[str, Any] = {"data": event}  # of a custom stage
         if dataclasses.is_dataclass(event):
             facts = {spec.name: getattr(event, spec.name) for spec in dataclasses.fields(event)}
-        for name, value in facts.items():
-            if name in reduced:
-                facts[name] = None if value is None else reduced[name][0](value)
-            elif isinstance(value, BaseException):
-                facts[name] = exception_as_json(value)
-        made: JSONDict = json.loads(to_json_line(head | facts))
+        if isinstance(event, RunStarted):
+            facts["state"] = None
+        head = {"type": type_of(kind), "seq": self.seq, "path": self.path}
+        made: JSONDict = plain_data(head | facts)
         return made
 
 
@@ -623,19 +618,15 @@ def event_from_json(data: Mapping[str, Any]) -> Event:
     if kind is None:
         hint = did_you_mean(name, sorted(event_types())) if isinstance(name, str) else ""
         raise JSONFormatError(f"type: {short_json(name)} is no type of event{hint}")
-    restore = {field: restore for field, (_, restore) in _REDUCED.get(kind, {}).items()}
     try:
-        seq, path = _INTEGER(data.get("seq", 0)), _TEXTS(data.get("path", []))
-        event = fields_from_json(kind, data, restore)
+        seq, path = restore(int, data.get("seq", 0)), restore(tuple[str, ...], data.get("path", []))
+        event = restore(kind, data)
     except JSONFormatError as error:
         raise JSONFormatError(f"{name}: {error}") from None
     for call_id in reversed(path):
         event = SubagentEvent(call_id=call_id, event=event)
     number(event, seq)
     return event
-
-
-_INTEGER, _TEXTS = from_json(int), from_json(tuple[str, ...])
 
 
 @functools.cache
@@ -650,37 +641,21 @@ def event_types() -> Mapping[str, type]:
     return {type_of(kind): kind for kind in get_args(Event) if kind is not SubagentEvent}
 
 
-def exception_as_json(error: BaseException) -> JSONDict:
-    """An exception as its type and its text."""
-    return {"type": type(error).__name__, "message": safe_str(error)}
-
-
-def reason_as_json(reason: Any) -> JSONDict | None:
+def _reason_as_json(reason: Any) -> JSONDict:
     """A reason as its stop reason, its text, and its fields."""
-    if reason is None:
-        return None
-    kind = reason.stop_reason if isinstance(reason, RunError) else "error"
-    specs = dataclasses.fields(reason) if dataclasses.is_dataclass(reason) else ()
-    facts = {spec.name: getattr(reason, spec.name) for spec in specs if spec.name != "cause"}
-    return {"kind": kind, "text": safe_str(reason), "fields": facts}
+    names = getattr(reason, "__dataclass_fields__", ())
+    facts = {name: getattr(reason, name) for name in names if name != "cause"}
+    return {"kind": reason.stop_reason, "text": safe_str(reason), "fields": facts}
 
 
-def reason_from_json(data: Any) -> Reason | None:
+def _reason_from_json(data: Any) -> Any:
     """A reason from its fields; one of an unknown class is a `StoppedByStage` with its text."""
-    if data is None:
-        return None
-    if not is_mapping(data):
-        raise JSONFormatError(f"expected an object, got {short_json(data)}")
-    kind = _reasons().get(str(data.get("kind")))
+    known = {one.stop_reason: one for one in get_args(Reason)}
+    kind = known.get(str(_object(data).get("kind")))
     if kind is None:
         return StoppedByStage("", str(data.get("text", "")))
-    reason: Reason = fields_from_json(kind, data.get("fields"))
-    return reason
-
-
-@functools.cache
-def _reasons() -> Mapping[str, type]:
-    return {kind.stop_reason: kind for kind in get_args(Reason)}
+    # Its own form is this one; `fields` has that of any dataclass.
+    return restore_fields(kind, data.get("fields"))
 
 
 _STATUS: Mapping[type, str] = {Ok: "ok", Err: "error", Paused: "paused"}
@@ -693,27 +668,23 @@ def _result_as_json(result: Any) -> JSONDict:
         "stop_reason": result.stop_reason,
         "text": None if response is None else getattr(response, "text", response),
         "output": result.output,
-        "reason": reason_as_json(getattr(result, "reason", None)),
-        "limit": reason_as_json(getattr(result, "limit", None)),
+        "reason": getattr(result, "reason", None),
+        "limit": getattr(result, "limit", None),
         "pending": getattr(result, "pending", ()),
     }
 
 
-def _result_from_json(data: Any) -> Result | None:
+def _result_from_json(data: Any) -> Result:
     """A result without its messages and its state."""
-    if data is None:
-        return None
-    if not is_mapping(data):
-        raise JSONFormatError(f"expected an object, got {short_json(data)}")
-    stop_reason = data.get("stop_reason", "")
+    stop_reason = _object(data).get("stop_reason", "")
     match data.get("status"):
         case "ok":
-            response, limit = Response(data.get("text")), reason_from_json(data.get("limit"))
+            response, limit = Response(data.get("text")), restore(Reason | None, data.get("limit"))
             return Ok(response, output=data.get("output"), stop_reason=stop_reason, limit=limit)
         case "error":
-            return Err(reason_from_json(data.get("reason")), stop_reason=stop_reason)
+            return Err(restore(Reason, data.get("reason")), stop_reason=stop_reason)
         case "paused":
-            pending = from_json(tuple[PendingCall, ...])(data.get("pending", ()))
+            pending = restore(tuple[PendingCall, ...], data.get("pending", ()))
             return Paused(pending, stop_reason=stop_reason)
         case other:
             raise JSONFormatError(f"status: expected ok, error or paused, got {short_json(other)}")
@@ -723,34 +694,30 @@ def _context_as_json(context: Context) -> JSONDict:
     return {
         "iteration": context.iteration,
         "decision": context.decision,
-        "error": reason_as_json(context.error),
+        "error": context.error,
         "trace": context.trace,
     }
 
 
 def _context_from_json(data: Any) -> Context:
     """A context without its messages and its services."""
-    if not is_mapping(data):
-        raise JSONFormatError(f"expected an object, got {short_json(data)}")
     return Context(
         History(),
-        iteration=data.get("iteration", 1),
-        decision=from_json(Decision | None)(data.get("decision")),
-        error=reason_from_json(data.get("error")),
-        trace=from_json(Sequence[str])(data.get("trace", ())),
+        iteration=_object(data).get("iteration", 1),
+        decision=restore(Decision | None, data.get("decision")),
+        error=restore(Reason | None, data.get("error")),
+        trace=restore(Sequence[str], data.get("trace", ())),
     )
 
 
-def _nothing(_value: Any) -> None:
-    return None
+def _object(data: Any) -> Mapping[str, Any]:
+    if not is_mapping(data):
+        raise JSONFormatError(f"expected an object, got {short_json(data)}")
+    return data
 
 
-_REDUCED: Mapping[type, Mapping[str, tuple[Callable[[Any], Any], Restore]]] = {
-    RunStarted: {"state": (_nothing, _nothing)},
-    ToolRetried: {"exception": (exception_as_json, _nothing)},
-    ToolFinished: {"exception": (exception_as_json, _nothing)},
-    LimitReached: {"reason": (reason_as_json, reason_from_json)},
-    IterationFinished: {"context": (_context_as_json, _context_from_json)},
-    RunFinished: {"result": (_result_as_json, _result_from_json)},
-}
-"""The fields that are not data: the functions that reduce them to JSON data, and that restore them."""
+# The objects in events that are no data are reduced to it.
+plain_form(RunError, _reason_as_json, _reason_from_json)
+for _kind in _STATUS:
+    plain_form(_kind, _result_as_json, _result_from_json)
+plain_form(Context, _context_as_json, _context_from_json)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from treadle.errors import InitSignature, OptionError, check_names
@@ -147,6 +148,27 @@ class Remaining:
         return ", ".join(parts) or "no limit"
 
 
+@fast_dataclass
+class Used:
+    """What a run and its subagents have used.
+
+    Args:
+        iterations: model calls of the run itself.
+        requests: model calls of both.
+        tool_calls: tool calls of both.
+        usage: tokens and cost of both.
+        unknown: what is not known of some response, see `Budget`.
+        uses: how often each tool was used.
+    """
+
+    iterations: int = 0
+    requests: int = 0
+    tool_calls: int = 0
+    usage: Usage = field(default_factory=Usage)
+    unknown: Mapping[str, str] = field(default_factory=dict[str, str])
+    uses: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
 class Budget:
     """What one run has used. Usage of a subagent counts against the budget of its parent as well.
 
@@ -280,20 +302,15 @@ class Budget:
             if self.parent is not None:
                 self.parent.record_response(response)
 
-    def add(self, used: Mapping[str, Any]) -> None:
-        """Add what a subagent used that counted elsewhere.
-
-        Args:
-            used: what `as_json` of its budget returned.
-        """
-        usage = Usage.from_json(used["usage"])
+    def add(self, used: Used) -> None:
+        """Add what a subagent used that counted elsewhere."""
         for one in self.chain():
-            one.requests += used["requests"]
-            one.tool_calls += used["tool_calls"]
-            one.usage = one.usage.plus(usage)
+            one.requests += used.requests
+            one.tool_calls += used.tool_calls
+            one.usage = one.usage.plus(used.usage)
             if one.has_tokens:
-                one.unknown = {**used["unknown"], **one.unknown}
-        self.reserve_uses(used["uses"])
+                one.unknown = {**used.unknown, **one.unknown}
+        self.reserve_uses(used.uses)
 
     def _note_unknown(self, response: Response) -> None:
         usage = response.usage
@@ -458,25 +475,22 @@ class Budget:
                     tightest[name] = min(left, tightest.get(name, left))
         return Remaining(**tightest, is_upper_bound=is_upper_bound, is_estimate=is_estimate)
 
-    def as_json(self) -> dict[str, Any]:
-        """What was used, as JSON data for the state of a paused run."""
-        return {
-            "iterations": self.iterations,
-            "requests": self.requests,
-            "tool_calls": self.tool_calls,
-            "usage": self.usage.as_json(),
-            "unknown": dict(self.unknown),
-            "uses": dict(self.uses),
-        }
+    def used(self) -> Used:
+        """What was used so far."""
+        return Used(
+            self.iterations,
+            self.requests,
+            self.tool_calls,
+            self.usage,
+            dict(self.unknown),
+            dict(self.uses),
+        )
 
-    def restore(self, used: Mapping[str, Any]) -> None:
-        """Restore what `as_json` returned."""
-        self.iterations = used["iterations"]
-        self.requests = used.get("requests", used["iterations"])  # a state of an earlier version
-        self.tool_calls = used["tool_calls"]
-        self.usage = Usage.from_json(used["usage"])
-        self.unknown = dict(used["unknown"])
-        self.uses = dict(used["uses"])
+    def restore(self, used: Used) -> None:
+        """Continue from what was used before."""
+        self.iterations, self.requests = used.iterations, used.requests
+        self.tool_calls, self.usage = used.tool_calls, used.usage
+        self.unknown, self.uses = dict(used.unknown), dict(used.uses)
 
 
 _OPTION = 'stream_options={"include_usage": True}'

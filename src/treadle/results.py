@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, Self, TypeAlias
 
+from treadle.codec import decode
 from treadle.errors import TreadleError, portable
 from treadle.fast_dataclass import fast_dataclass, light_dataclass
 from treadle.messages import JSONDict, Response, Usage, is_of_context, safe_str
@@ -547,14 +548,15 @@ class Paused:
         state = load_state(path)
         secret = pause_secret.encode() if isinstance(pause_secret, str) else pause_secret
         checked = check_state(state, secret)
+        context = checked["context"]  # not decoded: it may have values of classes that are not here
         return cls(
-            tuple(PendingCall(**call) for call in checked["pending"]),
-            checked["messages"],
+            tuple(decode(checked["pending"])),
+            decode(context["messages"]).to_list(),
             state,
-            usage=Usage.from_json(checked["budget"]["usage"]),
-            iterations=checked["iteration"],
+            usage=decode(checked["budget"]).usage,
+            iterations=context.get("iteration", 1),
             tool_calls_count=checked["calls_run"],
-            run=RunState.from_json(checked["run"]),
+            run=decode(checked["state"]),
         )
 
     def unwrap(self) -> NoReturn:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, cast
 
+from treadle.codec import plain_data, restore
 from treadle.errors import TreadleError
 from treadle.messages import History, Measured, ModelCall, Usage, safe_str
 
@@ -74,7 +75,9 @@ class RunNode:
     error: str | None = None
     metadata: dict[str, Any] = field(default_factory=cast("Callable[[], dict[str, Any]]", dict))
     run: RunState | None = None
-    asked: tuple[Measured | ModelCall, ...] = field(default=(), repr=False, compare=False)
+    asked: tuple[Measured | ModelCall, ...] = field(
+        default=(), repr=False, compare=False, metadata={"json": "model_calls"}
+    )
 
     @property
     def model_calls(self) -> tuple[ModelCall, ...]:
@@ -127,57 +130,39 @@ class RunNode:
 
     def as_json(self) -> dict[str, Any]:
         """All fields, as JSON data."""
-        values = {spec.name: getattr(self, spec.name) for spec in dataclasses.fields(self)}
-        del values["asked"]
-        return {
-            **values,
-            "status": self.status.value,
-            "tool_calls": [node.as_json() for node in self.tool_calls],
-            "usage": None if self.usage is None else self.usage.as_json(),
-            "metadata": dict(self.metadata),
-            "run": None if self.run is None else self.run.as_json(with_messages=True),
-            "model_calls": [call.as_json() for call in self.model_calls],
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> RunNode:
-        """The node that `as_json` returned."""
-        values: dict[str, Any] = dict(data)
-        values["status"] = RunNodeStatus(data["status"])
-        values["tool_calls"] = [cls.from_json(node) for node in data["tool_calls"]]
-        if data["usage"] is not None:
-            values["usage"] = Usage.from_json(data["usage"])
-        if data["run"] is not None:
-            values["run"] = RunState.from_json(data["run"])
-        values["asked"] = tuple(map(ModelCall.from_json, values.pop("model_calls", ())))
-        return cls(**values)
+        made: dict[str, Any] = plain_data(self)
+        return made
 
     def _illegal(self, event: str) -> IllegalMoveError:
         otherwise = "start" if self.status is _INIT else "nothing"
         return _illegal(f"node {self.step_index}", self.status, event, otherwise)
 
 
+@dataclass(eq=False, repr=False)
 class RunState:
     """The state of a run, updated while it runs; a later run can continue it.
 
     Args:
         agent_name: the name of the loop.
-        run_id: the id of the run; None generates one.
-
-    Attributes:
+        run_id: the id of the run; a random one by default.
+        status: the status.
+        history: the messages.
+        nodes: the iterations.
+        total_usage: the tokens of all model calls.
+        error: why it failed.
+        repairs: one line for each repair of the messages.
         traceparent: the span of its latest run, in the form of W3C's Trace Context; None without tracing.
     """
 
-    def __init__(self, agent_name: str = "", run_id: str | None = None) -> None:
-        self.agent_name = agent_name
-        self.run_id = run_id if run_id is not None else os.urandom(16).hex()
-        self.status = RunNodeStatus.INIT
-        self.history = History()
-        self.nodes: list[RunNode] = []
-        self.total_usage = Usage()
-        self.error: str | None = None
-        self.repairs: tuple[str, ...] = ()
-        self.traceparent: str | None = None
+    agent_name: str = ""
+    run_id: str = field(default_factory=lambda: os.urandom(16).hex())
+    status: RunNodeStatus = RunNodeStatus.INIT
+    history: History = field(default_factory=History)
+    nodes: list[RunNode] = field(default_factory=list[RunNode])
+    total_usage: Usage = field(default_factory=Usage)
+    error: str | None = None
+    repairs: tuple[str, ...] = ()
+    traceparent: str | None = None
 
     @property
     def messages(self) -> list[dict[str, Any]]:
@@ -261,29 +246,20 @@ class RunState:
 
     def as_json(self, *, with_messages: bool = False) -> dict[str, Any]:
         """All attributes, as JSON data, with or without the history."""
-        history = {"messages": self.messages} if with_messages else {}
-        return {
-            **history,
-            "agent_name": self.agent_name,
-            "run_id": self.run_id,
-            "status": self.status.value,
-            "nodes": [node.as_json() for node in self.nodes],
-            "total_usage": self.total_usage.as_json(),
-            "error": self.error,
-            "repairs": list(self.repairs),
-            "traceparent": self.traceparent,
-        }
+        names = [spec.name for spec in dataclasses.fields(self)]
+        if not with_messages:
+            names.remove("history")
+        made: dict[str, Any] = plain_data({name: getattr(self, name) for name in names})
+        return made
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RunState:
-        """The state that `as_json` returned."""
-        state = cls(data["agent_name"], data["run_id"])
-        state.status = RunNodeStatus(data["status"])
-        state.nodes = [RunNode.from_json(node) for node in data["nodes"]]
-        state.total_usage = Usage.from_json(data["total_usage"])
-        state.error, state.repairs = data["error"], tuple(data["repairs"])
-        state.traceparent = data.get("traceparent")
-        state.history = History(data.get("messages", ()))
+        """The state that `as_json` returned.
+
+        Raises:
+            JSONFormatError: it is none.
+        """
+        state: RunState = restore(cls, data)
         return state
 
     def _end(self, event: str, status: RunNodeStatus) -> None:

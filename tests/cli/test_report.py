@@ -219,7 +219,7 @@ def test_record_and_report_are_two_files(asked, endpoint):
 
 def broken(root):
     (root / "notes.txt").write_text("buy milk\n")
-    (root / "later.jsonl").write_text('{"treadle_recording": 4}\n')
+    (root / "later.jsonl").write_text('{"treadle_recording": 5}\n')
     (root / "odd.jsonl").write_text("\u001b[31m\n")
 
 
@@ -229,7 +229,7 @@ def broken(root):
         ("nowhere.jsonl", "cannot read nowhere.jsonl: No such file or directory"),
         ("docs", "cannot read docs: Is a directory"),
         ("notes.txt", "notes.txt:1: this is not a recording"),
-        ("later.jsonl", "later.jsonl:1: the recording has version 4; this treadle reads version 3"),
+        ("later.jsonl", "later.jsonl:1: the recording has version 5; this treadle reads version 4"),
         ("odd.jsonl", "odd.jsonl:1: this is not a recording: it is not JSON"),
     ],
 )

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 
-from treadle.recording.data import to_data
+from treadle.codec import encode
 from treadle.recording.log import Entry
 from treadle.results import PendingCall
 
@@ -27,12 +27,11 @@ def pay(call_id, outcome="paid", path=()):
 
 def paused(*ids):
     """The outcome of a run that waits for decisions on calls."""
-    pending = [{"id": one, "name": "pay", "arguments": {"n": 1}, "question": "Pay?"} for one in ids]
     return {
         "status": "paused",
         "stop_reason": "paused",
         "iterations": 1,
-        "pending": to_data(pending),
+        "pending": encode(list(waiting(*ids))),
     }
 
 

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from treadle import Loop, LoopDetected, Ok, Response, RunNode, RunState, tool
-from treadle.context import Context
+from treadle.context import Context, Decision
 from treadle.loop.loop_detection import detected_loop
 from treadle.messages import History, ToolCall, ToolResult
 from treadle.stages import default_stages

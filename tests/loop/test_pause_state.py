@@ -138,7 +138,7 @@ class TestSigned:
         """As in the guide: a state that leaves the program has to be signed."""
         loop, model, paused = paused_at(recorded)
         forged = {key: value for key, value in paused.state.items() if key != "digest"}
-        forged["tool_calls"][1]["input"] = {"path": "/etc"}
+        forged["context"]["tool_calls"]["value"][1]["input"] = {"path": "/etc"}
         forged["digest"] = digest_of(forged, None)
         SYNC.resume(loop, forged, {"b": approve}, model)
         assert "wipe /etc" in recorded.done

@@ -1,5 +1,6 @@
 """`session=`: a run continues a stored session, and is a turn of it when it ends."""
 
+import dataclasses
 import os
 import re
 
@@ -86,7 +87,7 @@ class TestATurn:
         [turn] = session.turns()
         assert (turn.status, turn.stop_reason, turn.error) == ("ok", "answered", None)
         assert (turn.iterations, turn.tool_calls_count) == (2, 1)
-        assert (turn.run_id, turn.usage) == (result.run.run_id, result.usage.as_json())
+        assert (turn.run_id, turn.usage) == (result.run.run_id, dataclasses.asdict(result.usage))
         assert list(turn.messages) == result.messages
 
     def test_that_fails_is_stored_too(self, way, session):

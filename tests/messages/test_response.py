@@ -1,7 +1,5 @@
 """Responses and usage: unknown usage is not zero, and a blank response has neither text nor calls."""
 
-import json
-
 import pytest
 
 from treadle.messages import Response, ToolCall, Usage
@@ -35,12 +33,6 @@ def test_costs_add_up_as_far_as_they_are_known(first, second, total):
     """A missing cost is unknown; a cost of zero is known."""
     assert Usage(1, 1, cost=first).plus(Usage(1, 1, cost=second)).cost == total
     assert Usage(1, 1, cost=first).plus(None).cost == first
-
-
-def test_usage_survives_json():
-    usage = Usage(1, 2, 4, 8, 16, is_lower_bound=True, cost=0.5)
-    assert Usage.from_json(json.loads(json.dumps(usage.as_json()))) == usage
-    assert Usage.from_json(Usage().as_json()) == Usage()
 
 
 @pytest.mark.parametrize(

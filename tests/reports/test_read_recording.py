@@ -28,7 +28,7 @@ from treadle.testing import ChaosLLM, ChaosTools, ScriptedLLM, call, calls
 from .samples import EVENTS, eventful, recorded, wipe
 
 QUESTION = [{"role": "user", "content": "go"}]
-HEAD = b'{"treadle_recording": 3, "treadle": "0.1.0"}\n'
+HEAD = b'{"treadle_recording": 4, "treadle": "0.1.0"}\n'
 
 
 @pytest.fixture
@@ -298,7 +298,7 @@ NO_RECORDINGS = {
     "binary": ([b"\x00\xff\xfe\n"], "it is not JSON"),
     "other version": (
         [b'{"treadle_recording": 2}\n'],
-        "has version 2; this treadle reads version 3",
+        "has version 2; this treadle reads version 4",
     ),
     "odd version": ([b'{"treadle_recording": "x"}\n'], "has version 'x'"),
 }

@@ -45,7 +45,7 @@ def all_lines_of(path):
     text = path.read_text(encoding="ascii")
     assert text.endswith("\n")
     head, *lines = map(json.loads, text.splitlines())
-    assert head["treadle_recording"] == 3
+    assert head["treadle_recording"] == 4
     return lines
 
 

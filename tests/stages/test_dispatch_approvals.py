@@ -2,6 +2,7 @@
 
 import pytest
 
+from treadle.codec import encode
 from treadle.context import Decision
 from treadle.effects import Call
 from treadle.messages import ToolCall, ToolResult
@@ -127,8 +128,8 @@ class TestPausedSubagents:
 
     STATE = {  # noqa: RUF012 - the state of a paused run, as far as it is read
         "pending": [
-            {"id": "x", "name": "t", "arguments": {"n": 1}, "question": "x?"},
-            {"id": "k/y", "name": "t", "arguments": {}, "question": "y?"},
+            encode(PendingCall("x", "t", {"n": 1}, "x?")),
+            encode(PendingCall("k/y", "t", {}, "y?")),
         ]
     }
 
@@ -330,8 +331,7 @@ class TestSubagents:
         return Tool("child", steps=steps)
 
     def state(self):
-        call = {"id": "x", "name": "send", "arguments": {"to": "bob"}, "question": "Send?"}
-        return {"pending": [call]}
+        return {"pending": [encode(self.INNER)]}
 
     def test_its_pending_calls_have_the_ids_of_both_calls(self, context, through, subagent):
         ctx = through(context(("child", {}), tools=[subagent]), *STAGES)

@@ -7,6 +7,7 @@ import pytest
 from tests.deciding import on
 
 from treadle import Loop, RunState, approve, deny, tool
+from treadle.codec import decode
 from treadle.pauses import digest_of
 from treadle.telemetry import names
 from treadle.testing import ScriptedLLM, call, calls
@@ -95,7 +96,7 @@ def test_a_resumed_subagent_links_to_its_own_paused_span(driver):
 def test_there_is_no_link_if_the_paused_run_had_no_span(driver):
     watch = Watch()
     paused = run(driver, bot(tools=[sign, helper(signing("i1"))]), ScriptedLLM(asked()))
-    assert paused.state["run"]["traceparent"] is None
+    assert decode(paused.state["state"]).traceparent is None
     loop = bot(watch, tools=[sign, helper("in")])
     resume(driver, loop, paused.state, {"k/i1": approve}, ScriptedLLM("out"))
     assert [span.links for span in watch.spans] == [()] * len(watch.spans)

@@ -262,7 +262,7 @@ def paused() -> Any:
 
 def a_run_that_is_resumed(run: Cancelling) -> Any:
     state = paused()
-    run.finished.append((state["run"]["run_id"], "c1"))  # before the pause
+    run.finished.append((state["state"]["run_id"], "c1"))  # before the pause
     options = asking(run)
     options["tools"][-1] = child_of(run, "child", "Sent.", tools=[send])
     decisions = {"c2/d2": approve, "c3": approve}

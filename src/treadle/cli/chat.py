@@ -16,6 +16,7 @@ from treadle.cli.chat_view import ChatView
 from treadle.cli.interrupts import interrupts_end
 from treadle.cli.line_editor import LineEditor
 from treadle.cli.parts import close_model, open_model
+from treadle.codec import decode
 from treadle.context import Context
 from treadle.errors import PausedStateError
 from treadle.events import CompactionFailed, Event, HistoryCompacted
@@ -138,7 +139,7 @@ class Chat:
         result: Result | None = None
         while (state := self.session.pause()) is not None:
             try:
-                decisions = self._decisions(check_state(state, None)["pending"])
+                decisions = self._decisions(decode(check_state(state, None)["pending"]))
                 if decisions is None:
                     return result
                 resumed = self._resumed(state, decisions)
@@ -194,8 +195,7 @@ class Chat:
             lambda loop: loop.resume_sync(state, decisions, self._model, take_over=True)
         )
 
-    def _decisions(self, pending: list[JSONDict]) -> dict[str, Approval] | None:
-        calls = [PendingCall(**call) for call in pending]
+    def _decisions(self, calls: list[PendingCall]) -> dict[str, Approval] | None:
         if not self.editor.is_terminal:
             names = ", ".join(call.name for call in calls)
             command = ["treadle", "chat", "--session", self.session.id]

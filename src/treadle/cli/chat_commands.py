@@ -204,7 +204,7 @@ def _usage(chat: Chat, _argument: str) -> None:
     runs = {turn.run_id: turn for turn in chat.session.turns() if turn.run_id}
     usage = Usage()
     for turn in runs.values():
-        usage = usage.plus(Usage.from_json(turn.usage))
+        usage = usage.plus(Usage(**turn.usage))
     turns = [turn for turn in runs.values() if turn.status != "edit"]
     parts = [
         format_count(len(turns), "turn"),

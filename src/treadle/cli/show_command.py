@@ -18,10 +18,10 @@ from treadle.cli.runs_command import facts_of, status_of, time_of
 from treadle.cli.stored_steps import Step, steps_of
 from treadle.cli.streams import show as write
 from treadle.cli.targets import writing
+from treadle.codec import decode
 from treadle.durable import SQLiteJournal, StoredPart, StoredRun
 from treadle.errors import OutcomeUnknownError
 from treadle.messages import JSONDict, Response, ToolResult
-from treadle.recording.data import from_data
 from treadle.reports.text import format_seconds, one_line
 from treadle.results import Ok, PendingCall, Result
 
@@ -91,7 +91,7 @@ def _part_document(part: StoredPart) -> JSONDict:
     result = part.result
     return {
         "number": part.number,
-        "messages": from_data(part.start["messages"]),
+        "messages": decode(part.start["messages"]),
         "decisions": part.start.get("decisions", {}),
         "steps": [step.as_json() for step in steps_of(part)],
         "result": None if result is None else as_document(result),
@@ -136,7 +136,7 @@ def _head(run: StoredRun) -> Iterator[str]:
 
 def _of_part(part: StoredPart) -> Iterator[str]:
     if part.number == 1:
-        messages = from_data(part.start["messages"])
+        messages = decode(part.start["messages"])
         given = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
         yield from transcript(given)
     else:

@@ -10,13 +10,13 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from treadle import labels
+from treadle.codec import NotDataError
 from treadle.durable.journal_file import JournalFile
 from treadle.durable.lease import LEASE, Lease, StoredLease, forget_owner, log
 from treadle.durable.payloads import Payloads, Stored
 from treadle.durable.stored_part import Place, part_of, rows_of
 from treadle.errors import JournalError, LeaseLostError
 from treadle.messages import JSONDict
-from treadle.recording.data import NotDataError
 from treadle.recording.log import RESUMED, Entry
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from treadle.codec import to_json_line
 from treadle.durable.stored_part import StoredPart
 from treadle.events import RunFinished, RunStarted
-from treadle.json_data import to_json_line
 from treadle.recording import Recorder
 from treadle.recording.lines import EVENT_NAMES, Fields, Lines
 from treadle.recording.recorder import VERSION, recorded_start

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
+from treadle.codec import decode
 from treadle.durable.driven_run import DrivenRun
 from treadle.durable.journal_file import JournalFile
 from treadle.durable.lease import (
@@ -37,7 +38,6 @@ from treadle.fast_dataclass import fast_dataclass
 from treadle.forks import renew_after_fork
 from treadle.loop.handle import as_user_message
 from treadle.messages import JSONDict
-from treadle.recording.data import from_data
 from treadle.recording.log import Entry
 from treadle.results import PendingCall
 from treadle.tools import Approval
@@ -304,7 +304,7 @@ class SQLiteJournal:
             **facts,
             is_cancelled=bool(is_cancelled),
             driver=StoredLease(*leased).driver(self._clock()),
-            waiting=tuple(PendingCall(**from_data(call)) for call in calls),
+            waiting=tuple(decode(calls)),
         )
 
     def part(self, run_id: str, number: int | None = None) -> StoredPart:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +10,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from treadle import labels
+from treadle.codec import (
+    JSONFormatError,
+    NotDataError,
+    decode,
+    encode,
+    encode_exactly,
+    missing_classes,
+    plain_data,
+)
 from treadle.effects import (
     NOW,
     Bounded,
@@ -25,7 +33,6 @@ from treadle.effects import (
 )
 from treadle.errors import JournalError, OptionError, OutcomeUnknownError, ReplayError
 from treadle.events import RunFinished, RunStarted, SubagentEvent
-from treadle.json_data import to_json_line
 from treadle.loop.configuration import configuration_of
 from treadle.loop.journal import Journal, JournaledRun
 from treadle.loop.pause import PausedRun
@@ -34,16 +41,8 @@ from treadle.loop.start import MISSING
 from treadle.loop.subagent import Subagent
 from treadle.messages import JSONDict
 from treadle.recording.configuration import changes_between
-from treadle.recording.data import (
-    MalformedDataError,
-    NotDataError,
-    from_data,
-    to_data,
-    to_exact_data,
-)
 from treadle.recording.log import RECEIVED, RESUMED, STARTED, Entry, Path, Place
 from treadle.recording.middleware import LogMiddleware
-from treadle.recording.objects import missing_classes
 from treadle.recording.replay import Replay
 from treadle.results import Err, Ok, Paused, Result
 from treadle.run_state import RunState
@@ -264,7 +263,7 @@ def _resumed(event: Any, at: float) -> Any:
 def _given(loop: Loop[Any], start: Mapping[str, Any]) -> Any:
     """The messages, or the paused run, that a part starts from."""
     if "paused" not in start:
-        return from_data(start["messages"])
+        return decode(start["messages"])
     return PausedRun.recorded(loop, start)
 
 
@@ -482,22 +481,22 @@ def outcome_of(result: Result) -> JSONDict:
         "stop_reason": result.stop_reason,
         "iterations": result.iterations,
         "tool_calls_count": result.tool_calls_count,
-        "pending": [to_data(dataclasses.asdict(call)) for call in pending],
+        "pending": encode(list(pending)),
         "result": _result_as_data(result),
     }
 
 
 def _result_as_data(result: Result) -> JSONDict:
     if not isinstance(result, Ok):
-        return to_data(result)
-    data: JSONDict = to_data(dataclasses.replace(result, output=None), "the result")
+        return encode(result)
+    data: JSONDict = encode(dataclasses.replace(result, output=None), "the result")
     try:
-        data["output"] = to_exact_data(result.output, "the output")
+        data["output"] = encode_exactly(result.output, "the output")
     except NotDataError:
         data["output"] = None
     if data["output"] != result.output:
         # Its form for readers that do not have its class.
-        data["typed_output"] = json.loads(to_json_line(result.output))
+        data["typed_output"] = plain_data(result.output)
     return data
 
 
@@ -514,11 +513,11 @@ def result_from_data(data: JSONDict, loop: Loop[Any] | None) -> Result:
         JournalError: the type of the output is not here, or has other fields.
     """
     plain = {key: value for key, value in data.items() if key not in {"output", "typed_output"}}
-    result: Result = from_data(plain)
+    result: Result = decode(plain)
     if not isinstance(result, Ok):
         return result
     if "typed_output" not in data:
-        output: Any = from_data(data.get("output"))
+        output: Any = decode(data.get("output"))
     elif loop is None:
         output = data["typed_output"]
     else:
@@ -535,8 +534,8 @@ def _typed_output(data: Mapping[str, Any], loop: Loop[Any]) -> Checked:
     if data["output"] is None and loop.output is not None:
         return loop.output.check(data["typed_output"])
     try:
-        return from_data(data["output"]), ()
-    except MalformedDataError as error:
+        return decode(data["output"]), ()
+    except JSONFormatError as error:
         return None, [str(error)]
 
 

@@ -8,21 +8,27 @@ import json
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from treadle import labels
-from treadle.context import with_parsed_calls
+from treadle.codec import (
+    NotDataError,
+    decode,
+    decode_fields,
+    encode,
+    encode_exactly,
+    encode_fields,
+    missing_classes,
+)
+from treadle.context import Context, with_parsed_calls
 from treadle.effects import NOW, Call, Mode, Steps, call_mode
 from treadle.errors import OptionError, PausedStateError
-from treadle.events import reason_as_json, reason_from_json
+from treadle.fast_dataclass import fast_dataclass
+from treadle.limits import Used
 from treadle.messages import (
     History,
     JSONDict,
-    Response,
     ToolCall,
-    ToolResult,
-    Usage,
     is_mapping,
     sendable_json,
     sha256,
@@ -38,10 +44,10 @@ from treadle.pauses import (
 )
 from treadle.pauses.claimant import Claimant
 from treadle.pauses.claims import resumed_already
-from treadle.results import Paused, PendingCall
+from treadle.results import Paused, PendingCall, Reason
 from treadle.run_state import RunState
 from treadle.stages import inject, report_notes
-from treadle.tools import Approval, NotRun, Plan, PlanReason, Tool, fingerprint
+from treadle.tools import Approval, Repeats, Tool, fingerprint
 
 if TYPE_CHECKING:
     from treadle.loop.loop import Loop
@@ -86,14 +92,17 @@ def suspend(run: Run) -> Steps[JSONDict]:
         )
     context = run.context = context.evolve(waiting=_bound(run, nonce))
     try:
-        state = _snapshot(run, now)
-        state["version"] = VERSION
-        state["last_seq"] = last_seq
-        state["pause_id"] = f"{run.state.run_id}:{key}:{nonce}"
-        state["tools"], state["changed_tools"] = _digests(run)
-        made = json.loads(json.dumps(state, allow_nan=False))
+        for name, value in context.memo.items():
+            kept_as_data(name, value)
+        made = encode_fields(_state_of(run, now), "the state")
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
         raise PausedStateError(f"the run cannot pause: {error}") from error
+    # States of subagents are data already.
+    paused = run.run.in_flight.paused.items()
+    made["paused_runs"] = {call_id: one.state for call_id, one in paused}
+    made["version"], made["last_seq"] = VERSION, last_seq
+    made["pause_id"] = f"{run.state.run_id}:{key}:{nonce}"
+    made["tools"], made["changed_tools"] = _digests(run)
     made["digest"] = digest_of(made, run.config.pause_secret)
     if context.response.tool_calls and not context.tool_calls:  # paused before they were parsed
         context = with_parsed_calls(context)
@@ -120,83 +129,68 @@ def kept_as_data(name: str, value: Any) -> Any:
     Raises:
         PausedStateError: it is no data; the text has its name and its type.
     """
-    from treadle.recording.data import NotDataError, to_exact_data  # noqa: PLC0415 - few runs need it
-
     try:
-        return to_exact_data(value, f"memo[{name!r}]")
+        return encode_exactly(value, f"memo[{name!r}]")
     except NotDataError as error:
         raise PausedStateError(f"the run cannot pause, or go on elsewhere: {error}") from error
 
 
-def _restored_memo(state: Mapping[str, Any]) -> JSONDict:
-    """The values that stages kept.
+@fast_dataclass
+class PauseState:
+    """What a run had when it paused, and another run needs to continue.
 
-    Raises:
-        PausedStateError: one is of a class that is not imported, or has changed.
+    Its fields are those of the run, of its context, its services and its calls in flight, under the same names.
+    ``context`` has neither the tools nor the services; the tools are those of the loop, without ``removed_tools``.
+    ``state`` is the state of the run, without its history. Times are in seconds.
     """
-    from treadle.recording.data import MalformedDataError, from_data  # noqa: PLC0415 - as above
-    from treadle.recording.objects import missing_classes  # noqa: PLC0415
 
-    missing = missing_classes(state["memo"])
-    if missing:
-        raise PausedStateError(f"memo: {', '.join(missing)} is not imported, and a value is of it")
-    try:
-        return {name: from_data(value) for name, value in state["memo"].items()}
-    except MalformedDataError as error:
-        raise PausedStateError(f"the paused state is stale: memo: {error}") from error
-
-
-def _snapshot(run: Run, now: float) -> JSONDict:
-    """Everything that a paused run needs to continue; ``now`` is in seconds since the epoch."""
-    ctx, in_flight = run.context, run.run.in_flight
-    return {
-        "pauses": run.pauses,
-        "paused_at": now,
-        "elapsed": run.run.budget.elapsed(now),
-        "iteration": ctx.iteration,
-        "pending": [_values(one) | {"arguments": dict(one.arguments)} for one in ctx.waiting],
-        "messages": ctx.messages.to_list(),
-        "response": _response_as_json(ctx.response),
-        "tool_calls": [_call_as_json(call) for call in ctx.tool_calls],
-        "plan": _plan_as_json(ctx.plan),
-        "results": {
-            call_id: [result.content, result.is_error, result.status, result.parts]
-            for call_id, result in ctx.tool_results.items()
-        },
-        "validation_errors": {k: list(v) for k, v in ctx.validation_errors.items()},
-        "result_messages": list(ctx.result_messages),
-        "guidance": ctx.guidance,
-        "is_asked": ctx.is_asked,
-        "request_changes": dict(ctx.request_changes),
-        "removed_tools": [name for name in run.config.tools if name not in ctx.tools],
-        "approvals": {call_id: asdict(approval) for call_id, approval in ctx.approvals.items()},
-        "paused_runs": {call_id: paused.state for call_id, paused in in_flight.paused.items()},
-        "found_tools": list(run.run.found),
-        "memo": {name: kept_as_data(name, value) for name, value in ctx.memo.items()},
-        "calls_run": in_flight.calls_run,
-        "is_taken_over": in_flight.is_taken_over,
-        "pending_messages": list(run.pending_messages),
-        "trace": list(ctx.trace),
-        "budget": run.run.budget.as_json(),
-        "limit": reason_as_json(run.limit),
-        "last_answers": run.last_answers,
-        "repeats": run.run.repeats.as_json(),
-        "run": run.state.as_json(),
-    }
+    stage: str
+    paused_at: float
+    elapsed: float
+    pauses: int
+    pending: list[PendingCall]
+    pending_messages: tuple[JSONDict, ...]
+    context: Context
+    state: RunState
+    budget: Used
+    limit: Reason | None
+    last_answers: int
+    repeats: Repeats
+    removed_tools: list[str]
+    found: list[str]
+    calls_run: int
+    is_taken_over: bool
 
 
-def _values(one: Any) -> JSONDict:
-    return {spec.name: getattr(one, spec.name) for spec in dataclasses.fields(one)}
+def _state_of(run: Run, now: float) -> PauseState:
+    """The state of a run at a time in seconds since the epoch."""
+    ctx, services, in_flight = run.context, run.run, run.run.in_flight
+    response = _sendable(ctx.response, tool_calls=tuple(map(_sendable, ctx.response.tool_calls)))
+    calls = tuple(map(_sendable, ctx.tool_calls))
+    left_out: JSONDict = {"tools": {}, "run": None, "waiting": (), "decision": None, "output": None}
+    return PauseState(
+        ctx.stage,
+        now,
+        services.budget.elapsed(now),
+        run.pauses,
+        list(ctx.waiting),
+        run.pending_messages,
+        ctx.evolve(**left_out, parsed=None, paused_runs={}, response=response, tool_calls=calls),
+        dataclasses.replace(run.state, history=History()),
+        services.budget.used(),
+        run.limit,
+        run.last_answers,
+        services.repeats,
+        [name for name in run.config.tools if name not in ctx.tools],
+        list(services.found),
+        in_flight.calls_run,
+        in_flight.is_taken_over,
+    )
 
 
-def _plan_as_json(plan: Plan) -> JSONDict:
-    return {
-        "batches": [[call.id for call in batch] for batch in plan.batches],
-        "reason": plan.reason.value,
-        "not_run": {call_id: reason.value for call_id, reason in plan.not_run.items()},
-        "duplicates": dict(plan.duplicates),
-        "approvals": dict(plan.approvals),
-    }
+def _sendable(given: Any, **changes: Any) -> Any:
+    """A response or a call whose unknown keys are JSON, as in the messages."""
+    return dataclasses.replace(given, extra=sendable_json(given.extra), **changes)
 
 
 # Resuming
@@ -243,7 +237,7 @@ class PausedRun:
         opened, tools = _opened(given), loop.tools
         self.state, self._digest = check_state(opened, loop.pause_secret), opened["digest"]
         self._check_tools(tools)
-        stage = self.state["trace"][-1]
+        stage = self.state["stage"]
         if not loop.pipeline.has_entry(stage):
             raise PausedStateError(
                 f"the paused state is stale: it waits in stage {stage!r}, which the loop does not have"
@@ -252,17 +246,18 @@ class PausedRun:
         self._given = decisions
         own = f"@{_nonce_of(self.state)}"  # the stages know nothing about pauses
         self.decisions = {key.removesuffix(own): value for key, value in decisions.items()}
-        self.run_state = RunState.from_json(self.state["run"])
-        self.run_state.history = History(self.state["messages"])
+        self._paused = _decoded(self.state)
+        self._context = self._decided(tools)
+        self.run_state = self._paused.state
+        self.run_state.history = self._context.messages
         self.last_seq: int = self.state["last_seq"]
-        self._facts = _restored_facts(self.state, self.decisions, tools)
         self._check_subagents(tools)
 
     def as_json(self) -> JSONDict:
         """What it was made of, as JSON data, for `recorded`."""
         return {
             "paused": {**self.state, "digest": self._digest},
-            "decisions": {key: asdict(decision) for key, decision in self._given.items()},
+            "decisions": {key: encode(one) for key, one in self._given.items()},
             "claims": len(self._claims),
             "take_over": self._take_over,
             "is_saved": self._file is not None,
@@ -279,7 +274,7 @@ class PausedRun:
         Raises:
             PausedStateError, OptionError: as in the constructor.
         """
-        decisions = {key: Approval(**one) for key, one in start["decisions"].items()}
+        decisions = decode(start["decisions"])
         # A recording leaves credentials out, so its digest is another one.
         state = {key: value for key, value in start["paused"].items() if key != "digest"}
         state["digest"] = digest_of(state, loop.pause_secret)
@@ -322,7 +317,7 @@ class PausedRun:
 
     def _check_subagents(self, tools: Mapping[str, Tool]) -> None:
         """Check the states of the paused subagents, before anything runs."""
-        names = {call["id"]: call["name"] for call in self.state["tool_calls"]}
+        names = {call.id: call.name for call in self._context.tool_calls}
         for call_id, paused in self.state["paused_runs"].items():
             check = getattr(tools[names[call_id]].steps, "resumption", None)
             if check is None:
@@ -330,6 +325,26 @@ class PausedRun:
                     f"the paused state is stale: tool {names[call_id]!r} is no longer a subagent"
                 )
             check(paused, decisions_within(call_id, self.decisions))
+
+    def _decided(self, tools: Mapping[str, Tool]) -> Context:
+        """The context of the run, with the decisions on its calls.
+
+        Raises:
+            OptionError: edited arguments do not match the schema of the tool.
+        """
+        context = self._paused.context
+        calls = {call.id: call for call in context.tool_calls}
+        for call_id, decision in self.decisions.items():
+            if decision.arguments is not None and call_id in calls:
+                pending_id = f"{call_id}@{_nonce_of(self.state)}"
+                calls[call_id] = _edited(calls[call_id], decision.arguments, tools, pending_id)
+        batches = tuple(tuple(calls[one.id] for one in batch) for batch in context.plan.batches)
+        return context.evolve(
+            tool_calls=tuple(calls.values()),
+            plan=dataclasses.replace(context.plan, batches=batches),
+            approvals={**context.approvals, **self.decisions},
+            paused_runs=self.state["paused_runs"],
+        )
 
     def claimed(self, steps: Steps[R]) -> Steps[R]:
         """Perform the steps of the resumed run while it has claimed its pause.
@@ -390,24 +405,24 @@ class PausedRun:
 
     def restore(self, run: Run) -> None:
         """Restore the state that a run had when it paused."""
-        state, services = self.state, run.run
-        run.pauses, run.elapsed_before = state["pauses"], state["elapsed"]
-        run.pending_messages = tuple(state["pending_messages"])
-        services.budget.restore(state["budget"])
-        run.limit, run.last_answers = reason_from_json(state["limit"]), state["last_answers"]
+        paused, services = self._paused, run.run
+        run.pauses, run.elapsed_before = paused.pauses, paused.elapsed
+        run.pending_messages = paused.pending_messages
+        run.limit, run.last_answers = paused.limit, paused.last_answers
+        removed, own = paused.removed_tools, run.context.tools
+        tools = {name: tool for name, tool in own.items() if name not in removed}
+        run.context = self._context.evolve(run=services, tools=tools)
+        run.state.history = run.context.messages
+        services.budget.restore(paused.budget)
         if run.limit is not None:
             services.finishing = run.limit
             services.budget.finish()
-        services.found.update(dict.fromkeys(state.get("found_tools", ())))
-        services.in_flight.calls_run = state["calls_run"]
-        services.in_flight.is_taken_over = self._take_over or state.get("is_taken_over", False)
-        services.repeats.restore(state["repeats"])
-        removed = state["removed_tools"]
-        tools = {name: tool for name, tool in run.context.tools.items() if name not in removed}
-        run.context = run.context.evolve(tools=tools, **self._facts)
+        services.found.update(dict.fromkeys(paused.found))
+        services.in_flight.calls_run = paused.calls_run
+        services.in_flight.is_taken_over = self._take_over or paused.is_taken_over
+        services.repeats = dataclasses.replace(paused.repeats, threshold=services.repeats.threshold)
         done = run.context.tool_results
         services.reserved.update({c.id: c for c in run.context.plan.calls if c.id not in done})
-        run.state.history = run.context.messages
 
 
 def _nonce_of(state: Mapping[str, Any]) -> str:
@@ -447,15 +462,8 @@ _QUICK = frozenset({PROCESS_CLAIMS.claim, PROCESS_CLAIMS.release})
 """Methods that return at once."""
 
 
-class _RecordedClaims:
+class _RecordedClaims(ProcessClaims):
     """Stands for the claims of a recorded run, which has claimed its pause already."""
-
-    def claim(self, pause_id: str, claimant: str, *, take_over: bool) -> bool:  # noqa: ARG002
-        """Do nothing."""
-        return True
-
-    def release(self, pause_id: str, claimant: str, outcome: Outcome) -> None:
-        """Do nothing."""
 
     def keep(self, claimant: str, state: Mapping[str, Any]) -> None:
         """Do nothing."""
@@ -530,7 +538,15 @@ def _digests(run: Run) -> tuple[dict[str, str], dict[str, str | None]]:
 
 
 def _whole_digest_of(tool: Tool) -> str:
-    return sha256(json.dumps(_values(tool), sort_keys=True, default=_named).encode())
+    return _digest({spec.name: getattr(tool, spec.name) for spec in dataclasses.fields(tool)})
+
+
+def _digest_of(tool: Tool) -> str:
+    return _digest([tool.name, tool.input_schema])
+
+
+def _digest(value: Any) -> str:
+    return sha256(json.dumps(value, sort_keys=True, default=_named).encode())
 
 
 def _named(value: Any) -> Any:
@@ -541,53 +557,21 @@ def _named(value: Any) -> Any:
     return f"{getattr(value, '__module__', '')}.{name or value.__class__.__qualname__}"
 
 
-def _digest_of(tool: Tool) -> str:
-    text = json.dumps([tool.name, tool.input_schema], sort_keys=True, default=str)
-    return sha256(text.encode())
-
-
-def _restored_facts(
-    state: Mapping[str, Any], decisions: Mapping[str, Approval], tools: Mapping[str, Tool]
-) -> dict[str, Any]:
-    """The fields of the context of a paused run, with the decisions on its calls.
+def _decoded(state: Mapping[str, Any]) -> PauseState:
+    """What a run had when it paused.
 
     Raises:
-        OptionError: edited arguments do not match the schema of the tool.
+        PausedStateError: a value that a stage kept is of a class that is not imported, or a class has changed.
     """
-    calls = {given["id"]: ToolCall(**given) for given in state["tool_calls"]}
-    approvals = {key: Approval(**given) for key, given in state["approvals"].items()}
-    approvals |= decisions
-    for call_id, decision in decisions.items():
-        if decision.arguments is not None and call_id in calls:
-            pending_id = f"{call_id}@{_nonce_of(state)}"
-            calls[call_id] = _edited(calls[call_id], decision.arguments, tools, pending_id)
-    plan = state["plan"]
-    return {
-        "messages": History(state["messages"]),
-        "response": _response_from_json(state["response"]),
-        "iteration": state["iteration"],
-        "tool_calls": tuple(calls.values()),
-        "plan": Plan(
-            tuple(tuple(calls[call_id] for call_id in batch) for batch in plan["batches"]),
-            PlanReason(plan["reason"]),
-            {call_id: NotRun(reason) for call_id, reason in plan["not_run"].items()},
-            plan["duplicates"],
-            plan["approvals"],
-        ),
-        "tool_results": {k: ToolResult(k, *given) for k, given in state["results"].items()},
-        "validation_errors": {k: tuple(v) for k, v in state["validation_errors"].items()},
-        "result_messages": tuple(state["result_messages"]),
-        "guidance": state["guidance"],
-        "is_asked": state["is_asked"],
-        "request_changes": {
-            name: tuple(value) if name == "tools" else value
-            for name, value in state["request_changes"].items()
-        },
-        "approvals": approvals,
-        "paused_runs": state["paused_runs"],
-        "memo": _restored_memo(state),
-        "trace": tuple(state["trace"]),
-    }
+    missing = missing_classes(state["context"])
+    if missing:
+        raise PausedStateError(f"memo: {', '.join(missing)} is not imported, and a value is of it")
+    fields = {spec.name: state[spec.name] for spec in dataclasses.fields(PauseState)}
+    try:
+        made: PauseState = decode_fields(PauseState, fields)
+    except (TypeError, ValueError) as error:
+        raise PausedStateError(f"the paused state is stale: {error}") from error
+    return made
 
 
 def _edited(
@@ -602,30 +586,3 @@ def _edited(
             raise OptionError(f"decisions[{pending_id!r}]: edit: {'; '.join(problems)}")
         key = tool.dedupe_key(arguments)
     return dataclasses.replace(call, input=dict(arguments), fingerprint=fingerprint(call.name, key))
-
-
-def _call_as_json(call: ToolCall) -> JSONDict:
-    return {
-        **_values(call),
-        "input": None if call.input is None else dict(call.input),
-        "extra": sendable_json(call.extra),
-    }
-
-
-def _response_as_json(response: Response) -> JSONDict:
-    return {
-        **_values(response),
-        "tool_calls": [_call_as_json(call) for call in response.tool_calls],
-        "usage": None if response.usage is None else response.usage.as_json(),
-        "extra": sendable_json(response.extra),
-    }
-
-
-def _response_from_json(given: Mapping[str, Any]) -> Response:
-    usage = given["usage"]
-    fields: dict[str, Any] = {
-        **given,
-        "tool_calls": tuple(ToolCall(**call) for call in given["tool_calls"]),
-        "usage": None if usage is None else Usage.from_json(usage),
-    }
-    return Response(**fields)

@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from treadle.codec import NotDataError, decode, encode
 from treadle.loop.configuration import configuration_of
 from treadle.loop.handle import RunHandle
 from treadle.loop.pause import PausedRun
 from treadle.loop.start import make_run
 from treadle.messages import JSONDict, safe_str, to_message
 from treadle.model import Model
-from treadle.recording.data import NotDataError, from_data, to_data
 from treadle.run_state import RunState
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def start_of(loop: Loop[Any], run: Run) -> JSONDict:
             return start | run.given.as_json()
         start["messages"] = messages_as_data(run.given)
         if state.nodes or state.history:
-            start["state"] = to_data(state, "state")
+            start["state"] = encode(state, "state")
     except Exception as error:  # noqa: BLE001 - objects of the caller may raise anything
         known = isinstance(error, NotDataError)
         start["problem"] = str(error) if known else f"{type(error).__name__}: {safe_str(error)}"
@@ -61,7 +61,7 @@ def messages_as_data(given: Any) -> Any:
     # SDK objects become dicts, as in a run.
     is_many = isinstance(given, (list, tuple))
     plain = type(given)(map(to_message, given)) if is_many else given  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-    return to_data(plain, "messages")
+    return encode(plain, "messages")
 
 
 def _model_of(run: Run) -> JSONDict:
@@ -72,7 +72,7 @@ def _model_of(run: Run) -> JSONDict:
     return {
         "model": name,
         "provider": provider,
-        "request": to_data(request, "the options of the model"),
+        "request": encode(request, "the options of the model"),
         "takes_parts": model.takes_parts,
     }
 
@@ -86,7 +86,7 @@ def restarted(loop: Loop[Any], start: Mapping[str, Any]) -> Run:
 
     Raises:
         PausedStateError, OptionError: the loop cannot resume the paused run.
-        MalformedDataError: it is not what `start_of` returned.
+        JSONFormatError: it is not what `start_of` returned.
     """
     if "session" in start:
         session = None if start["session"] is None else _RecordedSession(start["session"])
@@ -95,8 +95,8 @@ def restarted(loop: Loop[Any], start: Mapping[str, Any]) -> Run:
         given: Any = PausedRun.recorded(loop, start)
         state, last_seq = given.run_state, given.last_seq
     else:
-        given, last_seq = from_data(start["messages"]), 0
-        state = from_data(start["state"]) if "state" in start else None
+        given, last_seq = decode(start["messages"]), 0
+        state = decode(start["state"]) if "state" in start else None
         state = state or RunState(start["name"], start["run_id"])
     handle = RunHandle() if start.get("has_handle", True) else None
     model = RecordedModel(start.get("model", {}))
@@ -126,7 +126,7 @@ def go_on_with(run: Run, loop: Loop[Any], llm_send_fn: Model | None) -> None:
     run.context = run.context.evolve(tools=tools)
     run.config = dataclasses.replace(other.config, session=run.config.session)
     services, used = run.run, run.run.budget
-    other.run.budget.restore(used.as_json())
+    other.run.budget.restore(used.used())
     other.run.budget.started_at = used.started_at
     for name in _SERVICES:
         setattr(services, name, getattr(other.run, name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -118,7 +119,7 @@ def _turn_of(result: Result) -> JSONDict:
         "run_id": result.run.run_id,
         "iterations": result.iterations,
         "tool_calls_count": result.tool_calls_count,
-        "usage": result.usage.as_json(),
+        "usage": dataclasses.asdict(result.usage),
         "error": safe_str(result.reason) if isinstance(result, Err) else None,
         "pause": result.state if isinstance(result, Paused) else None,
     }

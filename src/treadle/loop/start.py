@@ -228,6 +228,8 @@ def _state_for(settings: Settings, given: Any) -> RunState:
             raise OptionError("state: a paused run continues in its own state; leave this out")
         return given.run_state
     if settings.state is None:
+        if settings.run_id is None:
+            return RunState(settings.name)
         return RunState(settings.name, settings.run_id)
     if settings.run_id is not None:
         raise OptionError("run_id: the given state has an id; leave this out")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from treadle.fast_dataclass import fast_dataclass
 
@@ -63,15 +61,6 @@ class Usage:
             self.is_estimate or other.is_estimate,
             self.cache_write_tokens + other.cache_write_tokens,
         )
-
-    def as_json(self) -> dict[str, Any]:
-        """All fields, as JSON data."""
-        return {spec.name: getattr(self, spec.name) for spec in dataclasses.fields(self)}
-
-    @classmethod
-    def from_json(cls, given: Mapping[str, Any]) -> Usage:
-        """The usage that `as_json` returned."""
-        return cls(**given)
 
 
 _UNKNOWN = Usage(is_lower_bound=True)
@@ -133,15 +122,6 @@ class Timing:
         seconds = self.ended - begun
         return usage.output_tokens / seconds if seconds > 0 else None
 
-    def as_json(self) -> dict[str, float | None]:
-        """All fields, as JSON data."""
-        return {"started": self.started, "ended": self.ended, "first_chunk": self.first_chunk}
-
-    @classmethod
-    def from_json(cls, given: Mapping[str, Any] | None) -> Timing | None:
-        """The times that `as_json` returned; None stays None."""
-        return None if given is None else cls(**given)
-
 
 Measured: TypeAlias = tuple[tuple[float, ...] | None, Usage | None, str | None, str | None]
 """The times, the usage, the model and the provider of a response: what a node keeps of it. The response itself
@@ -186,23 +166,3 @@ class ModelCall:
         times, usage, model, provider = measured
         timing = None if times is None else Timing(*times)
         return cls(usage_status(usage), model, provider, timing, usage)
-
-    def as_json(self) -> dict[str, Any]:
-        """All fields, as JSON data."""
-        values = {spec.name: getattr(self, spec.name) for spec in dataclasses.fields(self)}
-        return {
-            **values,
-            "status": self.status.value,
-            "timing": None if self.timing is None else self.timing.as_json(),
-            "usage": None if self.usage is None else self.usage.as_json(),
-        }
-
-    @classmethod
-    def from_json(cls, given: Mapping[str, Any]) -> ModelCall:
-        """The request that `as_json` returned."""
-        values: dict[str, Any] = dict(given)
-        values["status"] = ModelCallStatus(given["status"])
-        values["timing"] = Timing.from_json(given["timing"])
-        if given["usage"] is not None:
-            values["usage"] = Usage.from_json(given["usage"])
-        return cls(**values)

@@ -8,7 +8,7 @@ from typing import Any, TypeGuard
 
 from treadle.errors import PausedStateError
 
-VERSION = 7
+VERSION = 8
 """The version of the format of a paused state. A state of another version is refused."""
 
 

@@ -1,5 +1,7 @@
 """Recordings: runs written as JSON lines while they happen, and read back as data."""
 
+from treadle.codec import exact_form
+from treadle.recording.errors import error_as_data, error_from_data
 from treadle.recording.model import Part, Recording, Run
 from treadle.recording.reader import RecordingError, read_recording, recording_schema
 from treadle.recording.recorder import Recorder
@@ -13,3 +15,5 @@ __all__ = [
     "read_recording",
     "recording_schema",
 ]
+
+exact_form("error", BaseException, error_as_data, error_from_data)

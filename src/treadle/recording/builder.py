@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from treadle.json_data import finite
+from treadle.codec import finite
 from treadle.messages import JSONDict, Usage, is_dict
 from treadle.recording.lines import common_prefix
 from treadle.recording.model import Call, Change, Guard, Iteration, Retry, Run
@@ -281,8 +281,11 @@ def _retry(line: JSONDict, at: float | None) -> Retry:
 
 def _usage(recorded: JSONDict) -> Usage:
     """Recorded tokens. A cost that is not finite is dropped."""
-    known = {name: recorded[name] for name in Usage.__dataclass_fields__ if name in recorded}
-    return Usage.from_json({**known, "cost": finite(known["cost"])})
+    known: dict[str, Any] = {
+        name: recorded[name] for name in Usage.__dataclass_fields__ if name in recorded
+    }
+    known["cost"] = finite(known["cost"])
+    return Usage(**known)
 
 
 LAST_TIME = 253402300800.0

@@ -11,14 +11,12 @@ from treadle.events import (
     Event,
     IterationFinished,
     IterationStarted,
-    LimitReached,
     ModelRequested,
     RunFinished,
     RunStarted,
     ToolFinished,
     ToolStarted,
     event_types,
-    reason_as_json,
 )
 from treadle.messages import JSONDict, ToolResult
 from treadle.results import Err, Ok, Paused, Result
@@ -70,8 +68,6 @@ class Lines:
             case ToolFinished(call=call, result=result):
                 self._finished_calls.add(call.id)
                 facts["result"] = _result_of(result)
-            case LimitReached(reason=reason):
-                facts["reason"] = reason_as_json(reason)
             case IterationFinished(context=context):
                 del facts["context"]
                 facts |= self._outcome(context) | self._change(context.messages)
@@ -114,7 +110,7 @@ class Lines:
             "results": [_result_of(one) for key, one in results if key not in self._finished_calls],
             "invalid": context.validation_errors,
             "guidance": context.guidance,
-            "error": reason_as_json(context.error),
+            "error": context.error,
             "stages": context.trace,
         }
 
@@ -128,9 +124,9 @@ class Lines:
         match result:
             case Ok(limit=limit):
                 output = result.output if result.has_data else None  # the text is in the messages
-                facts |= {"status": "ok", "limit": reason_as_json(limit), "output": output}
+                facts |= {"status": "ok", "limit": limit, "output": output}
             case Err(reason=reason):
-                facts |= {"status": "error", "reason": reason_as_json(reason)}
+                facts |= {"status": "error", "reason": reason}
                 facts["traceback"] = _traceback_of(getattr(reason, "cause", None))
             case Paused(pending=pending):
                 facts |= {"status": "paused", "pending": pending}

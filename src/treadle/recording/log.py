@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 from treadle import labels
+from treadle.codec import decode_fields, encode, encode_fields
 from treadle.effects import (
     Bounded,
     Call,
@@ -25,7 +26,6 @@ from treadle.effects import (
 )
 from treadle.fast_dataclass import fast_dataclass
 from treadle.messages import JSONDict
-from treadle.recording.data import from_data, to_data
 from treadle.redaction import without_credentials
 
 Path: TypeAlias = tuple[int, ...]
@@ -104,22 +104,16 @@ class Entry:
         return isinstance(self.error, Cancelled)
 
     def as_json(self) -> JSONDict:
-        """The entry as JSON data; defaults are left out.
+        """The entry as JSON data; defaults are left out, except the kind, whose name there is ``effect``.
 
         Raises:
             NotDataError: its outcome is no data.
         """
-        made: JSONDict = {"path": list(self.path), "number": self.number, "effect": self.kind}
-        for name, default in _OPTIONAL.items():
-            value = getattr(self, name)
-            if value != default:
-                made[name] = value
-        if self.outcome is not None:
-            made["outcome"] = to_data(self.outcome, f"the outcome of {self}")
-        if self.error is not None:
-            error = to_data(self.error, f"the error of {self}")
-            # That of a provider may have the URL and the headers of its request; that of a tool is in the history.
-            made["error"] = without_credentials(error) if self.label == labels.CHAT else error
+        made = encode_fields(self, str(self))
+        made |= {"path": list(self.path), "number": self.number, "effect": made.pop("kind", "call")}
+        if self.error is not None and self.label == labels.CHAT:
+            # It may have the URL and the headers of its request; the error of a tool is in the history.
+            made["error"] = without_credentials(made["error"])
         return made
 
     @classmethod
@@ -129,33 +123,17 @@ class Entry:
         Raises:
             ValueError, KeyError, TypeError: it is none.
         """
-        values = {name: data[name] for name in ("number", *_OPTIONAL) if name in data}
-        error = from_data(data.get("error"))
+        values = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
+        values |= {"path": encode(tuple(map(int, data["path"]))), "kind": str(data["effect"])}
+        entry: Entry = decode_fields(cls, values)
+        error: Any = entry.error
         if error is not None and not isinstance(error, BaseException):
             raise ValueError(f"error: expected an exception, got {type(error).__name__}")
-        return cls(
-            **values,
-            path=tuple(map(int, data["path"])),
-            kind=str(data["effect"]),
-            outcome=from_data(data.get("outcome")),
-            error=error,
-        )
+        return entry
 
     def __str__(self) -> str:
         name = self.label or ("call" if self.starts_call else self.kind)
         return f"{name} {self.key!r}" if self.key else name
-
-
-_OPTIONAL: Mapping[str, Any] = {
-    "label": "",
-    "key": "",
-    "raised_in": None,
-    "asked": "",
-    "at": 0.0,
-    "last_seq": 0,
-    "is_early": False,
-}
-"""The fields that are left out of JSON if they have these values."""
 
 
 def branches_of(effect: Effect) -> list[Steps[Any]]:

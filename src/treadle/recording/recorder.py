@@ -2,13 +2,13 @@
 
 The first line of a file, and of each part that was appended to it, is a header::
 
-    {"treadle_recording": 3, "treadle": "0.1.0"}
+    {"treadle_recording": 4, "treadle": "0.1.0"}
 
 Each further line is an event, which reports show, or belongs to the log, from which the run can be replayed::
 
-    {"v": 3, "part": "9b1f...", "run": "4f0c...", "seq": 7, "at": 1767225600.25, "event": "tool_finished", ...}
-    {"v": 3, "part": "9b1f...", "run": "4f0c...", "seq": 1, "start": {...}}
-    {"v": 3, "part": "9b1f...", "seq": 6, "path": [], "number": 9, "effect": "call", "label": "execute_tool", ...}
+    {"v": 4, "part": "9b1f...", "run": "4f0c...", "seq": 7, "at": 1767225600.25, "event": "tool_finished", ...}
+    {"v": 4, "part": "9b1f...", "run": "4f0c...", "seq": 1, "start": {...}}
+    {"v": 4, "part": "9b1f...", "seq": 6, "path": [], "number": 9, "effect": "call", "label": "execute_tool", ...}
 
 ``part`` is the same on all lines that one recorder writes of one run, and on no other line, so any number of
 processes can append to one file. ``run`` is the id of the run, ``seq`` counts the lines of the part from 1, and
@@ -32,13 +32,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, Self, TextIO, TypeVar
 
+from treadle.codec import NotDataError, to_json_line
 from treadle.effects import Steps
 from treadle.events import Event, RunStarted, SubagentEvent
 from treadle.files import create_file, open_special, open_to_append, write_all
 from treadle.forks import renew_after_fork
-from treadle.json_data import to_json_line
 from treadle.messages import JSONDict
-from treadle.recording.data import NotDataError
 from treadle.recording.lines import DELTAS, EVENT_NAMES, OTHER, Fields, Lines
 from treadle.recording.log import REPORTED, STARTED, Entry
 from treadle.recording.middleware import LogMiddleware
@@ -46,7 +45,7 @@ from treadle.redaction import without_credentials
 from treadle.version import __version__
 
 R = TypeVar("R")
-VERSION = 3
+VERSION = 4
 """The version of the format. It changes when an older reader would misread the file."""
 HEAD = b'{"treadle_recording":'
 """The start of every recording."""
@@ -197,8 +196,9 @@ def recorded_start(start: JSONDict) -> JSONDict:
     """What a run starts from, without the credentials in the options of its requests."""
     made = start | {"model": without_credentials(start.get("model", {}))}
     if "paused" in start:
-        changes = without_credentials(start["paused"]["request_changes"])
-        made["paused"] = start["paused"] | {"request_changes": changes}
+        context = start["paused"]["context"]
+        changes = without_credentials(context["request_changes"])
+        made["paused"] = start["paused"] | {"context": context | {"request_changes": changes}}
     return made
 
 

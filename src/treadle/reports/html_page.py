@@ -16,7 +16,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from treadle.json_data import to_json_line
+from treadle.codec import to_json_line
 
 
 @dataclass(frozen=True, slots=True)

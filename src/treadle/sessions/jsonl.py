@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, get_args
 
+from treadle.codec import JSONFormatError, restore
 from treadle.errors import SessionError
-from treadle.json_data import JSONFormatError, fields_from_json
 from treadle.messages import JSONDict, is_list, is_mapping, problems_of, short_json
 from treadle.sessions.store import StoredTurn, TurnStatus
 
@@ -104,7 +104,7 @@ def _turn(data: Any, end: int, number: int) -> StoredTurn:
         number: the number of its line.
     """
     try:
-        turn: StoredTurn = fields_from_json(StoredTurn, data)
+        turn: StoredTurn = restore(StoredTurn, data)
     except JSONFormatError as error:
         raise SessionError(f"line {number}: {error}") from None
     if not 0 <= turn.start <= end:

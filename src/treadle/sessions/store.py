@@ -32,7 +32,7 @@ class StoredTurn:
         run_id: the id of its run.
         iterations: those of its run.
         tool_calls_count: the number of tool calls that its run made.
-        usage: the usage of its run, as `Usage.as_json` returns it.
+        usage: the usage of its run, as a dict.
         error: why the run failed; None if it did not.
         view: how the messages up to here are shown to the model, see `Session.load`; None shows all of them.
         pause: the state of the pause with which the run ended, for `Loop.resume`; None if it did not pause.

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
+from treadle.codec import decode
 from treadle.context import Context, Decision, has_run, with_plan
 from treadle.effects import Bounded, Parallel, Steps, Stopped
 from treadle.messages import JSONDict, ToolCall, ToolResult
@@ -234,7 +235,7 @@ def _has_decision(ctx: Context, call_id: str) -> bool:
 
 
 def _paused(state: JSONDict) -> Paused:
-    return Paused(tuple(PendingCall(**pending) for pending in state["pending"]), state=state)
+    return Paused(tuple(decode(state["pending"])), state=state)
 
 
 def _pending(ctx: Context) -> tuple[PendingCall, ...]:

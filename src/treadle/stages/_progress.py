@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from treadle import effects
+from treadle.codec import finite
 from treadle.effects import Reporter
 from treadle.events import ToolProgress
-from treadle.json_data import finite
 from treadle.messages import ToolCall, copy_json, safe_str
 from treadle.tools import Invoke, ToolContext, tool_result, truncate
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from treadle.messages import ToolCall, ToolResult
 from treadle.tools.definition import Tool
@@ -56,6 +56,7 @@ class Repeat(NamedTuple):
     may_run: bool
 
 
+@dataclass
 class Repeats:
     """The calls of a turn, and the steps of a ladder for a model that repeats them: note, skip, stop.
 
@@ -76,30 +77,39 @@ class Repeats:
 
     Args:
         threshold: how often a pattern of iterations occurs in an endless loop; None disables the detection.
-
-    Attributes:
         mode: when repeated calls of tools that do not say so are skipped; set by `plan_calls`.
         version: the version of the known facts.
         evidence: how often a call returned a result that it had not returned before.
         counts: how often the model made each call, by fingerprint.
+        answers: the latest result of each call, by fingerprint.
+        earlier: the earlier results of calls that returned different ones, by fingerprint.
+        hidden: the calls whose results are hidden, each with whether the stored text is the whole result.
+        writes: the number of calls that may have changed something.
+        steps: the latest iterations.
+        alike: how many iterations in a row were like those one, two, three before them.
+        least: in which round of iterations that are alike the model has seen a skip; 0 while none are alike.
+        was_skipped: whether there was a skip in these iterations, before the latest one.
+        is_skipped: whether there was one in the latest.
     """
 
-    def __init__(self, threshold: int | None = None) -> None:
-        self.threshold = threshold
-        self.mode: Dedupe = "off"
-        self.version = 0
-        self.evidence = 0
-        self.counts: dict[str, int] = {}
-        self._answers: dict[str, Answer] = {}
-        self._before: dict[str, set[str]] = {}
-        self._hidden: dict[str, bool] = {}  # whether the stored text is the whole result
-        self._writes = 0
-        self._steps: deque[tuple[str, ...]] = deque(maxlen=MAX_PERIOD)
-        # Of the iterations that are alike: how often they were, by length of the pattern; in which round the model
-        # has seen a skip, 0 while none are alike; and whether there was a skip before the latest one, and in it.
-        self._alike = [0] * MAX_PERIOD
-        self._least = 0
-        self._was_skipped = self._is_skipped = False
+    threshold: int | None = None
+    mode: Dedupe = "off"
+    version: int = 0
+    evidence: int = 0
+    counts: dict[str, int] = field(default_factory=dict[str, int])
+    answers: dict[str, Answer] = field(default_factory=dict[str, Answer])
+    earlier: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    hidden: dict[str, bool] = field(default_factory=dict[str, bool])
+    writes: int = 0
+    steps: tuple[tuple[str, ...], ...] = ()
+    alike: list[int] = field(default_factory=lambda: [0] * MAX_PERIOD)
+    least: int = 0
+    was_skipped: bool = False
+    is_skipped: bool = False
+
+    def __post_init__(self) -> None:
+        # The answers of a pause are plain tuples.
+        self.answers = {key: Answer(*one) for key, one in self.answers.items()}
 
     def mode_of(self, tool: Tool | None) -> Dedupe:
         """When repeated calls of a tool are skipped; None is a tool that only a resolver knows."""
@@ -107,7 +117,7 @@ class Repeats:
 
     def latest(self, fingerprint: str) -> Answer | None:
         """The latest result of a call in this turn; None if it has none."""
-        return self._answers.get(fingerprint)
+        return self.answers.get(fingerprint)
 
     def before(self, call: ToolCall, tool: Tool | None) -> Repeat | None:
         """How a call is answered in place of a run; None if it runs.
@@ -115,14 +125,14 @@ class Repeats:
         A hidden result still holds if the call succeeded, always returned the same, and no tool ran since that may
         have changed anything, that is one which is not read-only.
         """
-        answer, mode = self._answers.get(call.fingerprint), self.mode_of(tool)
+        answer, mode = self.answers.get(call.fingerprint), self.mode_of(tool)
         if answer is None or answer.is_error or mode == "off":
             return None
         is_known = answer.version == self.version and answer.times >= _PROOF[mode]
-        is_whole = self._hidden.get(call.fingerprint)
+        is_whole = self.hidden.get(call.fingerprint)
         if is_whole is None:
             return Repeat(NotRun.NO_NEW_EVIDENCE, answer, False) if is_known else None
-        holds = call.fingerprint not in self._before and answer.writes == self._writes
+        holds = call.fingerprint not in self.earlier and answer.writes == self.writes
         return Repeat(NotRun.RECALLED, answer, not is_known) if is_whole and holds else None
 
     def count(self, call: ToolCall) -> None:
@@ -132,7 +142,7 @@ class Repeats:
     def note_not_run(self, call: ToolCall, reason: NotRun | None) -> None:
         """Note that a call is answered with an earlier result, if that is the reason why it does not run."""
         if reason is NotRun.RECALLED:
-            self._hidden.pop(call.fingerprint, None)  # the model sees it again
+            self.hidden.pop(call.fingerprint, None)  # the model sees it again
         elif reason is NotRun.NO_NEW_EVIDENCE or reason is NotRun.DUPLICATE_IN_BATCH:
             self.count(call)
 
@@ -172,28 +182,28 @@ class Repeats:
             ran.append((call.fingerprint, result))
         self.evidence += is_new or has_polled
         self.version += is_new or has_changed
-        self._writes += writes
+        self.writes += writes
         # Next to others, a tool that is not read-only may have changed something before or after they ran.
-        stamp = self._writes - 1 if writes and len(ran) > 1 else self._writes
+        stamp = self.writes - 1 if writes and len(ran) > 1 else self.writes
         for place, (key, result) in enumerate(ran):
-            last, outcome, times = self._answers.get(key), (result.content, result.is_error), 1
+            last, outcome, times = self.answers.get(key), (result.content, result.is_error), 1
             was_hidden = (
-                self._hidden.pop(key, None) is not None
+                self.hidden.pop(key, None) is not None
             )  # the model had not seen the last one
             if last is not None and not was_hidden and (last.content, last.is_error) == outcome:
                 times += last.times
             version = self.version - 1 if place < outdated else self.version
-            self._answers[key] = Answer(version, iteration, *outcome, times, stamp)
+            self.answers[key] = Answer(version, iteration, *outcome, times, stamp)
         if was_cut_short:  # it has no result, and may have changed what others return
-            self._writes += 1
+            self.writes += 1
             self.version += 1
 
     def _is_new(self, key: str, content: str) -> bool:
         """Whether a call has never returned this result before; the result that it replaces is noted."""
-        last = self._answers.get(key)
+        last = self.answers.get(key)
         if last is None or last.content == content:
             return last is None
-        seen = self._before.setdefault(key, set())
+        seen = self.earlier.setdefault(key, set())
         seen.add(last.content)
         return content not in seen
 
@@ -224,26 +234,26 @@ class Repeats:
             self._begin_epoch()
             return None
         rounds, period = 1, 1
-        if step not in self._steps:  # the common case
-            if self._least:
+        if step not in self.steps:  # the common case
+            if self.least:
                 self._end_streak()
         else:
-            self._least = max(self._least, self._least_rounds(calls, results, tools))
-            self._was_skipped |= self._is_skipped
-            self._is_skipped = any(
+            self.least = max(self.least, self._least_rounds(calls, results, tools))
+            self.was_skipped |= self.is_skipped
+            self.is_skipped = any(
                 one.status == NotRun.NO_NEW_EVIDENCE.value for one in results.values()
             )
             for length in range(1, MAX_PERIOD + 1):
-                is_alike = len(self._steps) >= length and self._steps[-length] == step
-                self._alike[length - 1] = self._alike[length - 1] + 1 if is_alike else 0
-                occurred = self._alike[length - 1] // length + 1
+                is_alike = len(self.steps) >= length and self.steps[-length] == step
+                self.alike[length - 1] = self.alike[length - 1] + 1 if is_alike else 0
+                occurred = self.alike[length - 1] // length + 1
                 if occurred > rounds:
                     rounds, period = occurred, length
-        self._steps.append(step)
+        self.steps = (*self.steps, step)[-MAX_PERIOD:]
         if rounds < self.threshold:
             return None
-        least = self._least or self._least_rounds(calls, results, tools)
-        return (rounds, period) if self._was_skipped or rounds >= least else None
+        least = self.least or self._least_rounds(calls, results, tools)
+        return (rounds, period) if self.was_skipped or rounds >= least else None
 
     def _step(
         self,
@@ -267,7 +277,7 @@ class Repeats:
         """The result of a call; for a skipped call, its earlier result."""
         if result is None:
             return ""
-        answer = self._answers.get(call.fingerprint) if result.status in _SKIPPED else None
+        answer = self.answers.get(call.fingerprint) if result.status in _SKIPPED else None
         return result.content if answer is None else answer.content
 
     def _least_rounds(
@@ -288,7 +298,7 @@ class Repeats:
         Args:
             calls: by fingerprint, each with whether the stored text is the whole result.
         """
-        self._hidden.update(calls)
+        self.hidden.update(calls)
         for fingerprint in calls:
             self.counts.pop(fingerprint, None)
         self._begin_epoch()
@@ -297,40 +307,16 @@ class Repeats:
         """Forget everything: a user message arrived, which may ask for a repetition."""
         self.version += 1
         self.evidence += 1
-        for known in (self.counts, self._answers, self._before, self._hidden):
+        for known in (self.counts, self.answers, self.earlier, self.hidden):
             known.clear()
         self._begin_epoch()
 
     def _begin_epoch(self) -> None:
         """Forget the iterations: the model no longer sees them, or may repeat them."""
-        self._steps.clear()
+        self.steps = ()
         self._end_streak()
 
     def _end_streak(self) -> None:
         """Forget that iterations were alike."""
-        self._alike, self._least = [0] * MAX_PERIOD, 0
-        self._was_skipped = self._is_skipped = False
-
-    def as_json(self) -> dict[str, Any]:
-        """The state, as JSON data, for a paused run."""
-        state: dict[str, Any] = {name: getattr(self, name) for name in _STATE}
-        return {
-            **state,
-            "_before": {key: sorted(seen) for key, seen in self._before.items()},
-            "_steps": [list(step) for step in self._steps],
-        }
-
-    def restore(self, given: Mapping[str, Any]) -> None:
-        """Restore what `as_json` returned."""
-        for name in _STATE:
-            setattr(self, name, given[name])
-        self._answers = {key: Answer(*answer) for key, answer in given["_answers"].items()}
-        self._before = {key: set(seen) for key, seen in given["_before"].items()}
-        self._steps.extend(map(tuple, given["_steps"]))
-
-
-_STATE = (
-    "mode", "version", "evidence", "counts", "_answers", "_hidden", "_writes",
-    "_alike", "_least", "_was_skipped", "_is_skipped",
-)  # fmt: skip
-"""The attributes that are kept in a pause as they are; the two others are sets and tuples."""
+        self.alike, self.least = [0] * MAX_PERIOD, 0
+        self.was_skipped = self.is_skipped = False

@@ -3,7 +3,9 @@
 import itertools
 
 from treadle import CompactionStalled, Err, LoopDetected, Ok, RunHandle, default_stages, stage, tool
-from treadle.events import LimitReached, reason_as_json, reason_from_json
+from treadle.codec import plain_data, restore
+from treadle.events import LimitReached
+from treadle.results import Reason
 from treadle.sessions import StubResults
 from treadle.testing import call, calls
 
@@ -54,7 +56,7 @@ class TestStalls:
         assert len(observed.requests) == result.iterations - 1  # the last one was not sent
         [reached] = observed.of(LimitReached)
         assert reached.reason == result.reason
-        assert reason_from_json(reason_as_json(result.reason)) == result.reason
+        assert restore(Reason, plain_data(result.reason)) == result.reason
 
     def test_with_a_last_answer(self):
         asked = []

@@ -14,6 +14,7 @@ from temporalio.client import AsyncActivityCancelledError
 from temporalio.service import RPCError
 
 from treadle import effects
+from treadle.codec import encode
 from treadle.durable.temporal import calls
 from treadle.durable.temporal.payloads import ValueTooLargeError, checked_size
 from treadle.durable.temporal.policies import HEARTBEAT_SECONDS
@@ -28,7 +29,6 @@ from treadle.effects import Bounded, Cancelled, Effect, Steps, run_on_background
 from treadle.errors import OutcomeUnknownError
 from treadle.messages import JSONDict
 from treadle.model import ModelRequest
-from treadle.recording.data import to_data
 
 if TYPE_CHECKING:
     from treadle.durable.temporal.host import Host, Relay
@@ -61,7 +61,7 @@ class Activities:
             messages = await self._messages(given)
         except StoredValueError as error:
             log.warning("%s; the whole conversation is sent again", error)
-            return {"error": to_data(calls.ConversationLostError(str(error)))}
+            return {"error": encode(calls.ConversationLostError(str(error)))}
         request = request_from_data(
             given,
             messages,
@@ -103,7 +103,7 @@ class Activities:
 
         def late() -> JSONDict:
             result = in_flight.late_result(call.key)
-            return {} if result is None else {"late": to_data(result)}
+            return {} if result is None else {"late": encode(result)}
 
         what = f"the outcome of call {call.key} of {call.args[1].name!r}"
         return await self._performed(_one(effect), given["part"], what, late)
@@ -116,7 +116,7 @@ class Activities:
             error = OutcomeUnknownError(
                 f"{call!r} was started on a worker that has not reported its outcome"
             )
-            return {"error": to_data(error)}
+            return {"error": encode(error)}
         sent: object = call.about
         what = f"the outcome of {call.label} {call.key!r}"
         if not isinstance(sent, ModelRequest):
@@ -139,18 +139,18 @@ class Activities:
         try:
             async with _heartbeats():
                 value = await effects.drive(steps, reported.emit)
-            made: JSONDict = {"value": to_data(value)}
+            made: JSONDict = {"value": encode(value)}
         except (asyncio.CancelledError, Cancelled):
             if not _is_asked_to_cancel():
                 raise
             made = without_outcome()
         except Exception as error:  # noqa: BLE001 - it is an outcome
-            made = {"error": to_data(error), **without_outcome()}
+            made = {"error": encode(error), **without_outcome()}
         if self._host.conversations is None:
             try:
                 checked_size(made, f"{what} is known, and was not kept")
             except ValueTooLargeError as error:
-                made = {"error": to_data(error)}
+                made = {"error": encode(error)}
         return {**made, "events": reported.count} if reported.count else made
 
 
@@ -172,7 +172,7 @@ class _Reported:
 
 
 def _so_far(request: ModelRequest) -> JSONDict:
-    return {"so_far": to_data(request.so_far(_Clock()))}
+    return {"so_far": encode(request.so_far(_Clock()))}
 
 
 def _is_asked_to_cancel() -> bool:

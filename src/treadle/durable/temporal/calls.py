@@ -12,6 +12,7 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
 from treadle import labels
+from treadle.codec import decode
 from treadle.durable.temporal.conversation import Conversation
 from treadle.durable.temporal.driver import shielded
 from treadle.durable.temporal.payloads import TASK_BYTES, checked_size
@@ -27,7 +28,6 @@ from treadle.errors import OutcomeUnknownError, TreadleError
 from treadle.events import RunStarted
 from treadle.messages import JSONDict, ToolCall
 from treadle.model import ModelRequest
-from treadle.recording.data import from_data
 from treadle.tools import ToolCallTable, ToolContext
 
 if TYPE_CHECKING:
@@ -306,10 +306,10 @@ class RunCalls:
         late.take(made)
         self._count(made.get("events", 0))
         if "error" in made:
-            raise from_data(made["error"])
+            raise decode(made["error"])
         if "value" not in made:
             raise asyncio.CancelledError
-        value: Any = from_data(made["value"])
+        value: Any = decode(made["value"])
         match value:
             case (outcome, float(started), float(ended)):
                 # By the clock of another machine, which need not agree with that of the workflow.
@@ -337,12 +337,12 @@ class _Late:
 
     def take(self, made: Mapping[str, Any]) -> None:
         if self._sent is not None and "so_far" in made:
-            self._sent.elsewhere = from_data(made["so_far"])
+            self._sent.elsewhere = decode(made["so_far"])
         if self._in_flight is not None:
             if "late" in made:
-                self._in_flight.complete(from_data(made["late"]))
+                self._in_flight.complete(decode(made["late"]))
             elif "value" in made:
-                result, *_ = from_data(made["value"])
+                result, *_ = decode(made["value"])
                 self._in_flight.complete(result)
 
 

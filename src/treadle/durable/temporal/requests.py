@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from treadle import labels
+from treadle.codec import decode, encode
 from treadle.durable.temporal.fitness import is_limit
 from treadle.effects import Call, Steps
 from treadle.messages import JSONDict, ToolCall
 from treadle.model import ModelClient, ModelRequest, TimedResponse, through
-from treadle.recording.data import from_data, to_data
 from treadle.stages import ProgressReporter, call_effect, events_of_chunks
 from treadle.tools import ToolCallTable, ToolContext
 
@@ -42,7 +42,7 @@ def request_as_data(sent: ModelRequest, tools: Mapping[str, Any]) -> JSONDict:
         for one in sent.opts.get("tools", ())
     ]
     return {
-        "options": to_data(options, "options of the request"),
+        "options": encode(options, "options of the request"),
         "without": [name for name in defaults if name not in sent.opts],
         "tools": offered,
         "priced": sent.is_priced,
@@ -61,7 +61,7 @@ def request_from_data(
     options: Mapping[str, Any] = {} if loop.output is None else loop.output.options
     client = ModelClient(loop.model_for(None), {**loop.settings.llm_opts, **options})
     opts = {name: value for name, value in client.options.items() if name not in data["without"]}
-    opts |= from_data(data["options"])
+    opts |= decode(data["options"])
     tools = [loop.tools[one].as_openai() if isinstance(one, str) else one for one in data["tools"]]
     choice = opts.pop("tool_choice", None)
     events = None
@@ -81,10 +81,10 @@ def tool_call_as_data(call: ToolCall, context: ToolContext | None) -> JSONDict:
             "iteration": context.iteration,
             "attempt": context.attempt,
             "agent_name": context.agent_name,
-            "remaining": to_data(context.remaining),
+            "remaining": encode(context.remaining),
         }
-    data = to_data(call)
-    is_parsed = "input" in data and to_data(_parsed(call)) == data["input"]
+    data = encode(call)
+    is_parsed = "input" in data and encode(_parsed(call)) == data["input"]
     if is_parsed:  # arguments, which may be large, are sent once
         del data["input"]
     return {"call": data, "is_parsed": is_parsed, "context": facts}
@@ -111,7 +111,7 @@ def tool_call_from_data(
     Returns:
         The effect, and the table in which its function records the result.
     """
-    call: ToolCall = from_data(data["call"])
+    call: ToolCall = decode(data["call"])
     if data["is_parsed"]:
         call = dataclasses.replace(call, input=_parsed(call))
     tool, facts = loop.tools.get(call.name), data["context"]
@@ -130,7 +130,7 @@ def tool_call_from_data(
             facts["attempt"],
             run_id,
             facts["agent_name"],
-            from_data(facts["remaining"]),
+            decode(facts["remaining"]),
             loop.settings.deps,
             progress.report,
         )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from treadle.codec import decode, encode
 from treadle.context import Context, RunContext
 from treadle.durable.temporal.results import result_of
 from treadle.effects import Call, Steps
@@ -14,7 +15,6 @@ from treadle.limits import Budget
 from treadle.loop.pause import PausedRun, decisions_within
 from treadle.loop.subagent import Subagent, attach, refusal, value_of
 from treadle.messages import JSONDict, ToolCall, copy_json
-from treadle.recording.data import from_data, to_data
 from treadle.results import Result
 from treadle.run_state import RunState
 from treadle.tools import Approval, Tool
@@ -94,7 +94,7 @@ class ChildWorkflow:
         """Take the result of a child workflow, its state, and what it used."""
         result = result_of(made["outcome"], self._subagent.loop_with_model)
         attach(run.state, call, result.run)
-        run.budget.add(made["used"])
+        run.budget.add(decode(made["used"]))
         return result
 
     def resumption(self, state: JSONDict, decisions: Mapping[str, Approval]) -> PausedRun:
@@ -115,8 +115,8 @@ def _outer(run: RunContext, call: ToolCall) -> JSONDict:
         "streams_to_user": run.streams_to_user,
         "budgets": [
             {
-                "limits": to_data(one.limits),
-                "used": one.as_json(),
+                "limits": encode(one.limits),
+                "used": encode(one.used()),
                 "unmeasured": one.unmeasured,
                 "names": [one.name, one.called],
                 "started_at": one.started_at,
@@ -135,8 +135,8 @@ def outer_context(outer: Mapping[str, Any], loops: list[Loop[Any]]) -> RunContex
     """
     budget: Budget | None = None
     for one in reversed(outer["budgets"]):
-        budget = Budget(from_data(one["limits"]), budget, one["unmeasured"], *one["names"])
-        budget.restore(one["used"])
+        budget = Budget(decode(one["limits"]), budget, one["unmeasured"], *one["names"])
+        budget.restore(decode(one["used"]))
         budget.started_at = one["started_at"]
     if budget is None:
         raise AssertionError("unreachable: every run has a budget")

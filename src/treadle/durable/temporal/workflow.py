@@ -12,6 +12,7 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
+from treadle.codec import encode
 from treadle.durable.temporal.calls import RunCalls
 from treadle.durable.temporal.driver import WorkflowDriver
 from treadle.durable.temporal.host import HAND_OVER, Host
@@ -115,7 +116,7 @@ class RunWorkflow:
             result = await self._part(start)
             if not isinstance(result, Paused):
                 return self._ended(result)
-            if not result.pending and result.state["trace"][-1] == HAND_OVER:
+            if not result.pending and result.state["stage"] == HAND_OVER:
                 await self._go_on_in_new_history(result)
             if self._outer is not None:
                 return self._ended(result)
@@ -130,7 +131,7 @@ class RunWorkflow:
         return PausedRun(self._loop, state, decisions, None)
 
     def _ended(self, result: Result) -> JSONDict:
-        budget = None if self._calls.run is None else self._calls.run.run.budget.as_json()
+        budget = None if self._calls.run is None else encode(self._calls.run.run.budget.used())
         # The messages are in the run state.
         return {
             "outcome": outcome_of(dataclasses.replace(result, messages=[])),

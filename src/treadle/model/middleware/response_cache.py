@@ -10,10 +10,10 @@ from collections import OrderedDict
 from typing import Any, Protocol
 
 from treadle import labels
+from treadle.codec import restore, to_json_line
 from treadle.effects import NOW, Call, Mode, Steps, call_mode
 from treadle.errors import OptionError
 from treadle.forks import renew_after_fork
-from treadle.json_data import from_json, to_json_line
 from treadle.messages import Ending, Response, Usage, sha256
 from treadle.model.client import ModelRequest
 from treadle.model.middleware.composition import SendRequest, TimedResponse
@@ -133,7 +133,7 @@ class ResponseCache:
         if text is None:
             return None
         try:
-            response: Response = from_json(Response)(json.loads(text))
+            response: Response = restore(Response, json.loads(text))
         except (TypeError, ValueError):
             log.warning("the cache has no response under the key %s; the model is asked", key)
             return None
@@ -168,4 +168,4 @@ def _stored(response: Response) -> str | None:
         return None
     text = to_json_line(response)
     # What JSON cannot represent became text.
-    return text if from_json(Response)(json.loads(text)) == response else None
+    return text if restore(Response, json.loads(text)) == response else None

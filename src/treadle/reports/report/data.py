@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from treadle.json_data import finite, to_json_line
+from treadle.codec import finite, to_json_line
 from treadle.messages import (
     ORIGIN,
     JSONDict,

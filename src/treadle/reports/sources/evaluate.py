@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TypeAlias
 
-from treadle.json_data import finite
+from treadle.codec import finite
 from treadle.reports.dashboards.panel import Question
 from treadle.reports.dashboards.promql import (
     Binary,

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any, NoReturn
 
-from treadle.json_data import finite
+from treadle.codec import finite
 from treadle.messages import is_dict, is_list
 from treadle.reports.dashboards.expressions import ACTIVE
 from treadle.reports.dashboards.panel import Question

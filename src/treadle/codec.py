@@ -1,0 +1,634 @@
+"""Values as JSON data, and back: one codec with two forms.
+
+The plain form is for readers in any language; events and the lines of recordings have it. Each value can be
+written: values that JSON cannot represent become text. `restore` reads it, by a type. A class of objects that are
+more than data has its own form, see `plain_form`.
+
+The exact form restores each value without loss; pauses, journals and the logs of recordings have it. JSON values
+stand for themselves. Everything else is an object with the key ``$``, which names what it is::
+
+    {"$": "ToolResult", "tool_call_id": "c1", "content": "4"}
+    {"$": "tuple", "value": [1, 2]}
+
+A dataclass or an enumeration of treadle is known by its name in the public packages, so its module may move. Its
+defaults are left out. Other dataclasses, pydantic models and enumerations are restored as they were: no validator,
+serializer or constructor of them is called. Nothing is imported for the data of a file.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import datetime as dt
+import decimal
+import enum
+import functools
+import json
+import math
+import os
+import sys
+import types
+import typing
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from treadle.errors import TreadleError
+from treadle.messages import (
+    ATOMS,
+    History,
+    JSONDict,
+    is_dict,
+    is_list,
+    is_mapping,
+    safe_str,
+    short_json,
+)
+
+MAX_DEPTH = 60
+"""Maximum nesting of a value. Deeper parts become text, because readers in other languages have limits."""
+
+
+class JSONFormatError(TreadleError, ValueError):
+    """JSON data that is not of the expected form; the text says where, what was expected and what was found."""
+
+
+class NotDataError(TreadleError, TypeError):
+    """A value that cannot be written as data; the text names its place and its type."""
+
+
+Write: TypeAlias = Callable[[Any], Any]
+Read: TypeAlias = Callable[[Any], Any]
+_PLAIN_FORMS: dict[type, tuple[Write, Read]] = {}
+
+
+def plain_form(kind: type, write: Write, read: Read) -> None:
+    """Set the form of the objects of a class and of its subclasses.
+
+    Args:
+        kind: the class.
+        write: takes an object and returns simpler values.
+        read: takes the JSON data and returns an object; raises `JSONFormatError`.
+    """
+    _PLAIN_FORMS[kind] = write, read
+
+
+def _form_of(kind: Any) -> tuple[Write, Read] | None:
+    for base in getattr(kind, "__mro__", ()):
+        if base in _PLAIN_FORMS:
+            return _PLAIN_FORMS[base]
+    return None
+
+
+def name_in_json(spec: dataclasses.Field[Any]) -> str:
+    """The attribute that stands for a field in JSON: the field, or the property named ``json`` in its metadata."""
+    name: str = spec.metadata.get("json", spec.name)
+    return name
+
+
+@functools.cache
+def _readers_of(kind: Any) -> Mapping[str, tuple[str, Any]]:
+    """The fields that the constructor of a dataclass takes, with their types, by their names in JSON."""
+    hints = typing.get_type_hints(kind)
+    made: dict[str, tuple[str, Any]] = {}
+    for spec in dataclasses.fields(kind):
+        written, hint = name_in_json(spec), hints[spec.name]
+        if written != spec.name:
+            hint = typing.get_type_hints(getattr(kind, written).fget)["return"]
+        if spec.init:
+            made[written] = spec.name, hint
+    return made
+
+
+# The plain form: to JSON
+
+
+def plain_data(value: Any) -> Any:
+    """A value as JSON data; see `to_json_line`."""
+    return json.loads(to_json_line(value))
+
+
+def to_json_line(value: Any) -> str:
+    """A value as JSON on one line, in ASCII, so it has no line ends and every encoding can represent it.
+
+    Args:
+        value: any value. Dataclasses and pydantic models become objects, sequences and sets become arrays, a class
+            with a `plain_form` has that. Everything else that JSON cannot represent, such as a NaN, becomes text.
+            Lone surrogates are kept as escapes.
+    """
+    try:
+        # The fast path, written in C. It covers nearly all values.
+        return json.dumps(value, allow_nan=False, separators=(",", ":"), default=_simplified)
+    except Exception:  # noqa: BLE001 - a NaN, a cycle, a user-supplied key or subclass: convert part by part
+        return json.dumps(_converted(value, frozenset()), separators=(",", ":"))
+
+
+def _converted(value: Any, around: frozenset[int]) -> Any:  # noqa: PLR0911 - one for each kind
+    """Convert one part; ``around`` are the ids of the values around it, to detect cycles."""
+    if value is None or isinstance(value, (str, int, float)):
+        try:
+            return json.loads(json.dumps(value, allow_nan=False))
+        except ValueError:  # a NaN, or an integer with more digits than Python prints
+            return safe_str(value)
+    if id(value) in around or len(around) >= MAX_DEPTH:
+        return f"({type(value).__name__}, nested too deeply)"
+    inside = around | {id(value)}
+    if isinstance(value, (list, tuple)):
+        parts: list[Any] = [*value]
+        return [_converted(part, inside) for part in parts]
+    if is_mapping(value):
+        given: Mapping[Any, Any] = value
+        try:
+            return {
+                key if isinstance(key, str) else safe_str(key): _converted(part, inside)
+                for key, part in given.items()
+            }
+        except Exception:  # noqa: BLE001 - a user-supplied mapping
+            return safe_str(value)
+    simpler = _simplified(value)
+    return simpler if isinstance(simpler, str) else _converted(simpler, inside)
+
+
+def _simplified(value: Any) -> Any:  # noqa: PLR0911 - one for each kind
+    """A value that JSON cannot represent, converted one level deep."""
+    kind = value.__class__
+    form = _form_of(kind)
+    if form is not None:
+        return form[0](value)
+    if is_mapping(value):
+        return dict(value)
+    if isinstance(value, (set, frozenset, History)):
+        return list(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    if dataclasses.is_dataclass(kind):
+        names = map(name_in_json, dataclasses.fields(kind))
+        return {name: getattr(value, name, None) for name in names}
+    if hasattr(kind, "model_dump"):
+        try:
+            return value.model_dump(mode="json")
+        except Exception:  # noqa: BLE001 - a user-supplied model
+            return safe_str(value)
+    return safe_str(value)
+
+
+def finite(value: Any) -> float | None:
+    """A finite number; None for anything else, such as ``1e999``, which JSON readers take for infinity."""
+    if not isinstance(value, (int, float)):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:  # an integer with hundreds of digits
+        return None
+
+
+# The plain form: from JSON
+
+
+def restore(kind: Any, data: Any) -> Any:
+    """Restore a value of a type from JSON data.
+
+    Args:
+        kind: a type as an annotation: a dataclass, an enumeration, a class with a `plain_form`, a container, a
+            union of a type and None, or a plain type. Values of other types stay as they are, and an exception
+            is restored as None.
+        data: the JSON data. Keys that are no fields of a dataclass are ignored.
+
+    Raises:
+        JSONFormatError: a field is missing, or is of the wrong type.
+    """
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin in {typing.Union, types.UnionType}:
+        kinds = [typing.get_origin(arg) or arg for arg in args if arg is not type(None)]
+        if data is None:
+            return None
+        form = _form_of(kinds[0])
+        if form is not None:
+            return form[1](data)
+        return data if len(kinds) > 1 else restore(args[args[0] is type(None)], data)
+    if origin in {tuple, list, Sequence}:
+        if not is_list(data):
+            raise _wrong("an array", data)
+        items = [restore(args[0], item) for item in data]
+        return items if origin is list else tuple(items)
+    if origin in {Mapping, dict}:
+        if not is_mapping(data):
+            raise _wrong("an object", data)
+        return {key: restore(args[1], item) for key, item in data.items()}
+    return _restored_class(kind, data) if isinstance(kind, type) else data
+
+
+def _restored_class(kind: Any, data: Any) -> Any:
+    form = _form_of(kind)
+    if form is not None:
+        return form[1](data)
+    if dataclasses.is_dataclass(kind):
+        return restore_fields(kind, data)
+    if issubclass(kind, enum.Enum):
+        try:
+            return kind(data)
+        except ValueError:
+            known = ", ".join(repr(member.value) for member in kind)
+            raise _wrong(f"one of {known}", data) from None
+    if kind is History:
+        return History(restore(list[Any], data))
+    known_as = _JSON_TYPES.get(kind)
+    if known_as and not (
+        isinstance(data, known_as) and (kind is bool or not isinstance(data, bool))
+    ):
+        raise _wrong(f"a value of type {kind.__name__}", data)
+    return data
+
+
+def restore_fields(kind: Any, data: Any) -> Any:
+    """Restore a dataclass from an object with its fields, whatever the form of its class.
+
+    Raises:
+        JSONFormatError: as in `restore`.
+    """
+    if not is_mapping(data):
+        raise _wrong(f"an object with the fields of {kind.__name__}", data)
+    values: dict[str, Any] = {}
+    for written, (name, hint) in _readers_of(kind).items():
+        if written in data:
+            try:
+                values[name] = restore(hint, data[written])
+            except JSONFormatError as error:
+                raise JSONFormatError(f"{written}: {error}") from None
+    try:
+        return kind(**values)
+    except (TypeError, ValueError) as error:  # a field is missing, or the class refuses its value
+        raise JSONFormatError(f"{kind.__name__}: {error}") from error
+
+
+_JSON_TYPES: Mapping[type, tuple[type, ...]] = {
+    str: (str,),
+    int: (int,),
+    float: (float, int),
+    bool: (bool,),
+}
+
+
+def _wrong(expected: str, value: Any) -> JSONFormatError:
+    return JSONFormatError(f"expected {expected}, got {short_json(value)}")
+
+
+plain_form(
+    BaseException,
+    lambda error: {"type": type(error).__name__, "message": safe_str(error)},
+    lambda _: None,
+)
+
+
+# The objects of user-supplied classes in the exact form
+
+
+class RecordedObject:
+    """Stands in for an object of a recording whose class is not here.
+
+    Args:
+        class_name: the module and the name of its class.
+        state: what was stored of it.
+    """
+
+    def __init__(self, class_name: str, state: Any) -> None:
+        self.class_name = class_name
+        self.state = state
+
+
+def object_as_data(value: Any) -> JSONDict | None:
+    """What is stored of a member of an enumeration, a dataclass or a pydantic model; None for others."""
+    kind: Any = value.__class__
+    if isinstance(value, enum.Enum):
+        plain = value.value if issubclass(kind, (str, int, float, enum.Flag)) else None
+        return {"$": "member", "class": name_of(kind), "member": value.name, "value": plain}
+    if kind is RecordedObject:
+        return {"$": "object", "class": value.class_name, "state": value.state}
+    if _has_state(kind):
+        return {"$": "object", "class": name_of(kind), "state": value.__getstate__()}
+    return None
+
+
+def object_from_data(data: Mapping[str, Any]) -> Any:
+    """The object of which `object_as_data` has stored something. No constructor is called.
+
+    Raises:
+        ValueError: the class has other fields.
+    """
+    name = str(data["class"])
+    kind = imported(name)
+    if "member" not in data:
+        return _with_state(kind, name, data["state"])
+    if hasattr(kind, "_flag_mask_"):  # of a Flag, whose members may be combined
+        return kind(data["value"])
+    found: Any = getattr(kind, "__members__", {}).get(data["member"], data["value"])
+    return RecordedObject(name, data["member"]) if found is None else found
+
+
+def _has_state(kind: Any) -> bool:
+    """Whether objects of a class are restored from their state: dataclasses and pydantic models."""
+    return dataclasses.is_dataclass(kind) or hasattr(kind, "__pydantic_fields_set__")
+
+
+def _with_state(kind: Any, name: str, state: Any) -> Any:
+    if kind is None or not _has_state(kind):
+        return RecordedObject(name, state)
+    made: Any = object.__new__(kind)
+    if hasattr(made, "__setstate__"):
+        made.__setstate__(state)
+    else:  # as `copy.copy` does; the state of an object with slots has two parts
+        parts: list[Any] = [*state] if isinstance(state, tuple) else [state]  # pyright: ignore[reportUnknownArgumentType]
+        for key, value in ((key, part[key]) for part in parts if part for key in part):
+            object.__setattr__(made, key, value)
+    fields: Any = getattr(kind, "__pydantic_fields__", None) or getattr(kind, _FIELDS, ())
+    missing = [key for key in fields if not hasattr(made, key)]
+    if missing:
+        raise ValueError(f"{name} has fields that are not stored: {', '.join(missing)}")
+    return made
+
+
+_FIELDS = "__dataclass_fields__"
+
+
+def missing_classes(data: Any) -> list[str]:
+    """The names of the classes of the objects in data that are not imported."""
+    if is_list(data):
+        return [name for part in data for name in missing_classes(part)]
+    if not is_dict(data):
+        return []
+    found = missing_classes([*data.values()])
+    if data.get("$") in {"object", "member"} and imported(str(data["class"])) is None:
+        found.append(str(data["class"]))
+    return found
+
+
+def name_of(kind: Any) -> str:
+    """The module and the name of a class."""
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def imported(name: str) -> Any:
+    """The class of a name that `name_of` returned; None if there is none.
+
+    A class that was defined in a function, or made from a generic one, is found among those that exist.
+    """
+    module, _, path = name.partition(":")
+    found: Any = sys.modules.get(module)
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    if found is not None or not ("<locals>" in path or "[" in path):
+        return found
+    waiting: list[Any] = [object]
+    one: Any
+    while waiting:
+        for one in type.__subclasses__(waiting.pop()):
+            waiting.append(one)
+            found = one if name_of(one) == name else found
+    return found
+
+
+# The exact form: classes
+
+
+KIND = "$"
+_PACKAGES = [
+    "messages",
+    "tools",
+    "results",
+    "run_state",
+    "limits",
+    "context",
+    "events",
+    "model",
+    "effects",
+]
+"""The packages whose dataclasses and enumerations are known by their names. They are above this one, and imported
+with treadle."""
+
+
+def _path(text: str) -> Any:
+    from pathlib import Path  # noqa: PLC0415 - it is slow to import
+
+    return Path(text)
+
+
+_MICROSECOND = dt.timedelta(microseconds=1)
+_FORMS: Mapping[str, tuple[type, Write, Read]] = {
+    "tuple": (tuple, list, tuple),
+    "set": (set, list, set),
+    "frozenset": (frozenset, list, frozenset),
+    "dict": (dict, lambda value: [list(item) for item in value.items()], dict),
+    "History": (History, History.to_list, History),
+    "float": (float, repr, float),
+    "bytes": (bytes, lambda value: base64.b64encode(value).decode("ascii"), base64.b64decode),
+    "datetime": (dt.datetime, dt.datetime.isoformat, dt.datetime.fromisoformat),
+    "date": (dt.date, dt.date.isoformat, dt.date.fromisoformat),
+    "time": (dt.time, dt.time.isoformat, dt.time.fromisoformat),
+    "timedelta": (
+        dt.timedelta,
+        lambda value: value // _MICROSECOND,
+        lambda count: dt.timedelta(microseconds=count),
+    ),
+    "Decimal": (decimal.Decimal, str, decimal.Decimal),
+    "UUID": (uuid.UUID, str, uuid.UUID),
+    "path": (os.PathLike, os.fspath, _path),
+}
+_TAGS = {kind: tag for tag, (kind, *_) in _FORMS.items()} | {bytearray: "bytes"}
+
+_SPECIAL: dict[str, tuple[type, Callable[[Any, str], JSONDict], Read]] = {}
+
+
+def exact_form(tag: str, kind: type, write: Callable[[Any, str], JSONDict], read: Read) -> None:
+    """Set the exact form of the objects of a class and of its subclasses, unless treadle knows them by name.
+
+    Args:
+        tag: names the form in the data.
+        kind: the class.
+        write: takes an object and its place, and returns the data without the key ``$``.
+        read: takes the data and returns an object.
+    """
+    _SPECIAL[tag] = kind, write, read
+
+
+@functools.cache
+def _class_named(name: str) -> Any:
+    """The enumeration or dataclass of this name in the public packages of treadle; None if there is none."""
+    for package in _PACKAGES:
+        found: Any = getattr(sys.modules.get(f"treadle.{package}"), name, None)
+        if hasattr(found, _FIELDS) or hasattr(found, "__members__"):
+            return found
+    return None
+
+
+# The exact form: to data
+
+
+def encode(value: Any, place: str = "outcome") -> Any:
+    """Convert a value to JSON data.
+
+    Args:
+        value: JSON data, tuples, sets, bytes, mappings, histories, exceptions, dates, times, decimals, UUIDs,
+            enumerations, dataclasses, pydantic models, and any nesting of these.
+        place: names the value in errors.
+
+    Raises:
+        NotDataError: a part is of another type, or the value contains itself.
+    """
+    try:
+        try:
+            return _encoded(value, "")
+        except NotDataError:
+            return _encoded(value, place)  # again, to find the place, which takes longer
+    except RecursionError:
+        raise NotDataError(f"{place}: it is nested too deeply, or contains itself") from None
+
+
+def encode_exactly(value: Any, place: str) -> Any:
+    """As `encode`, for a value that is used again: a restored one has the same types.
+
+    Raises:
+        NotDataError: as in `encode`; or a part would be restored as another type, a ``Counter`` as a dict.
+    """
+    made = encode(value, place)
+    changed = _changed_part(value, decode(made))
+    if changed is not _UNCHANGED:
+        name = name_of(type(changed))
+        raise NotDataError(f"{place}: expected data that can be restored as it is, got {name}")
+    return made
+
+
+def encode_fields(value: Any, place: str) -> JSONDict:
+    """The fields of a dataclass, without those that are their defaults.
+
+    Raises:
+        NotDataError: as in `encode`.
+    """
+    return {name: encode(part, f"the {name} of {place}") for name, part in _parts_of(value)}
+
+
+def _parts_of(value: Any) -> Iterator[tuple[str, Any]]:
+    for name, default in _fields_of(value.__class__):
+        part = getattr(value, name)
+        if part is not default:
+            yield name, part
+
+
+@functools.cache
+def _fields_of(kind: Any) -> list[tuple[str, Any]]:
+    return [(name_in_json(spec), spec.default) for spec in dataclasses.fields(kind) if spec.init]
+
+
+_UNCHANGED: Any = object()
+_BASE: Any = object
+
+
+def _changed_part(value: Any, restored: Any) -> Any:
+    """The first part of a value that was restored otherwise."""
+    kind = value.__class__
+    if kind is not type(restored):  # the class of a `RecordedObject` is known elsewhere
+        return _UNCHANGED if isinstance(restored, RecordedObject) else value
+    if kind is dict:
+        pairs = zip((*value, *value.values()), (*restored, *restored.values()), strict=True)
+    elif kind in {list, tuple}:
+        pairs = zip(value, restored, strict=True)
+    else:
+        is_nan = kind is float and math.isnan(value)
+        has_equality = kind.__eq__ is not _BASE.__eq__
+        is_equal = is_nan or not has_equality or value == restored
+        return _UNCHANGED if is_equal else value
+    changes = (_changed_part(one, other) for one, other in pairs)
+    return next((part for part in changes if part is not _UNCHANGED), _UNCHANGED)
+
+
+def _encoded(value: Any, place: str) -> Any:
+    kind = value.__class__
+    if kind in ATOMS and (kind is not float or math.isfinite(value)):
+        return value
+    if kind is list:
+        return [_encoded(item, place) for item in value]
+    if is_mapping(value):
+        if KIND not in value and all(key.__class__ is str for key in value):
+            return {
+                key: _encoded(item, place and f"{place}[{key!r}]") for key, item in value.items()
+            }
+        return _tagged("dict", value, place)
+    if kind in _TAGS:
+        return _tagged(_TAGS[kind], value, place)
+    return _of_class(value, place)
+
+
+def _tagged(tag: str, value: Any, place: str) -> JSONDict:
+    return {KIND: tag, "value": _encoded(_FORMS[tag][1](value), place)}
+
+
+def _of_class(value: Any, place: str) -> Any:
+    kind: Any = value.__class__
+    if _class_named(kind.__name__) is kind:
+        if isinstance(value, enum.Enum):
+            return {KIND: kind.__name__, "value": value.value}
+        parts = {
+            name: _encoded(part, place and f"{place}.{name}") for name, part in _parts_of(value)
+        }
+        return {KIND: kind.__name__, **parts}
+    for tag, (special, write, _) in _SPECIAL.items():
+        if isinstance(value, special):
+            return {KIND: tag, **write(value, place)}
+    found = object_as_data(value)
+    if found is not None:
+        inside = place and f"{place} ({kind.__name__})"
+        return {key: _encoded(part, inside) for key, part in found.items()}
+    if isinstance(value, os.PathLike) and kind.__module__.partition(".")[0] == "pathlib":
+        return _tagged("path", value, place)
+    plain: Any
+    for plain in (str, int, float, list, tuple, bytes, History):  # of a subclass, its plain value
+        if isinstance(value, plain):
+            return _encoded(plain(value), place)
+    raise NotDataError(
+        f"{place}: expected data, such as texts, numbers, lists and dicts, got {name_of(kind)}"
+    )
+
+
+# The exact form: from data
+
+
+def decode(data: Any) -> Any:
+    """Restore a value from the data that `encode` returned.
+
+    Raises:
+        JSONFormatError: the data is of an unknown kind, or a field does not fit.
+    """
+    if is_list(data):
+        return [decode(item) for item in data]
+    if not is_dict(data):
+        return data
+    tag = data.get(KIND)
+    if tag is None:
+        return {key: decode(item) for key, item in data.items()}
+    try:
+        return _decoded(str(tag), data)
+    except JSONFormatError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
+        raise JSONFormatError(f"data of kind {tag!r}: {type(error).__name__}: {error}") from error
+
+
+def decode_fields(kind: Any, data: Mapping[str, Any]) -> Any:
+    """Restore a dataclass from the data that `encode_fields` returned.
+
+    Raises:
+        JSONFormatError: as in `decode`.
+        TypeError, ValueError: a field is missing or unknown, or the class refuses its value.
+    """
+    names = {name_in_json(spec): spec.name for spec in dataclasses.fields(kind)}
+    return kind(**{names.get(key, key): decode(part) for key, part in data.items() if key != KIND})
+
+
+def _decoded(tag: str, data: JSONDict) -> Any:
+    if tag in _FORMS:
+        return _FORMS[tag][2](decode(data["value"]))
+    if tag in _SPECIAL:
+        return _SPECIAL[tag][2](data)
+    if tag in {"object", "member"}:
+        return object_from_data({key: decode(part) for key, part in data.items() if key != KIND})
+    kind = _class_named(tag)
+    if kind is None:
+        raise JSONFormatError(f"data of an unknown kind: {tag!r}")
+    return kind(data["value"]) if issubclass(kind, enum.Enum) else decode_fields(kind, data)
