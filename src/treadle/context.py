@@ -27,6 +27,7 @@ from treadle.run_state import RunNode, RunNodeStatus, RunState
 from treadle.shown import shown_fields
 from treadle.tools import (
     Approval,
+    Catalog,
     CircuitBreaker,
     Dedupe,
     Locks,
@@ -43,7 +44,6 @@ from treadle.tools import (
 
 if TYPE_CHECKING:
     from treadle.tools.output import Output
-    from treadle.tools.tool_catalog import Catalog
 
 
 class Decision(StrEnum):

@@ -33,7 +33,7 @@ from treadle.pipeline import stage
 from treadle.stages._decisions import edit_note
 from treadle.stages._parse_tool_calls import parse_tool_calls
 from treadle.stages._unknown_calls import is_unknown, unknown
-from treadle.tools import as_written
+from treadle.tools import Catalog, as_made
 
 NUDGE_FROM = 3
 """From this number of identical calls in a turn on, the result has a note. Three is Planck's number."""
@@ -223,14 +223,16 @@ def assistant_message(ctx: Context) -> JSONDict:
     if response.refusal is not None:
         message["refusal"] = sendable(response.refusal)
     if ctx.tool_calls:
-        message["tool_calls"] = list(map(_call_message, ctx.tool_calls))
+        message["tool_calls"] = [_call_message(call, ctx.run.catalog) for call in ctx.tool_calls]
     if response.origin is not None and has_bound_values(message):
         message[ORIGIN] = {"origin": response.origin}
     return message
 
 
-def _call_message(call: ToolCall) -> JSONDict:
-    name, arguments = (call.name, call.arguments) if call.written is None else as_written(call)
+def _call_message(call: ToolCall, catalog: Catalog | None) -> JSONDict:
+    name, arguments = call.name, call.arguments
+    if call.raw_arguments is not None:
+        name, arguments = as_made(catalog, call)
     is_valid = call.input is not None and arguments and not arguments.isspace()
     if not (is_valid and is_plain(arguments)):
         arguments = valid_arguments(arguments)

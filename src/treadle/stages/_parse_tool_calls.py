@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from treadle.context import Context
 from treadle.messages import ToolCall, sendable
 from treadle.pipeline import stage
-from treadle.tools import as_written
+from treadle.tools import Catalog, as_made
 
 
 @stage(requires=("response",), provides=("tool_calls",))
@@ -22,7 +22,8 @@ def parse_tool_calls(ctx: Context) -> Context:
     calls = ctx.response.tool_calls
     if not calls or ctx.response is ctx.parsed:  # a stage may have edited or run them since
         return ctx
-    if ctx.tool_calls and _requests(ctx.tool_calls) == _requests(calls):
+    catalog = ctx.run.catalog
+    if ctx.tool_calls and _requests(ctx.tool_calls, catalog) == _requests(calls, catalog):
         return ctx
     taken: dict[str, int] = {}
     made: list[ToolCall] = []
@@ -33,11 +34,10 @@ def parse_tool_calls(ctx: Context) -> Context:
         unique = ctx.messages.unused_id(call_id, taken)
         taken.setdefault(unique, 1)
         made.append(call if unique == call.id else dataclasses.replace(call, id=unique))
-    catalog = ctx.run.catalog
     if catalog is not None:
         made = [catalog.unwrapped(one, ctx.tools) for one in made]
     return ctx.evolve(tool_calls=tuple(made), parsed=ctx.response)
 
 
-def _requests(calls: Sequence[ToolCall]) -> list[tuple[str, str, str]]:
-    return [(call.id, *as_written(call)) for call in calls]
+def _requests(calls: Sequence[ToolCall], catalog: Catalog | None) -> list[tuple[str, str, str]]:
+    return [(call.id, *as_made(catalog, call)) for call in calls]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from treadle import labels
 from treadle.context import Context
 from treadle.effects import Call, Mode, Steps
-from treadle.errors import closest, one_of
+from treadle.errors import closest
 from treadle.messages import (
     MAX_COUNTED,
     MAX_VIOLATIONS,
@@ -22,7 +21,7 @@ from treadle.messages import (
     short_name,
 )
 from treadle.pipeline import stage
-from treadle.tools import CALL_TOOL, SEARCH_TOOLS, fingerprint, marked
+from treadle.tools import Catalog, Tool, as_made, fingerprint, marked
 
 RepairCall: TypeAlias = Callable[[ToolCall, tuple[str, ...]], ToolCall | None]
 """Takes a call and its problems; returns a call to check instead, or None."""
@@ -130,7 +129,7 @@ def _repaired(
         made.name,
         made.arguments,
         extra=made.extra or call.extra,
-        written=call.written,
+        raw_arguments=call.raw_arguments,
         is_whole=call.is_whole,
     )
     checked, remaining = yield _check(ctx, again, hints)
@@ -152,22 +151,17 @@ def check_call(
     Returns:
         The call, with its input if it is valid, and the problems: none if it is.
     """
-    catalog, written = ctx.run.catalog, call.name
+    catalog = ctx.run.catalog
     if catalog is not None:
         call = catalog.unwrapped(call, ctx.tools)  # one that a stage made
-        written = call.name if call.written is None else CALL_TOOL
-        if call.written is not None and call.name in catalog.fixed:
-            return marked(call), (
-                f"{CALL_TOOL!r} cannot call {call.name!r}, which is offered itself.",
-            )
     tool = ctx.tools.get(call.name)
     offered = None if is_ours else ctx.request_changes.get("tools")
     if tool is None:
         resolver = ctx.run.resolver
         if resolver is None or not (is_ours or resolver.knows(call.name, bool(ctx.tools))):
             return marked(call), (_on_unknown(ctx, call.name, offered, hints or Hints()),)
-    elif offered is not None and written not in offered:
-        return marked(call), ((hints or Hints()).on_not_offered(written, _present(ctx, offered)),)
+    elif offered is not None and (name := as_made(catalog, call)[0]) not in offered:
+        return marked(call), ((hints or Hints()).on_not_offered(name, _present(ctx, offered)),)
     if call.is_whole is False:
         return marked(call), (_why_not_whole(ctx.response),)
     try:
@@ -189,7 +183,7 @@ def check_call(
         None if problems else arguments,
         fingerprint(call.name, key),
         call.extra,
-        call.written,
+        call.raw_arguments,
         call.is_whole,
     )
     return checked, tuple(problems)
@@ -213,7 +207,7 @@ def _on_unknown(ctx: Context, name: str, offered: Iterable[str] | None, hints: H
     """The problem of a call of a tool that does not exist."""
     catalog, resolver = ctx.run.catalog, ctx.run.resolver
     if catalog is not None:
-        return hints.on_not_found(name, functools.partial(catalog.closest, name, ctx.tools))
+        return hints.on_not_found(name, catalog, ctx.tools)
     names = ctx.tools if offered is None else _present(ctx, offered)
     return hints.on_unknown(name, [*names, *((resolver and resolver.names) or ())])
 
@@ -236,17 +230,12 @@ class Hints:
         text = f"there is no tool named {short_name(name)!r}."
         return self._text(name, text, known, suggests=True)
 
-    def on_not_found(self, name: str, closest_to_it: Callable[[], Sequence[str]]) -> str:
-        """Describe a name that no tool of a catalog has: there are too many tools to list them."""
-        made = self._texts.get(name)
-        if made is not None:
-            return made
-        close = closest_to_it() if len(self._texts) < MAX_HINTS else ()
-        hint = f" Did you mean {one_of(close)}?" if close else ""
-        text = f"there is no tool named {short_name(name)!r}.{hint} Search for it with {SEARCH_TOOLS!r}."
-        if close:
-            self._texts[name] = text
-        return text
+    def on_not_found(self, name: str, catalog: Catalog, tools: Mapping[str, Tool]) -> str:
+        """Describe a name that no tool of a catalog has."""
+        if name not in self._texts:
+            suggests = len(self._texts) < MAX_HINTS
+            self._texts[name] = catalog.on_unknown(name, tools, suggests=suggests)
+        return self._texts[name]
 
     def on_not_offered(self, name: str, known: Iterable[str]) -> str:
         """Describe the name of a tool that the request does not offer."""

@@ -6,6 +6,7 @@
 from treadle.tools.approvals import Approval, approve, deny, edit
 from treadle.tools.bounds import MAX_ITEMS, is_plain
 from treadle.tools.breaker import Admission, BreakerState, CircuitBreaker
+from treadle.tools.catalog import Catalog, CatalogOption, as_made
 from treadle.tools.conversion import (
     ToolBehaviour,
     ToolLike,
@@ -41,20 +42,18 @@ from treadle.tools.repeats import (
 )
 from treadle.tools.resolver import Recipe, RecipeStep, Resolver, as_recipe, check_implementations
 from treadle.tools.return_value import tool_result
-from treadle.tools.tool_search import SEARCH_TOOLS, ToolSearch
-from treadle.tools.wrapped_calls import CALL_TOOL, as_written
 
 __all__ = [
-    "CALL_TOOL",
     "DEDUPE_MODES",
     "MAX_BYTES",
     "MAX_ITEMS",
     "MAX_LINES",
-    "SEARCH_TOOLS",
     "Admission",
     "Approval",
     "BreakerState",
     "CachedResult",
+    "Catalog",
+    "CatalogOption",
     "Check",
     "CircuitBreaker",
     "Dedupe",
@@ -74,11 +73,10 @@ __all__ = [
     "ToolCallTable",
     "ToolContext",
     "ToolLike",
-    "ToolSearch",
     "approve",
+    "as_made",
     "as_recipe",
     "as_tool",
-    "as_written",
     "check_implementations",
     "compile_check",
     "deny",

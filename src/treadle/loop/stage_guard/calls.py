@@ -242,10 +242,8 @@ class CallReview:
 
     def _edited(self, known: ToolCall, call: ToolCall) -> ToolCall:
         """Check an edited call: if it was answered, it is restored; otherwise it is validated again."""
-        if (
-            call.written is None
-        ):  # the history shows it as the model made it: through `call_tool`, or directly
-            call = dataclasses.replace(call, written=known.written)
+        if call.raw_arguments is None:  # the history shows it as the model made it
+            call = dataclasses.replace(call, raw_arguments=known.raw_arguments)
         is_answered = call.id in self._before.tool_results and call.id not in self._void
         if call.id in self._started or is_answered:
             if (call.name, call.input) != (known.name, known.input):

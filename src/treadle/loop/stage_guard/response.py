@@ -11,7 +11,7 @@ from treadle.loop.stage_guard.calls import CallReview, call_request, call_reques
 from treadle.loop.stage_guard.fields import changed
 from treadle.messages import ToolResult
 from treadle.stages import parse_tool_calls, validated
-from treadle.tools import Plan, as_written
+from treadle.tools import Plan, as_made
 
 
 def is_new_response(before: Context, after: Context) -> bool:
@@ -46,7 +46,7 @@ def with_ids_of_calls(ctx: Context) -> Context:
         return ctx
     renamed = [dataclasses.replace(one, id=call.id) for one, call in zip(given, calls, strict=True)]
     are_edited = any(
-        call_request(one) != (call.id, *as_written(call))
+        call_request(one) != (call.id, *as_made(ctx.run.catalog, call))
         for one, call in zip(renamed, calls, strict=True)
     )
     if are_edited or all(map(operator.eq, given, renamed)):

@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import heapq
 import math
+import operator
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from treadle.messages import is_list, is_mapping
-from treadle.tools.definition import Tool
-from treadle.tools.search_words import words_of
-from treadle.tools.word_index import MAX_QUERY, WordIndex, weigh_words
+from treadle.tool_search.word_index import MAX_QUERY, WordIndex, weigh_words
+from treadle.tool_search.words import words_of
+from treadle.tools import Tool
 
 NAME, DESCRIPTION, PARAMETERS = 2.0, 1.0, 0.2
 """The weights of a word in the name, in the description, and in the names, descriptions and enum values of the
 parameters."""
 MAX_DEPTH = 8
 """How many levels of nested parameters are read."""
+MAX_RANKED = 100
+"""The number of tools of each ranking that are combined."""
+FUSION = 60
+"""The constant of reciprocal rank fusion: Cormack, Clarke and Buettcher, SIGIR 2009."""
 
 
 class SearchIndex:
@@ -54,6 +59,46 @@ class SearchIndex:
         best = heapq.nsmallest(limit, scores.items(), key=lambda one: (-one[1], one[0]))
         return [self.tools[place].name for place, _ in best]
 
+    def find(
+        self, query: str, limit: int, vector: Sequence[float] | None = None
+    ) -> list[str] | None:
+        """The names of the best tools for a query by its words and its embedding, best first.
+
+        Args:
+            query: what the tool has to do, or its name.
+            limit: the maximum number of names.
+            vector: the embedding of the query; None searches by words alone.
+
+        Returns:
+            None if there is a vector and the tools are not embedded.
+        """
+        if vector is None:
+            return self.search(query, limit)
+        if self.tools and not self.vectors:
+            return None
+        scores: dict[str, float] = {}
+        for ranking in (self.search(query, MAX_RANKED), self._nearest(vector)):
+            for rank, name in enumerate(ranking, 1):
+                scores[name] = scores.get(name, 0.0) + 1 / (FUSION + rank)
+        exact = [name for name in self.named(query) if name in scores]
+        ranked = sorted(scores, key=lambda name: -scores[name])
+        return list(dict.fromkeys((*exact, *ranked)))[:limit]
+
+    def _nearest(self, vector: Sequence[float]) -> list[str]:
+        """The names of the tools whose vectors are nearest to one."""
+        [wanted] = unit_vectors([vector], 1)
+        pairs = zip(self.vectors, self.tools, strict=False)
+        scored = [(sum(map(operator.mul, known, wanted)), tool.name) for known, tool in pairs]
+        return [name for _, name in heapq.nlargest(MAX_RANKED, scored)]
+
+    def texts(self) -> list[str]:
+        """The text of each tool, for its embedding."""
+        return list(map(text_of, self.tools))
+
+    def keep_vectors(self, given: Any) -> None:
+        """Keep the embeddings of the tools; raises as `unit_vectors`."""
+        self.vectors = unit_vectors(given, len(self.tools))
+
     def named(self, query: str) -> Iterator[str]:
         """The tools whose whole names are in a query."""
         for word in query.casefold().split():
@@ -69,6 +114,22 @@ class SearchIndex:
         """
         firsts = (next(words_of(tool.name), tool.name) for tool in self.tools)
         return Counter(firsts).most_common(most)
+
+
+def unit_vectors(given: Any, count: int) -> list[list[float]]:
+    """Check what ``embed`` returned, and scale the vectors to the length 1.
+
+    Args:
+        given: a vector for each text; numpy arrays are accepted as well.
+        count: the number of texts.
+
+    Raises:
+        TypeError: it is not that number of vectors.
+    """
+    vectors = [[float(number) for number in vector] for vector in given]
+    if len(vectors) != count:
+        raise TypeError(f"embed: expected a vector for each of {count} texts, got {len(vectors)}")
+    return [[number / (math.hypot(*vector) or 1.0) for number in vector] for vector in vectors]
 
 
 def text_of(tool: Tool) -> str:
