@@ -3,6 +3,7 @@
 `treadle.stages` runs plans.
 """
 
+from treadle.queues import LockedError, Locks
 from treadle.tools.approvals import Approval, approve, deny, edit
 from treadle.tools.bounds import MAX_ITEMS, is_plain
 from treadle.tools.breaker import Admission, BreakerState, CircuitBreaker
@@ -19,7 +20,6 @@ from treadle.tools.conversion import (
 from treadle.tools.definition import Invoke, Tool, ToolContext
 from treadle.tools.fast_check import Check, compile_check
 from treadle.tools.in_flight import ToolCallTable
-from treadle.tools.locks import LockedError, Locks
 from treadle.tools.plan import NotRunReason, Plan, PlanReason
 from treadle.tools.rendering import (
     MAX_BYTES,

@@ -26,8 +26,8 @@ class Subset:
 
     Args:
         keywords: those that may be sent, each with a function that says for which values.
-        is_exact: whether the values of the sent schema have to be those of the given one. Else other assertions
-            become part of the description.
+        is_exact: whether the values of the sent schema have to be those of the given one, apart from values that
+            fit several parts of a ``oneOf``. Else other assertions become part of the description.
         is_closed: whether every object has to forbid other keys.
         has_any: whether a schema without a type is legal.
         has_type_lists: whether ``type`` may be a list.
@@ -216,8 +216,7 @@ class _Fitting:
         parts: Any = schema.get("allOf")
         if is_list(parts) and len(parts) == 1 and asserted == {"allOf"}:
             schema["anyOf"] = schema.pop("allOf")
-        parts = schema.get("oneOf")
-        if is_list(parts) and "anyOf" not in schema and self._may_be_any(parts):
+        if is_list(schema.get("oneOf")) and "anyOf" not in schema:
             schema["anyOf"] = schema.pop("oneOf")
         may_move = asserted == {"$ref"} or not self._subset.is_exact
         if "$ref" in schema and may_move and not schema.keys() <= {"$ref", *_DEFINITIONS}:
@@ -229,13 +228,6 @@ class _Fitting:
             kinds = sorted({json_type(value) for value in values})
             schema["type"] = kinds if len(kinds) > 1 else kinds[0]
         return schema
-
-    def _may_be_any(self, parts: Sequence[Any]) -> bool:
-        """Whether no value fits two of the parts, or it does not matter."""
-        if not self._subset.is_exact:
-            return True
-        pairs = ((one, two) for index, one in enumerate(parts) for two in parts[index + 1 :])
-        return all(_are_disjoint(self._root, one, two) for one, two in pairs)
 
     def _sorted(self, schema: JSONDict, place: str) -> tuple[JSONDict, JSONDict]:
         """The keywords that may be sent, and those for the description."""
@@ -317,55 +309,6 @@ def _all_types(root: Any, part: Any, steps: int = 20) -> set[str]:
         return {json_type(part["const"])} if "const" in part else _types(part)
     found = [_all_types(root, one, steps - 1) for one in alternatives]
     return set[str]().union(*found) if all(found) else set()
-
-
-def _are_disjoint(root: Any, one: Any, two: Any) -> bool:
-    """Whether it is clear that no value fits both schemas: by their types, their values or a field of both."""
-    one, two = _resolved(root, one), _resolved(root, two)
-    if not is_mapping(one) or not is_mapping(two):
-        return False
-    kinds = [
-        {"number" if kind == "integer" else kind for kind in _all_types(root, part)}
-        for part in (one, two)
-    ]
-    if all(kinds) and kinds[0].isdisjoint(kinds[1]):
-        return True
-    values = [_values(part) for part in (one, two)]
-    if values[0] is not None and values[1] is not None and values[0].isdisjoint(values[1]):
-        return True
-    if kinds != [{"object"}, {"object"}]:
-        return False
-    fields: list[Mapping[str, Any]] = [part.get("properties", {}) for part in (one, two)]
-    # A field that may be left out decides nothing, unless it then has the only value that it may have.
-    return any(
-        _is_always_there(one, name) and _is_always_there(two, name)
-        and _are_disjoint(root, fields[0][name], fields[1][name])
-        for name in fields[0].keys() & fields[1].keys()
-    )  # fmt: skip
-
-
-def _is_always_there(schema: Mapping[str, Any], name: str) -> bool:
-    part: Any = schema["properties"][name]
-    is_implied = is_mapping(part) and "const" in part and part.get("default") == part["const"]
-    return name in schema.get("required", ()) or is_implied
-
-
-def _resolved(root: Any, part: Any) -> Any:
-    for _ in range(20):
-        if not is_mapping(part) or "$ref" not in part:
-            return part
-        part = resolve(root, str(part["$ref"]))
-    return None
-
-
-def _values(schema: Mapping[str, Any]) -> set[str] | None:
-    """The values of an enumeration as JSON text; None for other schemas, and for floats."""
-    values: Any = schema.get("enum", [schema["const"]] if "const" in schema else None)
-    if not is_list(values) or not all(
-        isinstance(one, (str, bool, int)) or one is None for one in values
-    ):
-        return None
-    return set(map(json.dumps, values))
 
 
 # Limits of OpenAI
