@@ -740,7 +740,7 @@ def test_embeddings_that_fail_leave_the_search_by_words(embed, caplog):
         ({"always": [add]}, "always: expected a list of names of tools"),
         ({"limit": 0}, "limit: expected a whole number from 1 to 20, got 0"),
         ({"limit": True}, "limit: expected a whole number from 1 to 20, got True"),
-        ({"embed": "model"}, "embed: expected a callable that takes a list of texts, got str"),
+        ({"embed": "model"}, "embed: expected a callable that takes a list of texts, got 'model'"),
     ],
 )
 def test_a_wrong_option_is_refused(options, text):

@@ -3,6 +3,6 @@
 The core knows the protocols of `treadle.tools.catalog` alone.
 """
 
-from treadle.tool_search.options import ToolSearch
+from treadle.tool_search.catalog import ToolSearch
 
 __all__ = ["ToolSearch"]

@@ -1,27 +1,31 @@
-"""The catalog of a loop with tool search: what its requests offer, and the tools that find and call the others."""
+"""`ToolSearch`, and the catalog that it makes for a loop: what the requests offer, and what a search finds."""
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from treadle import labels
 from treadle.context import Context
 from treadle.effects import Call, Mode, Steps, Then, call_mode, is_awaitable
 from treadle.errors import OptionError, check_names, closest, one_of
-from treadle.messages import JSONDict, ToolCall, short_name
+from treadle.fast_dataclass import light_dataclass
+from treadle.messages import ToolCall, short_name
 from treadle.tool_search.calls import CALL_TOOL, unwrapped, wrapped
-from treadle.tools import MAX_BYTES, Locks, Tool
+from treadle.tool_search.fixed_tools import (
+    MAX_RESULTS,
+    SEARCH_TOOLS,
+    call_tool,
+    listed,
+    search_tool,
+)
+from treadle.tools import Locks, Tool
 
 if TYPE_CHECKING:
     from treadle.tool_search.index import SearchIndex
 
-SEARCH_TOOLS = "search_tools"
-"""The name of the tool that searches the others."""
-MAX_RESULTS = 20
-"""The maximum number of results of a search."""
+MODES = ("call", "native")
 MAX_CLOSEST = 3
 """The number of names that are suggested for an unknown one."""
 MAX_GROUPS = 20
@@ -34,40 +38,72 @@ Embed: TypeAlias = Callable[[list[str]], Vectors | Awaitable[Vectors]]
 log = logging.getLogger("treadle.tools")
 
 
-class SearchCatalog:
-    """The tools of a loop that a search finds; see `treadle.tools.catalog`, and `ToolSearch` for the arguments.
+@light_dataclass(frozen=True)
+class ToolSearch:
+    """Offers a model two fixed tools, `search_tools` and `call_tool`, in place of hundreds.
 
     Args:
-        tools: the tools of the loop.
-        is_native: whether a tool that was found is offered itself, in place of `call_tool`.
-        always: names of tools that are offered in any case.
-        limit: the number of tools that a search returns.
-        embed: returns a vector for each of a list of texts; None searches by words alone.
+        mode: how a tool that was found is called. ``call``: through `call_tool`, so that the tools of the requests
+            never change and a provider can cache them. ``native``: it is offered itself from then on, in this run.
+        always: names of tools that are offered in any case, as are tools that end the run.
+        limit: the number of tools that a search returns, unless the model asks for another number; at most 20.
+        embed: returns a vector for each of a list of texts, sync or async. Searches then combine the similarity of
+            the vectors with BM25. The tools are embedded once per loop, before the first search. None means BM25
+            alone.
 
     Raises:
-        OptionError: a name in ``always`` that no tool has, or a tool has the name of a fixed one.
+        OptionError: a value of the wrong type.
     """
 
-    def __init__(
-        self,
-        tools: Mapping[str, Tool],
-        *,
-        is_native: bool,
-        always: Sequence[str],
-        limit: int,
-        embed: Embed | None,
-    ) -> None:
-        self._is_native, self._always, self._limit, self._embed = is_native, always, limit, embed
-        fixed = [_search_tool(self._searching, len(tools), limit, is_native=is_native)]
-        if not is_native:
-            fixed.append(_call_tool())
+    mode: Literal["call", "native"] = "call"
+    always: Sequence[str] = ()
+    limit: int = 10
+    embed: Embed | None = None
+
+    def __post_init__(self) -> None:
+        given: Any = self.always
+        is_many = given.__class__ in {list, tuple}
+        are_names = is_many and all(isinstance(name, str) for name in given)
+        is_number = type(self.limit) is int and 1 <= self.limit <= MAX_RESULTS
+        is_embed = self.embed is None or callable(self.embed)  # pyright: ignore[reportUnnecessaryComparison]
+        for name, is_right, expected in (
+            ("mode", self.mode in MODES, one_of(MODES)),
+            ("always", are_names, "a list of names of tools"),
+            ("limit", is_number, f"a whole number from 1 to {MAX_RESULTS}"),
+            ("embed", is_embed, "a callable that takes a list of texts"),
+        ):
+            if not is_right:
+                got = getattr(self, name)
+                raise OptionError(f"ToolSearch: {name}: expected {expected}, got {got!r:.80}")
+        object.__setattr__(self, "always", tuple(given))
+
+    def catalog(self, tools: Mapping[str, Tool]) -> SearchCatalog:
+        """Make the catalog of a loop.
+
+        Args:
+            tools: the tools of the loop.
+
+        Raises:
+            OptionError: a name in ``always`` that no tool has, or a tool has the name of a fixed one.
+        """
+        return SearchCatalog(self, tools)
+
+
+class SearchCatalog:
+    """The tools of a loop, of which a search finds those that the model needs; see `treadle.tools.catalog`."""
+
+    def __init__(self, options: ToolSearch, tools: Mapping[str, Tool]) -> None:
+        self._options, self._embed = options, options.embed
+        self._is_native = options.mode == "native"
+        search = search_tool(self._searching, len(tools), options.limit, is_native=self._is_native)
+        fixed = [search] if self._is_native else [search, call_tool()]
         self.fixed: Mapping[str, Tool] = {tool.name: tool for tool in fixed}
         for name in self.fixed:
             if name in tools:
                 raise OptionError(
                     f"tool_search: {name!r} is the name of a tool of the search itself; give yours another"
                 )
-        check_names(always, tools, "tool_search: always: there is no tool")
+        check_names(options.always, tools, "tool_search: always: there is no tool")
         self._locks = Locks()
         # Each is a pair, so that it is replaced at once: runs in several threads share it.
         self._offered: tuple[object, tuple[str, ...]] = (None, ())
@@ -78,7 +114,7 @@ class SearchCatalog:
         seen, names = self._offered
         if seen is not tools:
             ending = (tool.name for tool in tools.values() if tool.terminal)
-            wanted = dict.fromkeys((*self.fixed, *self._always, *ending))
+            wanted = dict.fromkeys((*self.fixed, *self._options.always, *ending))
             names = tuple(name for name in wanted if name in tools)
             self._offered = tools, names
         added = [name for name in more if name in tools and name not in names]
@@ -121,7 +157,7 @@ class SearchCatalog:
 
     def _searching(self, ctx: Context, call: ToolCall) -> Steps[str]:
         arguments = call.input or {}
-        query, limit = arguments["query"], arguments.get("limit", self._limit)
+        query, limit = arguments["query"], arguments.get("limit", self._options.limit)
         vector: Sequence[float] | None = None
         names: Sequence[str] | None = None
         if self._embed is not None:
@@ -140,7 +176,7 @@ class SearchCatalog:
         names = names or ()
         if self._is_native:
             ctx.run.found.update(dict.fromkeys(names))
-        return _listed(ctx.tools, names) if names else self._nothing(ctx.tools, query)
+        return listed(ctx.tools, names) if names else self._nothing(ctx.tools, query)
 
     def _finding(
         self, ctx: Context, call: ToolCall, query: str, limit: int, vector: Sequence[float] | None
@@ -184,82 +220,3 @@ def _effect(fn: Any, args: tuple[Any, ...], mode: Mode, key: str) -> Call:
 
 def _one(effect: Call) -> Steps[None]:
     yield effect
-
-
-# The fixed tools
-
-
-def _search_tool(
-    steps: Callable[..., Steps[str]], count: int, limit: int, *, is_native: bool
-) -> Tool:
-    fields = {
-        "query": {
-            "type": "string",
-            "minLength": 1,
-            "description": "What the tool has to do and on what, in a few words; or the name of a tool.",
-        },
-        "limit": {
-            "type": "integer",
-            "minimum": 1,
-            "maximum": MAX_RESULTS,
-            "description": f"The maximum number of tools; {limit} by default.",
-        },
-    }
-    how = "The tools that were found can be called from then on."
-    description = (
-        f"Search the {count:,} available tools by what they do. Returns the names, descriptions and input schemas "
-        f"of the best ones. {how if is_native else f'Call a tool that was found with {CALL_TOOL}.'}"
-    )
-    schema = _closed(fields, ["query"])
-    return Tool(SEARCH_TOOLS, description, schema, steps=steps, annotations={"readOnlyHint": True})
-
-
-def _call_tool() -> Tool:
-    fields = {
-        "name": {"type": "string", "description": "The name of the tool."},
-        "arguments": {
-            "type": "object",
-            "description": "The arguments of the tool, as its input schema describes them.",
-        },
-    }
-    description = f"Call a tool that {SEARCH_TOOLS} has found."
-    return Tool(CALL_TOOL, description, _closed(fields, ["name", "arguments"]), fn=_never)
-
-
-def _closed(fields: JSONDict, required: list[str]) -> JSONDict:
-    facts = {"required": required, "additionalProperties": False}
-    return {"type": "object", "properties": fields, **facts}
-
-
-def _never(**_arguments: Any) -> None:
-    raise AssertionError("unreachable: a valid call of call_tool becomes the call of another tool")
-
-
-# Results
-
-
-def _listed(tools: Mapping[str, Tool], names: Iterable[str]) -> str:
-    """The tools that were found, as JSON; those that do not fit into a result by name only."""
-    found: list[JSONDict] = []
-    others: list[str] = []
-    left = MAX_BYTES // 2
-    for tool in (tools[name] for name in names if name in tools):
-        shown = {
-            "name": tool.name,
-            "description": tool.description,
-            "input_schema": tool.input_schema,
-        }
-        left -= len(_compact(shown).encode("utf-8", "replace"))
-        if found and left < 0:
-            others.append(tool.name)
-        else:
-            found.append(shown)
-    answer: JSONDict = {"tools": found}
-    if others:
-        answer["more"] = others
-        answer["note"] = "Search for the name of a tool in 'more' for its input schema."
-    return _compact(answer)
-
-
-def _compact(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)

@@ -10,7 +10,7 @@ import heapq
 import math
 import operator
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from treadle.messages import is_list, is_mapping
@@ -21,8 +21,8 @@ from treadle.tools import Tool
 NAME, DESCRIPTION, PARAMETERS = 2.0, 1.0, 0.2
 """The weights of a word in the name, in the description, and in the names, descriptions and enum values of the
 parameters."""
-MAX_DEPTH = 8
-"""How many levels of nested parameters are read."""
+MAX_DEPTH = 16
+"""How many levels of a schema are read: a nested parameter is two levels below that around it."""
 MAX_RANKED = 100
 """The number of tools of each ranking that are combined."""
 FUSION = 60
@@ -147,29 +147,16 @@ def _counts(tool: Tool) -> Counter[str]:
 
 def _texts_in(schema: Any, depth: int = 0) -> Iterator[str]:
     """The names, descriptions, titles and enum values in a schema of parameters."""
-    if depth > MAX_DEPTH or not is_mapping(schema):
+    if depth > MAX_DEPTH:
         return
-    for key in ("description", "title"):
-        if depth and isinstance(schema.get(key), str):
-            yield schema[key]
-    for value in schema.get("enum") or ():
-        if isinstance(value, str):
-            yield value
-    fields: Any = schema.get("properties")
-    if is_mapping(fields):
-        yield from fields
-    for part in _parts_of(schema):
+    parts: Any = schema if is_list(schema) else ()
+    if is_mapping(schema):
+        parts = schema.values()
+        for key in ("description", "title"):
+            if depth and isinstance(schema.get(key), str):
+                yield schema[key]
+        for key, kind in (("enum", is_list), ("properties", is_mapping)):
+            texts: Any = schema.get(key)
+            yield from (text for text in texts if isinstance(text, str)) if kind(texts) else ()
+    for part in parts:
         yield from _texts_in(part, depth + 1)
-
-
-def _parts_of(schema: Mapping[str, Any]) -> Iterator[Any]:
-    """The subschemas of a schema."""
-    for key in ("properties", "$defs", "definitions"):
-        named: Any = schema.get(key)
-        if is_mapping(named):
-            yield from named.values()
-    for key in ("anyOf", "oneOf", "allOf"):
-        alternatives: Any = schema.get(key)
-        if is_list(alternatives):
-            yield from alternatives
-    yield schema.get("items")

@@ -90,12 +90,6 @@ def _object(schema: Mapping[str, Any]) -> Check | None:
     is_known = isinstance(extra, bool) and is_list(schema.get("required", []))
     if not is_known or None in checks.values():
         return None
-    # Most fields have just a type: these are looked up without a call for each field.
-    kinds = {
-        name: _kinds(part["type"])
-        for name, part in parts.items()
-        if part.keys() - _ANNOTATIONS == {"type"} and _is_atomic(part)
-    }
     required: frozenset[str] = frozenset(schema.get("required", ()))
 
     def check(value: Any) -> bool:
@@ -103,11 +97,6 @@ def _object(schema: Mapping[str, Any]) -> Check | None:
             return False
         fields: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
         for name, part in fields.items():
-            allowed = kinds.get(name)
-            if allowed is not None:
-                if type(part) not in allowed:
-                    return False
-                continue
             check_part = checks.get(name)
             if not (extra if check_part is None else check_part(part)):
                 return False

@@ -94,11 +94,14 @@ class Signature:
                 left = {key: facts for key, facts in (keys or {}).items() if key not in taken}
                 for key, (own, is_required) in left.items():
                     hints[key] = own
-                    fields[self._new(key)] = _key(key, own, is_required, described)
+                    # A factory, since a default would be in the schema; a key that was not given is not passed.
+                    default = ... if is_required else Field(default_factory=dict)
+                    fields[self._new(key)] = _field(key, own, described, default)
             else:
                 if isinstance(parameter.default, FieldInfo):  # it only describes the default
                     self._with_defaults.add(parameter.name)
-                fields[self._new(parameter.name)] = _field(parameter, hint, described)
+                default = ... if parameter.default is parameter.empty else parameter.default
+                fields[self._new(parameter.name)] = _field(parameter.name, hint, described, default)
         if _dispatches(inner) and self._names and not self._positional:
             self._positional.append(next(iter(self._names.values())))
         types_of_all = (hint_of_extra, *(hints.get(name, Any) for name in self._names.values()))
@@ -335,13 +338,10 @@ def _hints_of(fn: Any, name: str) -> dict[str, Any]:
         ) from error
 
 
-def _field(parameter: inspect.Parameter, hint: Any, described: Mapping[str, str]) -> Any:
-    default = ... if parameter.default is parameter.empty else parameter.default
+def _field(name: str, hint: Any, described: Mapping[str, str], default: Any) -> Any:
     # Without a description in the docstring, the description in the type hint is kept.
-    facts: dict[str, Any] = {"alias": parameter.name}
-    if parameter.name in described:
-        facts["description"] = described[parameter.name]
-    return Annotated[hint, Field(**facts)], default
+    facts: dict[str, Any] = {"description": described[name]} if name in described else {}
+    return Annotated[hint, Field(alias=name, **facts)], default
 
 
 def _dispatches(fn: Any) -> bool:
@@ -367,17 +367,6 @@ def _bare(hint: Any) -> Any:
     while getattr(typing.get_origin(hint), "_name", None) in _QUALIFIERS:
         (hint,) = typing.get_args(hint)
     return hint
-
-
-def _key(name: str, hint: Any, is_required: bool, described: Mapping[str, str]) -> Any:
-    """The field of a key of a TypedDict."""
-    facts: dict[str, Any] = {"alias": name}
-    if name in described:
-        facts["description"] = described[name]
-    if is_required:
-        return Annotated[hint, Field(**facts)], ...
-    # A factory, since a default would be in the schema; a key that was not given is not passed.
-    return hint, Field(default_factory=dict, **facts)
 
 
 def _takes_context(hint: Any) -> bool:

@@ -156,28 +156,19 @@ class PartialReader:
         Args:
             chunk: the next piece of the response.
         """
-        if self._output.parse_text is not None and chunk.text:
-            yield from self._add(None, "", chunk.text)
-        for piece in chunk.tool_calls:
-            yield from self._add(piece.index, piece.name, piece.arguments)
-
-    def _add(self, index: int | None, name: str, text: str) -> Iterator[Any]:
-        known = self._texts.setdefault(index, _PartialText())
-        known.name += name
-        if index is not None and known.name not in self._names:
-            return
-        value_of = self._value_of if (known.name or None) in self._output.wrapped else _whole
-        for data in known.add(text):
-            yield from value_of(data)
-
-    @staticmethod
-    def _value_of(data: Any) -> Iterator[Any]:
-        if is_mapping(data) and VALUE in data:
-            yield data[VALUE]
-
-
-def _whole(data: Any) -> Iterator[Any]:
-    yield data
+        is_text = self._output.parse_text is not None
+        pieces: list[tuple[int | None, str, str]] = [(None, "", chunk.text)] if is_text else []
+        pieces += [(piece.index, piece.name, piece.arguments) for piece in chunk.tool_calls]
+        for index, name, text in pieces:
+            known = self._texts.setdefault(index, _PartialText())
+            known.name += name
+            is_output = index is None or known.name in self._names
+            if not is_output or not known.has_changed(text):
+                continue
+            if (known.name or None) not in self._output.wrapped:
+                yield known.data
+            elif is_mapping(known.data) and VALUE in known.data:
+                yield known.data[VALUE]
 
 
 class _PartialText:
@@ -185,31 +176,24 @@ class _PartialText:
 
     def __init__(self) -> None:
         self.name = ""
+        self.data: Any = None
         self._pieces: list[str] = []
         self._length = self._read = 0
-        self._latest: Any = None
 
-    def add(self, text: str) -> Iterator[Any]:
-        """Add a piece; yield the data so far if it has changed."""
-        if not text:
-            return
+    def has_changed(self, text: str) -> bool:
+        """Add a piece; return whether there are other data than before."""
         self._pieces.append(text)
         self._length += len(text)
-        if self._length < self._read * GROWTH:
-            return
+        if not text or self._length < self._read * GROWTH:
+            return False
         self._pieces = ["".join(self._pieces)]
         self._read = self._length
+        before, encoded = self.data, self._pieces[0].encode("utf-8", "replace")
         try:
-            data = from_json(
-                self._pieces[0].encode("utf-8", "replace"),
-                allow_inf_nan=False,
-                allow_partial="trailing-strings",
-            )
+            self.data = from_json(encoded, allow_inf_nan=False, allow_partial="trailing-strings")
         except ValueError:  # not JSON, or not yet
-            return
-        if data != self._latest:
-            self._latest = data
-            yield data
+            return False
+        return bool(self.data != before)
 
 
 def make_output(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from treadle.fast_dataclass import light_dataclass
@@ -326,12 +326,15 @@ def _check_limits(schema: JSONDict) -> None:
     lists: list[list[Any]] = [node["enum"] for node in nodes if "enum" in node]
     values = [value for one in lists for value in one]
     constants = [node["const"] for node in nodes if "const" in node]
-    used = sum(len(str(text)) for text in (*names, *defined, *values, *constants))
     longest = max((_length(one) for one in lists if len(one) > LONG_ENUM), default=0)
     for count, limit, title in (
         (len(names), MAX_PROPERTIES, "properties"),
         (len(values), MAX_ENUM, "values of enumerations"),
-        (used, MAX_CHARACTERS, "characters of names and values"),
+        (
+            _length((*names, *defined, *values, *constants)),
+            MAX_CHARACTERS,
+            "characters of names and values",
+        ),
         (longest, MAX_LONG_ENUM, "characters of one enumeration"),
         (_nesting(schema, schema, {}), MAX_NESTING, "levels"),
     ):
@@ -339,29 +342,26 @@ def _check_limits(schema: JSONDict) -> None:
             raise NotInSubsetError(f"the output has {count} {title}, more than {limit}")
 
 
-def _length(values: Sequence[Any]) -> int:
+def _length(values: Iterable[Any]) -> int:
     return sum(len(str(value)) for value in values)
 
 
-def _parts(node: Mapping[str, Any]) -> Iterator[JSONDict]:
-    yield from node.get("properties", {}).values()
+def _parts(node: Mapping[str, Any], *holders: str) -> Iterator[JSONDict]:
+    for key in ("properties", *holders):
+        yield from node.get(key, {}).values()
     yield from node.get("anyOf", ())
-    if "items" in node:
-        yield node["items"]
+    yield from (node["items"],) if "items" in node else ()
 
 
 def _nodes(node: JSONDict) -> Iterator[JSONDict]:
     yield node
-    for part in (
-        *_parts(node),
-        *(one for key in _DEFINITIONS for one in node.get(key, {}).values()),
-    ):
+    for part in _parts(node, *_DEFINITIONS):
         yield from _nodes(part)
 
 
 def _nesting(root: JSONDict, node: Any, known: dict[str, int]) -> int:
     """The levels of objects and lists, through references that do not lead back."""
-    reference = node.get("$ref") if is_mapping(node) else None
+    reference = node.get("$ref")
     if reference is not None:
         if reference not in known:
             known[reference] = 0
