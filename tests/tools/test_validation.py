@@ -64,12 +64,7 @@ VIOLATIONS = {
         {},
         "to[1].street: expected string, got integer 5",
     ),
-    "nested required": (
-        {"to": ADDRESS},
-        {"to": {}},
-        {},
-        "to: missing required field 'street'",
-    ),
+    "nested required": ({"to": ADDRESS}, {"to": {}}, {}, "to: missing required field 'street'"),
     "anyOf": (
         {"a": {"anyOf": [{"type": "integer"}, {"type": "null"}]}},
         {"a": "x"},
@@ -83,12 +78,7 @@ VIOLATIONS = {
         'a: {"street": 5} fits none of the alternatives; nearest: expected string, got integer 5',
     ),
     "minimum": ({"a": {"minimum": 3}}, {"a": 1}, {}, "a: 1 is less than the minimum of 3"),
-    "pattern": (
-        {"a": {"pattern": "^x"}},
-        {"a": "y"},
-        {},
-        "a: 'y' does not match '^x'",
-    ),
+    "pattern": ({"a": {"pattern": "^x"}}, {"a": "y"}, {}, "a: 'y' does not match '^x'"),
 }
 
 
@@ -105,9 +95,7 @@ def test_valid_arguments_have_no_problem():
 
 def test_every_violation_is_listed_in_a_stable_order():
     found = problems(
-        {"b": {"type": "string"}, "a": {"type": "string"}},
-        {"a": 1, "b": 2},
-        required=["y", "x"],
+        {"b": {"type": "string"}, "a": {"type": "string"}}, {"a": 1, "b": 2}, required=["y", "x"]
     )
     assert found == [
         "a: expected string, got integer 1",

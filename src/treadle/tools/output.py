@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
 import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
 from typing import Any, Literal, TypeAlias, Union, cast
 
 from pydantic import TypeAdapter, ValidationError
@@ -22,7 +24,6 @@ from treadle.fast_dataclass import light_dataclass
 from treadle.messages import (
     Chunk,
     MalformedJSONError,
-    is_list,
     is_mapping,
     parse_json,
     safe_str,
@@ -65,24 +66,24 @@ class Output:
     """What a run has to end with.
 
     Args:
-        tools: the tools by which the model gives it; empty in JSON mode.
-        allows_text: whether a text is an output, too.
-        parse_text: in JSON mode, makes the output from a text; else None.
-        options: options of each request: the ``response_format`` of JSON mode.
         wrapped: the names of the tools whose output is in the field `VALUE`; in JSON mode, None if it is.
         check: makes the output from a value that a stage passed to ``ctx.done``.
         validators: the user's validators, each with whether it takes the context.
         max_retries: how often the model is asked again.
+        tools: the tools by which the model gives it; empty in JSON mode.
+        allows_text: whether a text is an output, too.
+        parse_text: in JSON mode, makes the output from a text; else None.
+        options: options of each request: the ``response_format`` of JSON mode.
     """
 
-    tools: tuple[Tool, ...]
-    allows_text: bool
-    parse_text: Callable[[str], Checked] | None
-    options: Mapping[str, Any]
     wrapped: frozenset[str | None]
     check: Callable[[Any], Checked]
     validators: tuple[tuple[OutputValidator, bool], ...]
     max_retries: int
+    tools: tuple[Tool, ...] = ()
+    allows_text: bool = False
+    parse_text: Callable[[str], Checked] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -221,7 +222,15 @@ def make_output(
     alternatives = _alternatives(given, tools)
     kept = tuple((validator, _takes_context(validator)) for validator in validators)
     if mode == "json":
-        return _json_output(_json_form(alternatives), kept, max_retries)
+        form = _json_form(alternatives)
+        return Output(
+            frozenset(() if form.is_object else (None,)),
+            form.check,
+            kept,
+            max_retries,
+            parse_text=functools.partial(_parse_text, form),
+            options={"response_format": _response_format(form)},
+        )
     made: list[Tool] = [one for one in alternatives if isinstance(one, Tool)]
     forms = _forms([one for one in alternatives if not isinstance(one, Tool) and one is not str])
     made.extend(map(_tool_of, forms))
@@ -231,41 +240,19 @@ def make_output(
             raise OptionError(f"output: there are two tools named {tool.name!r}")
         named[tool.name] = terminal_copy(tool)
     allows_text = str in alternatives
-    return Output(
-        tools=tuple(named.values()),
-        allows_text=allows_text,
-        parse_text=None,
-        options={},
-        wrapped=frozenset(NAME for form in forms if not form.is_object),
-        check=functools.partial(_check_any, forms, made, allows_text),
-        validators=kept,
-        max_retries=max_retries,
-    )
+    wrapped = frozenset[str | None](NAME for form in forms if not form.is_object)
+    check = functools.partial(_check_any, forms, made, allows_text)
+    return Output(wrapped, check, kept, max_retries, tuple(named.values()), allows_text)
 
 
-def _json_output(
-    form: Form, validators: tuple[tuple[OutputValidator, bool], ...], max_retries: int
-) -> Output:
-    schema = form.schema if form.is_object else _wrapped(form.schema)
-    is_strict = True
+def _response_format(form: Form) -> dict[str, Any]:
+    schema, is_strict = form.schema if form.is_object else _wrapped(form.schema), True
     try:
         schema = fit(schema, OPENAI, is_of_type=form.parse is not None)
     except NotInSubsetError:
         is_strict = False
-    response_format = {
-        "type": "json_schema",
-        "json_schema": {"name": form.name, "schema": schema, "strict": is_strict},
-    }
-    return Output(
-        tools=(),
-        allows_text=False,
-        parse_text=functools.partial(_parse_text, form),
-        options={"response_format": response_format},
-        wrapped=frozenset(() if form.is_object else (None,)),
-        check=form.check,
-        validators=validators,
-        max_retries=max_retries,
-    )
+    facts = {"name": form.name, "schema": schema, "strict": is_strict}
+    return {"type": "json_schema", "json_schema": facts}
 
 
 # Alternatives
@@ -398,36 +385,17 @@ def _named(given: Any) -> tuple[str, str]:
     return valid_name(given.__name__), read_docstring(inspect.cleandoc(text))[0] or DESCRIPTION
 
 
+_TO_THE_ROOT = re.compile(r'("\$ref": "#)(?!/(?:\$defs|definitions)/)')
+"""The start of a reference, in JSON text, to the root or to what is not a definition."""
+
+
 def _wrapped(schema: Mapping[str, Any]) -> dict[str, Any]:
     """The schema of an object whose only field holds the value; definitions stay at the root."""
-    inner = dict(schema)
-    root: dict[str, Any] = {
-        key: inner.pop(key) for key in ("$defs", "definitions", "$schema") if key in inner
-    }
-    return {
-        "type": "object",
-        "properties": {VALUE: _moved(inner)},
-        "required": [VALUE],
-        "additionalProperties": False,
-        **_moved(root),
-    }
-
-
-def _moved(part: Any) -> Any:
-    """A part of a schema whose references to the root, and to what is not a definition, lead to the field."""
-    if is_list(part):
-        return list(map(_moved, part))
-    if not is_mapping(part):
-        return part
-    return {
-        key: _moved_reference(value) if key == "$ref" else _moved(value)
-        for key, value in part.items()
-    }
-
-
-def _moved_reference(value: Any) -> Any:
-    is_moved = isinstance(value, str) and re.match(r"#(?!/(\$defs|definitions)/)", value)
-    return f"#/properties/{VALUE}{value[1:]}" if is_moved else _moved(value)
+    text = _TO_THE_ROOT.sub(rf"\1/properties/{VALUE}", json.dumps(schema, default=dict))
+    inner: dict[str, Any] = json.loads(text)
+    root = {key: inner.pop(key) for key in ("$defs", "definitions", "$schema") if key in inner}
+    fields = {"properties": {VALUE: inner}, "required": [VALUE], "additionalProperties": False}
+    return {"type": "object", **fields, **root}
 
 
 def _tool_of(form: Form) -> Tool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
@@ -69,8 +70,7 @@ class SchemaValidator:
             )
         made: Any = _bounded(validators.validator_for(schema, default=Draft202012Validator))
         try:
-            if not _is_clearly_valid(schema):
-                made.check_schema(schema)
+            _check_schema(made, json.dumps(schema, default=str))
         except SchemaError as error:
             path = "".join(f"[{part!r}]" for part in error.absolute_path)
             raise ToolDefinitionError(f"{where}{path}: {error.message}") from None
@@ -243,33 +243,9 @@ _LINEAR: Mapping[str, _Keyword] = {
 # The schema
 
 
-def _is_clearly_valid(schema: Any) -> bool:
-    """Whether a schema has only common keywords, with right values; jsonschema takes 60 times as long."""
-    return is_mapping(schema) and all(
-        key in _COMMON and _COMMON[key](value) for key, value in schema.items()
-    )
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-_NAMES_OF_TYPES = frozenset(["array", "boolean", "integer", "null", "number", "object", "string"])
-_COMMON: Mapping[str, Callable[[Any], bool]] = {
-    "type": lambda value: _is_text(value) and value in _NAMES_OF_TYPES,
-    "title": _is_text,
-    "description": _is_text,
-    "default": lambda _: True,
-    "enum": is_list,
-    "required": lambda value: (
-        is_list(value) and all(map(_is_text, value)) and len(set(value)) == len(value)
-    ),
-    "properties": lambda value: is_mapping(value) and all(map(_is_clearly_valid, value.values())),
-    "items": _is_clearly_valid,
-    "additionalProperties": lambda value: isinstance(value, bool) or _is_clearly_valid(value),
-    "anyOf": lambda value: is_list(value) and bool(value) and all(map(_is_clearly_valid, value)),
-}
-"""The check of the value of each common keyword, which is the same in each draft."""
+@functools.lru_cache(maxsize=1_000)  # a loop that is made for each request has the same tools
+def _check_schema(validator: Any, text: str) -> None:
+    validator.check_schema(json.loads(text))
 
 
 def _checked_parts(schema: Any, resolver: Any, where: str) -> set[str]:
