@@ -271,10 +271,10 @@ class Tool(Generic[ParamsT, ReturnT_co]):
         if signature is not None:
             parse = None if signature.is_plain else signature.parse
         if parse is not None:
-            from treadle.tools.function_schema import runs_code, type_problems  # noqa: PLC0415 - as above
+            from treadle.tools.function_schema import type_problems  # noqa: PLC0415 - as above
 
             check_types = functools.partial(type_problems, parse)
-            is_slow = runs_code(parse)
+            is_slow = getattr(parse, "runs_code", True)  # of any other function that is not known
         is_as_signed = signature is None or schema == signature.input_schema
         generator = None if self.fn is None else generator_mode(self.fn)
         mode = None if self.fn is None else generator or call_mode(self.fn)

@@ -13,7 +13,7 @@ import types
 import typing
 import warnings
 from collections.abc import Callable, Collection, Mapping
-from typing import Annotated, Any, Literal, TypeAlias, Union
+from typing import Annotated, Any, Literal, Union
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
@@ -95,7 +95,7 @@ class Signature:
                 for key, (own, is_required) in left.items():
                     hints[key] = own
                     # A factory, since a default would be in the schema; a key that was not given is not passed.
-                    default = ... if is_required else Field(default_factory=dict)
+                    default: Any = ... if is_required else Field(default_factory=dict)
                     fields[self._new(key)] = _field(key, own, described, default)
             else:
                 if isinstance(parameter.default, FieldInfo):  # it only describes the default
@@ -116,7 +116,7 @@ class Signature:
         except (PydanticUserError, SchemaError, TypeError) as error:
             raise ToolDefinitionError(f"tool {self.name!r}: {error}") from error
         core = self.model.__pydantic_core_schema__
-        self.parse = parser_of(self.model.__pydantic_validator__, core)
+        self.parse = Parser(self.model.__pydantic_validator__, core)
         self.input_schema = schema_of(self.model, f"tool {self.name!r}")
 
     def _new(self, name: str) -> str:
@@ -204,7 +204,7 @@ def type_schema(make: Callable[..., dict[str, Any]], where: str) -> dict[str, An
     return schema
 
 
-def type_problems(parse: Parse, arguments: Mapping[str, Any]) -> list[str]:
+def type_problems(parse: Callable[[Any], Any], arguments: Mapping[str, Any]) -> list[str]:
     """Violations, with their paths, that a type finds in arguments that its schema allows."""
     try:
         parse(arguments)
@@ -219,41 +219,28 @@ def problems_in(error: ValidationError) -> list[str]:
     return [f"{format_path(one['loc'])}: {one['msg']}" for one in found[:MAX_COUNTED]]
 
 
-Parse: TypeAlias = Callable[[Any], Any]
-"""Makes an instance of a type from JSON data; raises pydantic's ``ValidationError``."""
-
-
-def parser_of(validator: Any, core_schema: Any) -> Parse:
-    """Make the function that makes instances of a type.
+class Parser:
+    """Makes instances of a type from JSON data; raises pydantic's ``ValidationError``.
 
     Args:
         validator: pydantic's validator of the type.
         core_schema: the schema from which pydantic made it.
 
-    Returns:
-        The function; it has an attribute ``runs_code``, see `runs_code`.
+    Attributes:
+        runs_code: whether that runs code of the user, such as a validator, which may take any time.
     """
 
-    def parse(data: Any) -> Any:
-        # From JSON text: only there does a strict field accept a date as text.
+    def __init__(self, validator: Any, core_schema: Any) -> None:
+        self._validator = validator
+        self.runs_code = _runs_code(core_schema)
+
+    def __call__(self, data: Any) -> Any:
+        """Make an instance from JSON text: only there does a strict field accept a date as text."""
         try:
             text = json_encoder()(data)
         except ValueError:  # a lone surrogate
-            return validator.validate_python(data)
-        return validator.validate_json(text)
-
-    return with_runs_code(parse, runs=_runs_code(core_schema))
-
-
-def with_runs_code(parse: Parse, *, runs: bool) -> Parse:
-    """Note whether making an instance runs code of the user, which may take any time."""
-    parse.runs_code = runs  # type: ignore[attr-defined]  # pyright: ignore[reportFunctionMemberAccess]
-    return parse
-
-
-def runs_code(parse: Parse) -> bool:
-    """Whether making an instance runs code of the user, such as a validator; True if that is not known."""
-    return getattr(parse, "runs_code", True)
+            return self._validator.validate_python(data)
+        return self._validator.validate_json(text)
 
 
 _HOOKS = frozenset({"post_init", "custom_init", "default_factory", "missing"})

@@ -32,14 +32,7 @@ from treadle.messages import (
 from treadle.tools.conversion import as_tool, terminal_copy
 from treadle.tools.definition import Tool
 from treadle.tools.docstrings import read_docstring
-from treadle.tools.function_schema import (
-    Parse,
-    parser_of,
-    problems_in,
-    runs_code,
-    type_schema,
-    with_runs_code,
-)
+from treadle.tools.function_schema import Parser, problems_in, type_schema
 from treadle.tools.schema_subsets import OPENAI, NotInSubsetError, fit
 from treadle.tools.validation import SchemaValidator
 
@@ -274,7 +267,7 @@ class Form:
     description: str
     schema: Mapping[str, Any]
     check: Callable[[Any], Checked]
-    parse: Parse | None = None
+    parse: Parser | None = None
 
     @property
     def is_object(self) -> bool:
@@ -352,10 +345,10 @@ def _form_of(given: Any) -> Form:
 
     schema = type_schema(adapter.json_schema, "output")
     check = functools.partial(_checked, adapter.validate_python)
-    return Form(name, description, schema, check, parser_of(adapter.validator, adapter.core_schema))
+    return Form(name, description, schema, check, Parser(adapter.validator, adapter.core_schema))
 
 
-def _checked(parse: Parse, value: Any) -> Checked:
+def _checked(parse: Callable[[Any], Any], value: Any) -> Checked:
     try:
         return parse(value), ()
     except ValidationError as error:
@@ -393,7 +386,9 @@ def _wrapped(schema: Mapping[str, Any]) -> dict[str, Any]:
     """The schema of an object whose only field holds the value; definitions stay at the root."""
     text = _TO_THE_ROOT.sub(rf"\1/properties/{VALUE}", json.dumps(schema, default=dict))
     inner: dict[str, Any] = json.loads(text)
-    root = {key: inner.pop(key) for key in ("$defs", "definitions", "$schema") if key in inner}
+    root: dict[str, Any] = {
+        key: inner.pop(key) for key in ("$defs", "definitions", "$schema") if key in inner
+    }
     fields = {"properties": {VALUE: inner}, "required": [VALUE], "additionalProperties": False}
     return {"type": "object", **fields, **root}
 
@@ -402,14 +397,20 @@ def _tool_of(form: Form) -> Tool:
     if form.is_object:
         schema = {**form.schema, "properties": form.schema.get("properties", {})}
         return Tool(form.name, form.description, schema, parse=form.parse)
-    parse = form.parse
-
-    def unwrap(arguments: Mapping[str, Any]) -> Any:
-        value = arguments[VALUE]
-        return value if parse is None else parse(value)
-
-    with_runs_code(unwrap, runs=parse is not None and runs_code(parse))
+    unwrap = _Unwrapping(form.parse)
     return Tool(NAME, form.description, _wrapped(form.schema), parse=unwrap)
+
+
+class _Unwrapping:
+    """Makes an output from the arguments whose only field holds it."""
+
+    def __init__(self, parse: Parser | None) -> None:
+        self._parse = parse
+        self.runs_code = parse is not None and parse.runs_code
+
+    def __call__(self, arguments: Mapping[str, Any]) -> Any:
+        value = arguments[VALUE]
+        return value if self._parse is None else self._parse(value)
 
 
 # Values

@@ -285,7 +285,7 @@ class _Fitting:
             return False
         default, only = part["default"], part.get("const", part)
         if default is None:
-            return "null" in _all_types(self._root, part)
+            return _allows_null(self._root, part)
         return _is_scalar(only) and (type(only), only) == (type(default), default)
 
 
@@ -298,17 +298,16 @@ def _types(schema: Mapping[str, Any]) -> set[str]:
     return {given} if isinstance(given, str) else set(given or ())
 
 
-def _all_types(root: Any, part: Any, steps: int = 20) -> set[str]:
-    """The types that a schema may have, through references and alternatives; empty if it is not known."""
+def _allows_null(root: Any, part: Any, steps: int = 20) -> bool:
+    """Whether null clearly fits a schema, through references and alternatives."""
     if not is_mapping(part) or not steps:
-        return set()
+        return False
     if "$ref" in part:
-        return _all_types(root, resolve(root, str(part["$ref"])), steps - 1)
+        return _allows_null(root, resolve(root, str(part["$ref"])), steps - 1)
     alternatives: Any = part.get("anyOf", part.get("oneOf"))
-    if not is_list(alternatives):
-        return {json_type(part["const"])} if "const" in part else _types(part)
-    found = [_all_types(root, one, steps - 1) for one in alternatives]
-    return set[str]().union(*found) if all(found) else set()
+    if is_list(alternatives):
+        return any(_allows_null(root, one, steps - 1) for one in alternatives)
+    return part["const"] is None if "const" in part else "null" in _types(part)
 
 
 # Limits of OpenAI
