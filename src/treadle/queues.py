@@ -99,7 +99,7 @@ def _is_set(ticket: Signal) -> bool:
 
 
 class Locks(Queues):
-    """A table of locks by key: calls that share a key never overlap, and get it in order of arrival.
+    """A table of locks by key. Waiting calls get a key in order of arrival.
 
     Loops share locks if they get the same table as ``locks=``. It is thread-safe. A forked child has a
     separate table, which is empty.

@@ -4,7 +4,7 @@ import pytest
 from pydantic import BaseModel, Field, field_validator
 
 from treadle.errors import ToolDefinitionError
-from treadle.tools import as_tool, terminal_copy, tool, toolset
+from treadle.tools import as_tool, tool, toolset
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 
@@ -126,8 +126,8 @@ def test_an_invalid_tool_is_an_error_with_its_index():
         toolset([add, 5])
 
 
-def test_a_terminal_copy_ends_the_run_and_the_original_does_not():
-    copy = terminal_copy(add)
+def test_an_option_is_that_of_the_copy_and_the_original_stays():
+    copy = tool(add, terminal=True)
     assert (copy.terminal, add.terminal) == (True, False)
     assert copy.problems_of({"a": 1}) == ["arguments: missing required field 'b'"]
     assert copy.invoke({"a": 1, "b": 2}, None) == 3
@@ -215,7 +215,7 @@ class TestOptions:
 
 
 @pytest.mark.parametrize(
-    "made", [add, tool(add, timeout=5.0), terminal_copy(add)], ids=["made", "with options", "terminal"]
+    "made", [add, tool(add, timeout=5.0), tool(add, terminal=True)], ids=["made", "with options", "terminal"]
 )  # fmt: skip
 def test_a_tool_has_the_name_and_docstring_of_its_function(made):
     assert (made.__name__, made.__doc__) == ("add", "Add two integers.")

@@ -204,8 +204,3 @@ def toolset(given: Any, where: str = "tools") -> dict[str, Tool]:
             )
         made[candidate.name] = candidate
     return made
-
-
-def terminal_copy(given: Tool) -> Tool:
-    """Copy a tool as a terminal one: a call of the copy ends the run."""
-    return dataclasses.replace(given, terminal=True)

@@ -220,7 +220,7 @@ class Tool(Generic[ParamsT, ReturnT_co]):
     dedupe_mode: Dedupe | None = field(init=False, repr=False, compare=False, default=None)
     is_slow_to_check: bool = field(init=False, repr=False, compare=False, default=False)
     _validator: SchemaValidator = field(init=False, repr=False, compare=False)
-    _check_types: Callable[[Mapping[str, Any]], list[str]] | None = field(
+    _check_types: Callable[[Mapping[str, Any]], tuple[Any, list[str]]] | None = field(
         init=False, repr=False, compare=False
     )
     _accepts: Check | None = field(init=False, repr=False, compare=False)
@@ -271,9 +271,9 @@ class Tool(Generic[ParamsT, ReturnT_co]):
         if signature is not None:
             parse = None if signature.is_plain else signature.parse
         if parse is not None:
-            from treadle.tools.function_schema import type_problems  # noqa: PLC0415 - as above
+            from treadle.tools.function_schema import checked  # noqa: PLC0415 - as above
 
-            check_types = functools.partial(type_problems, parse)
+            check_types = functools.partial(checked, parse)
             is_slow = getattr(parse, "runs_code", True)  # of any other function that is not known
         is_as_signed = signature is None or schema == signature.input_schema
         generator = None if self.fn is None else generator_mode(self.fn)
@@ -367,7 +367,7 @@ class Tool(Generic[ParamsT, ReturnT_co]):
         try:
             problems = self._validator.problems_of(arguments)
             if not problems and self._check_types is not None:
-                problems = self._check_types(arguments)
+                problems = self._check_types(arguments)[1]
             elif not problems and self.signature is not None:
                 arguments = self.signature.normal(arguments)
         except Exception as error:  # noqa: BLE001 - validators of types may raise anything

@@ -204,19 +204,13 @@ def type_schema(make: Callable[..., dict[str, Any]], where: str) -> dict[str, An
     return schema
 
 
-def type_problems(parse: Callable[[Any], Any], arguments: Mapping[str, Any]) -> list[str]:
-    """Violations, with their paths, that a type finds in arguments that its schema allows."""
+def checked(parse: Callable[[Any], Any], value: Any) -> tuple[Any, list[str]]:
+    """An instance of a type, and the violations with their paths that the type finds in a value."""
     try:
-        parse(arguments)
+        return parse(value), []
     except ValidationError as error:
-        return problems_in(error)
-    return []
-
-
-def problems_in(error: ValidationError) -> list[str]:
-    """The violations that pydantic found, with their paths."""
-    found = error.errors(include_url=False, include_context=False, include_input=False)
-    return [f"{format_path(one['loc'])}: {one['msg']}" for one in found[:MAX_COUNTED]]
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        return None, [f"{format_path(one['loc'])}: {one['msg']}" for one in found[:MAX_COUNTED]]
 
 
 class Parser:

@@ -5,6 +5,7 @@ The module is imported by loops with the option ``output``, since importing pyda
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import json
@@ -12,10 +13,9 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
 from typing import Any, Literal, TypeAlias, Union, cast
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 from pydantic_core import from_json
 
@@ -29,10 +29,10 @@ from treadle.messages import (
     safe_str,
     valid_name,
 )
-from treadle.tools.conversion import as_tool, terminal_copy
+from treadle.tools.conversion import as_tool
 from treadle.tools.definition import Tool
 from treadle.tools.docstrings import read_docstring
-from treadle.tools.function_schema import Parser, problems_in, type_schema
+from treadle.tools.function_schema import Parser, checked, type_schema
 from treadle.tools.schema_subsets import OPENAI, NotInSubsetError, fit
 from treadle.tools.validation import SchemaValidator
 
@@ -76,7 +76,7 @@ class Output:
     tools: tuple[Tool, ...] = ()
     allows_text: bool = False
     parse_text: Callable[[str], Checked] | None = None
-    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -231,7 +231,7 @@ def make_output(
     for tool in made:
         if tool.name in named or tools.get(tool.name, tool) is not tool:
             raise OptionError(f"output: there are two tools named {tool.name!r}")
-        named[tool.name] = terminal_copy(tool)
+        named[tool.name] = dataclasses.replace(tool, terminal=True)
     allows_text = str in alternatives
     wrapped = frozenset[str | None](NAME for form in forms if not form.is_object)
     check = functools.partial(_check_any, forms, made, allows_text)
@@ -344,15 +344,8 @@ def _form_of(given: Any) -> Form:
     name, description = _named(given)
 
     schema = type_schema(adapter.json_schema, "output")
-    check = functools.partial(_checked, adapter.validate_python)
+    check = functools.partial(checked, adapter.validate_python)
     return Form(name, description, schema, check, Parser(adapter.validator, adapter.core_schema))
-
-
-def _checked(parse: Callable[[Any], Any], value: Any) -> Checked:
-    try:
-        return parse(value), ()
-    except ValidationError as error:
-        return None, problems_in(error)
 
 
 def _form_of_schema(schema: Mapping[str, Any]) -> Form:
@@ -448,7 +441,7 @@ def _parse_text(form: Form, text: str) -> Checked:
         if not is_mapping(data) or list(data) != [VALUE]:
             return None, [f"expected an object with the field {VALUE!r} only"]
         data = data[VALUE]
-    return form.check(data) if form.parse is None else _checked(form.parse, data)
+    return form.check(data) if form.parse is None else checked(form.parse, data)
 
 
 def _takes_context(validator: OutputValidator) -> bool:
