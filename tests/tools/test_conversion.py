@@ -189,14 +189,6 @@ class TestOptions:
             "arguments: missing required field 'b'"
         ]
 
-    def test_annotations_are_the_defaults_of_options(self, given):
-        made = tool(given, annotations={"destructiveHint": True, "idempotentHint": True})
-        assert (made.parallel_safe, made.idempotent) == (False, True)
-
-    def test_an_explicit_value_wins(self, given):
-        made = tool(given, parallel_safe=True, annotations={"destructiveHint": True})
-        assert made.parallel_safe
-
     def test_annotations_of_a_dict_are_kept(self):
         given = {"name": "t", "inputSchema": SCHEMA, "annotations": {"destructiveHint": True}}
         assert tool(given, timeout=5.0).parallel_safe is False
