@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -223,7 +224,9 @@ def assistant_message(ctx: Context) -> JSONDict:
     if response.refusal is not None:
         message["refusal"] = sendable(response.refusal)
     if ctx.tool_calls:
-        message["tool_calls"] = [_call_message(call, ctx.run.catalog) for call in ctx.tool_calls]
+        message["tool_calls"] = list(
+            map(_call_message, ctx.tool_calls, itertools.repeat(ctx.run.catalog))
+        )
     if response.origin is not None and has_bound_values(message):
         message[ORIGIN] = {"origin": response.origin}
     return message

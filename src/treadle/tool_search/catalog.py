@@ -127,9 +127,7 @@ class SearchCatalog:
         fixed = self.fixed.get(CALL_TOOL)
         return unwrapped(call) if fixed is not None and tools.get(CALL_TOOL) is fixed else call
 
-    def wrapped(self, call: ToolCall) -> tuple[str, str]:
-        """The name and the arguments of a call as the model made it: through `call_tool`, or directly."""
-        return wrapped(call)
+    wrapped = staticmethod(wrapped)
 
     def on_unknown(self, name: str, tools: Mapping[str, Tool], *, suggests: bool) -> str:
         """The answer to a call of a tool that does not exist: there are too many tools to list them."""

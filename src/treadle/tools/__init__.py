@@ -5,7 +5,7 @@
 
 from treadle.queues import LockedError, Locks
 from treadle.tools.approvals import Approval, approve, deny, edit
-from treadle.tools.bounds import MAX_ITEMS, is_plain
+from treadle.tools.bounds import is_plain
 from treadle.tools.breaker import Admission, BreakerState, CircuitBreaker
 from treadle.tools.catalog import Catalog, CatalogOption, as_made
 from treadle.tools.conversion import (
@@ -22,7 +22,6 @@ from treadle.tools.in_flight import ToolCallTable
 from treadle.tools.plan import NotRunReason, Plan, PlanReason
 from treadle.tools.rendering import (
     MAX_BYTES,
-    MAX_LINES,
     error_text,
     is_plain_error,
     make_text,
@@ -45,8 +44,6 @@ from treadle.tools.return_value import tool_result
 __all__ = [
     "DEDUPE_MODES",
     "MAX_BYTES",
-    "MAX_ITEMS",
-    "MAX_LINES",
     "Admission",
     "Approval",
     "BreakerState",

@@ -82,29 +82,25 @@ def _is_seconds(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
 
 
-def _is_flag(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
 def _is_names(value: Any) -> bool:
     is_many = isinstance(value, (tuple, list))
     return is_many and all(isinstance(name, str) for name in value)  # pyright: ignore[reportUnknownVariableType]
 
 
-_FLAGS = (
+_FLAGS = [
     "parallel_safe",
     "read_only",
     "requires_fresh_input",
     "volatile",
     "terminal",
     "idempotent",
-)
+]
 _EXPECTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "timeout": (_is_seconds, "above 0"),
     "retries": (_is_whole(0), "a whole number of at least 0"),
     "max_parallel": (_is_whole(1), "a whole number of at least 1"),
     "max_uses": (_is_whole(0), "a whole number of at least 0"),
-    **dict.fromkeys(_FLAGS, (_is_flag, "True or False")),
+    **dict.fromkeys(_FLAGS, (lambda value: isinstance(value, bool), "True or False")),
     "dedupe": (DEDUPE_MODES.__contains__, one_of(DEDUPE_MODES)),
     "dedupe_fields": (_is_names, "names of fields"),
     "lock": (

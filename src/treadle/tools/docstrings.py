@@ -21,7 +21,6 @@ _NAMED = {
 _SPHINX = re.compile(r"^:(?:param|parameter|arg|argument|key|keyword)\s+(?:[^:]*\s)?(\w+):\s*(.*)$")
 _INDENTED = frozenset({"google", "sphinx"})
 """Styles whose sections end with a paragraph that is not indented."""
-_INDENT = re.compile(" ")
 _RULE = re.compile(r"^-{3,}\s*$")
 
 
@@ -35,7 +34,7 @@ def read_docstring(text: str | None) -> tuple[str, dict[str, str]]:
         The description (everything before the first section), and the descriptions of arguments by name.
     """
     lines = inspect.cleandoc(text or "").splitlines()
-    starts = bool(lines) and _SECTION.match(lines[0]) and not any(map(_INDENT.match, lines[1:2]))
+    starts = bool(lines) and _SECTION.match(lines[0]) and (lines[1:] or [""])[0][:1] != " "
     if starts and not any(_SECTION.match(one) or _OTHER_SECTION.match(one) for one in lines[1:]):
         lines[1:] = [f"    {line}" for line in lines[1:]]  # `cleandoc` removed the indentation
     described: list[str] = []

@@ -81,6 +81,9 @@ def _object(schema: Mapping[str, Any]) -> Check | None:
     is_known = isinstance(extra, bool) and is_list(schema.get("required", []))
     if not is_known or None in checks.values():
         return None
+    # Most fields have just a type, which needs no call for each field.
+    typed = (name for name, part in parts.items() if part.keys() - _ANNOTATIONS == {"type"})
+    kinds = {name: _kinds(parts[name]["type"]) for name in typed}
     required: frozenset[str] = frozenset(schema.get("required", ()))
 
     def check(value: Any) -> bool:
@@ -88,8 +91,11 @@ def _object(schema: Mapping[str, Any]) -> Check | None:
             return False
         fields: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
         for name, part in fields.items():
-            check_part = checks.get(name)
-            if not (extra if check_part is None else check_part(part)):
+            allowed, check_part = kinds.get(name), checks.get(name)
+            if allowed is not None:
+                if type(part) not in allowed:
+                    return False
+            elif not (extra if check_part is None else check_part(part)):
                 return False
         return True
 

@@ -16,17 +16,10 @@ from treadle.tools.rendering import render
 
 
 class MCPTool(Protocol):
-    """A tool of an MCP server, as its SDK describes it."""
+    """A tool of an MCP server, as its SDK describes it, with hints about its behaviour."""
 
-    @property
-    def name(self) -> str:
-        """The name of the tool."""
-        ...
-
-    @property
-    def annotations(self) -> Any:
-        """Hints about its behaviour."""
-        ...
+    name: str
+    annotations: Any
 
 
 def is_mcp_tool(given: Any) -> TypeGuard[MCPTool]:

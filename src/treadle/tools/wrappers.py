@@ -68,7 +68,7 @@ def _filled_by(fn: FunctionType, wrapped: Any) -> tuple[int, set[str]]:
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Name(id=name), args=given, keywords=keywords) if name in names:
-                stars = [_is_star_of(argument, args) for argument in given]
+                stars = [ast.unparse(argument) == f"*{args}" for argument in given]
                 leading = max(leading, stars.index(True) if True in stars else len(stars))
                 filled |= {keyword.arg for keyword in keywords if keyword.arg is not None}
             case ast.Subscript(
@@ -94,9 +94,3 @@ def _content_of(cell: Any) -> Any:
         return cell.cell_contents
     except ValueError:  # it is empty
         return None
-
-
-def _is_star_of(node: ast.expr, name: str) -> bool:
-    return (
-        isinstance(node, ast.Starred) and isinstance(node.value, ast.Name) and node.value.id == name
-    )
