@@ -16,7 +16,7 @@ from treadle.tools.conversion import (
     tool_hint,
     toolset,
 )
-from treadle.tools.definition import Invoke, Tool, ToolContext
+from treadle.tools.definition import Invoke, Tool
 from treadle.tools.fast_check import Check, compile_check
 from treadle.tools.in_flight import ToolCallTable
 from treadle.tools.plan import NotRunReason, Plan, PlanReason
@@ -40,6 +40,7 @@ from treadle.tools.repeats import (
 )
 from treadle.tools.resolver import Recipe, RecipeStep, Resolver, as_recipe, check_implementations
 from treadle.tools.return_value import tool_result
+from treadle.tools.tool_context import ToolContext
 
 __all__ = [
     "DEDUPE_MODES",

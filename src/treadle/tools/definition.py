@@ -1,4 +1,4 @@
-"""`Tool`, which a model may call; and `ToolContext`, with the facts about the run that a tool can read."""
+"""`Tool`, which a model may call."""
 
 from __future__ import annotations
 
@@ -9,69 +9,17 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from treadle.effects import Mode, call_mode, generator_mode, is_sync_callable
 from treadle.errors import ToolDefinitionError, one_of
-from treadle.fast_dataclass import fast_dataclass, light_dataclass
-from treadle.limits import Remaining
+from treadle.fast_dataclass import light_dataclass
 from treadle.messages import copy_json, safe_str, short_name, valid_name
 from treadle.shown import shown
 from treadle.tools.fast_check import Check, compile_check, is_flat
 from treadle.tools.repeats import DEDUPE_MODES, Dedupe
-from treadle.type_vars import DepsT_co, ParamsT, ReturnT_co
+from treadle.tools.tool_context import ToolContext
+from treadle.type_vars import ParamsT, ReturnT_co
 
 if TYPE_CHECKING:
     from treadle.tools.function_schema import Signature
     from treadle.tools.validation import SchemaValidator
-
-
-@fast_dataclass
-class ToolContext(Generic[DepsT_co]):
-    """What a tool can read about the run that calls it; the loop fills a parameter of this type.
-
-    ``ToolContext[Deps]`` states the type of `deps`, for type checkers.
-
-    Args:
-        call_id: the id of the call.
-        tool_name: the name by which the tool was called.
-        iteration: the number of the iteration, from 1.
-        attempt: the number of the attempt, from 1.
-        run_id: the id of the run.
-        agent_name: the name of the loop.
-        remaining: what remained of the run's limits when the call started.
-        deps: the object that the caller passed as ``deps=``.
-        reporter: takes what `report` reports; None without a listener, and in a context that a test makes.
-    """
-
-    call_id: str
-    tool_name: str
-    iteration: int
-    attempt: int = 1
-    run_id: str = ""
-    agent_name: str = ""
-    remaining: Remaining = field(default_factory=Remaining, compare=False)
-    deps: DepsT_co = field(default=None, compare=False, repr=False)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
-    reporter: Callable[[str, float | None, Any], None] | None = field(
-        default=None, compare=False, repr=False
-    )
-
-    @property
-    def idempotency_key(self) -> str:
-        """A key for services that carry out each request once: the same in every attempt of the call.
-
-        It is also the same if the call runs again because the process ended, see ``journal=``.
-        """
-        return f"{self.run_id}/{self.call_id}"
-
-    def report(self, message: str, progress: float | None = None, data: Any = None) -> None:
-        """Report progress to the listeners of the run, as the event `ToolProgress`. The model does not see it.
-
-        It may be called in any thread, and never raises. After the call has ended it does nothing.
-
-        Args:
-            message: what the tool is doing, for a person.
-            progress: how much is done, from 0 to 1; other numbers are replaced by the nearest of these.
-            data: anything else for the listeners, preferably JSON data.
-        """
-        if self.reporter is not None:
-            self.reporter(message, progress, data)
 
 
 def _is_whole(least: int) -> Callable[[Any], bool]:
@@ -120,7 +68,7 @@ _CALL_IN_CONTEXT = "call_in_context"
 
 Lock: TypeAlias = str | Callable[[Mapping[str, Any]], Any]
 ApprovalRule: TypeAlias = Callable[[Mapping[str, Any]], bool | str]
-Invoke: TypeAlias = Callable[[Mapping[str, Any], "ToolContext[Any] | None"], Any]
+Invoke: TypeAlias = Callable[[Mapping[str, Any], ToolContext[Any] | None], Any]
 """Takes valid arguments, and the context if the tool takes one; returns what the tool returns."""
 
 

@@ -19,13 +19,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, PydanticJsonSchemaWarning
-from pydantic_core import PydanticSerializationError, SchemaError
+from pydantic_core import PydanticSerializationError, SchemaError, to_json
 
 from treadle.errors import ToolDefinitionError
 from treadle.messages import MAX_COUNTED, format_path
-from treadle.tools.definition import ToolContext
 from treadle.tools.docstrings import read_docstring
-from treadle.tools.rendering import json_encoder
+from treadle.tools.tool_context import ToolContext
 from treadle.tools.wrappers import filled_by_wrappers, signature_of
 
 
@@ -231,7 +230,7 @@ class Parser:
     def __call__(self, data: Any) -> Any:
         """Make an instance from JSON text: only there does a strict field accept a date as text."""
         try:
-            text = json_encoder()(data)
+            text = to_json(data)
         except ValueError:  # a lone surrogate
             return self._validator.validate_python(data)
         return self._validator.validate_json(text)
