@@ -1,7 +1,4 @@
-"""Tool search: a loop offers the model two fixed tools, which find and call the others, in place of hundreds.
-
-The core knows the protocols of `treadle.tools.catalog` alone.
-"""
+"""Tool search: a loop offers the model two fixed tools, which find and call the others, in place of hundreds."""
 
 from treadle.tool_search.catalog import ToolSearch
 

@@ -64,8 +64,6 @@ _EXPECTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 
 _SHOWN = ("__name__", "__qualname__", "__module__", "__doc__")
 
-_CALL_IN_CONTEXT = "call_in_context"
-
 Lock: TypeAlias = str | Callable[[Mapping[str, Any]], Any]
 ApprovalRule: TypeAlias = Callable[[Mapping[str, Any]], bool | str]
 Invoke: TypeAlias = Callable[[Mapping[str, Any], ToolContext[Any] | None], Any]
@@ -225,7 +223,7 @@ class Tool(Generic[ParamsT, ReturnT_co]):
         invoke = _compile_call(self)
         validator = SchemaValidator(schema, f"tool {self.name!r}: input_schema")
         if signature is None:
-            takes_context = hasattr(self.fn, _CALL_IN_CONTEXT)
+            takes_context = hasattr(self.fn, "call_in_context")
         else:
             takes_context = signature.context_parameter is not None
         runs_at_once = self.fn is not None and self.steps is None and generator is None
@@ -349,7 +347,7 @@ def _compile_call(tool: Tool) -> Invoke:
     if fn is None:
         return lambda _arguments, _context: tool()  # which raises
     if signature is None:
-        in_context: Invoke | None = getattr(fn, _CALL_IN_CONTEXT, None)
+        in_context: Invoke | None = getattr(fn, "call_in_context", None)
         return in_context or (lambda arguments, _context: fn(**arguments))
     if not signature.takes_as_given:
 
