@@ -756,9 +756,10 @@ def test_the_configuration_cannot_be_changed():
         search.limit = 3
 
 
-def test_what_is_no_configuration_is_refused():
-    with pytest.raises(OptionError, match="tool_search: expected a ToolSearch, got bool"):
-        Loop(tools=TOOLS, tool_search=True)
+@pytest.mark.parametrize(("given", "kind"), [(True, "bool"), (ToolSearch, "type")])
+def test_what_is_no_configuration_is_refused(given, kind):
+    with pytest.raises(OptionError, match=f"tool_search: expected a ToolSearch, got {kind}"):
+        Loop(tools=TOOLS, tool_search=given)
 
 
 def test_a_name_of_always_that_no_tool_has_is_refused():

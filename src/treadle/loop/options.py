@@ -410,7 +410,10 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "cost_of": (is_sync_callable, "a sync callable that takes a response"),
     "breaker": (lambda value: isinstance(value, CircuitBreaker), "a CircuitBreaker"),
     "locks": (lambda value: isinstance(value, Locks), "Locks"),
-    "tool_search": (lambda value: isinstance(value, CatalogOption), "a ToolSearch"),
+    "tool_search": (
+        lambda value: isinstance(value, CatalogOption) and not isinstance(value, type),
+        "a ToolSearch",
+    ),
     "pause_secret": (
         lambda value: isinstance(value, (str, bytes)) and bool(value),
         "text or bytes",
