@@ -88,6 +88,7 @@ from treadle.results import (
 )
 from treadle.run_state import RunNode, RunNodeStatus, RunState
 from treadle.stages import default_stages
+from treadle.tool_search import ToolSearch
 from treadle.tools import (
     Approval,
     BreakerState,
@@ -101,7 +102,6 @@ from treadle.tools import (
     Tool,
     ToolContext,
     ToolLike,
-    ToolSearch,
     approve,
     deny,
     edit,

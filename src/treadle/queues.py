@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Mapping
 from typing import TypeVar
 
+from treadle import labels
 from treadle.effects import Call, Signal, Steps, Wait
+from treadle.errors import TreadleError
 from treadle.forks import renew_after_fork
 
 R = TypeVar("R")
+
+
+class LockedError(TreadleError, RuntimeError):
+    """A key is in use, and the call must not wait for it, since it holds other keys."""
 
 
 class Queues:
@@ -59,27 +66,44 @@ class Queues:
         if following is not None:
             following.set()
 
-    def taking(self, key: str, steps: Steps[R], label: str) -> Steps[R]:
-        """Wait for a turn, and run steps in it.
+    def holding(
+        self, keys: Mapping[str, bool], steps: Steps[R], label: str = labels.LOCK
+    ) -> Steps[R]:
+        """Run steps while having the turn of each key.
 
         Args:
-            key: the key of the queue.
+            keys: each key, with whether to wait for it. The order must be the same for all that hold several.
             steps: the steps, not started.
-            label: that of the effect that looks whether the turn has come.
+            label: that of the effects that look whether a turn has come, since other runs affect the answer.
+
+        Raises:
+            LockedError: a key is in use, and must not be waited for.
         """
-        ticket = self.enter(key)
+        held: list[tuple[str, Signal]] = []
         try:
-            if not (yield is_free(ticket, key, label)):
-                yield Wait(ticket)
+            for key, may_wait in keys.items():
+                ticket = self.enter(key)
+                held.append((key, ticket))
+                if not (yield Call(_is_set, ticket, label=label, key=key)):
+                    if not may_wait:
+                        raise LockedError(f"{key!r} is in use by another call; try again later")
+                    yield Wait(ticket)
             return (yield from steps)
         finally:
-            self.leave(key, ticket)
-
-
-def is_free(ticket: Signal, key: str, label: str) -> Call:
-    """Whether a ticket has its turn: an effect, since other runs affect the answer."""
-    return Call(_is_set, ticket, label=label, key=key)
+            for key, ticket in reversed(held):
+                self.leave(key, ticket)
 
 
 def _is_set(ticket: Signal) -> bool:
     return ticket.is_set
+
+
+class Locks(Queues):
+    """A table of locks by key. Waiting calls get a key in order of arrival.
+
+    Loops share locks if they get the same table as ``locks=``. It is thread-safe. A forked child has a
+    separate table, which is empty.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()

@@ -74,7 +74,7 @@ class Reservations:
             wanted: the request.
             admits: whether it may be sent now. Only effects ask it, so that a replay has the same answers.
         """
-        return self._turns.taking(self._key, self._admitted(wanted, admits), labels.BUDGET)
+        return self._turns.holding({self._key: True}, self._admitted(wanted, admits), labels.BUDGET)
 
     def _admitted(self, wanted: Reservation, admits: Callable[[Reservation], bool]) -> Steps[None]:
         while True:

@@ -7,7 +7,7 @@ from treadle.context import Decision
 from treadle.messages import Response
 from treadle.results import EmptyResponse
 from treadle.stages import loop_decision, parse_tool_calls, validate_calls
-from treadle.tools import Tool, as_tool, terminal_copy, tool
+from treadle.tools import Tool, tool
 
 BLANK = Response(" ", finish_reason="stop", model="m1", extra={"provider": "acme"})
 
@@ -23,7 +23,7 @@ class Answer(BaseModel):
 @pytest.fixture
 def decide(context, through):
     def decide(*calls, **more):
-        more.setdefault("tools", [add, terminal_copy(as_tool(Answer))])
+        more.setdefault("tools", [add, tool(Answer, terminal=True)])
         return through(context(*calls, **more), parse_tool_calls, validate_calls, loop_decision)
 
     return decide

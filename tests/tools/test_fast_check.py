@@ -45,10 +45,7 @@ SCHEMAS = st.recursive(
 )
 VALUES = st.recursive(
     st.one_of(
-        st.none(),
-        st.booleans(),
-        st.integers(0, 3),
-        st.sampled_from([0.5, 1.0, "x", "y", "", "z"]),
+        st.none(), st.booleans(), st.integers(0, 3), st.sampled_from([0.5, 1.0, "x", "y", "", "z"])
     ),
     lambda inner: st.one_of(
         st.lists(inner, max_size=3), st.dictionaries(st.sampled_from([*NAMES, "d"]), inner)

@@ -7,7 +7,9 @@ import itertools
 import pytest
 from pydantic import BaseModel
 
-from treadle.tools import MAX_BYTES, MAX_ITEMS, MAX_LINES, error_text, render, truncate
+from treadle.tools import MAX_BYTES, error_text, render, truncate
+from treadle.tools.bounds import MAX_ITEMS
+from treadle.tools.rendering import MAX_LINES
 
 
 class Point(BaseModel):

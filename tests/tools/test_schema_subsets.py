@@ -5,6 +5,7 @@ import dataclasses
 import datetime as dt
 import decimal
 import enum
+import json
 import re
 import uuid
 from typing import Annotated, Any, Literal, NamedTuple, NotRequired
@@ -219,9 +220,9 @@ SCHEMAS = [
     (holding(INT, required=[]), False),
     (holding(ONE_OF), True),
     (holding({"oneOf": [INT, TEXT]}), True),
-    (holding({"oneOf": [INT, {"type": "number"}]}), False),
-    (holding({"oneOf": [holding(INT), holding({"type": "number"})]}), False),
-    (holding({"oneOf": [{"enum": [1]}, {"enum": [1.0]}]}), False),
+    (holding({"oneOf": [INT, {"type": "number"}]}), True),
+    (holding({"oneOf": [holding(INT), holding({"type": "number"})]}), True),
+    (holding({"oneOf": [INT, {"not": INT}]}), False),
     (holding({"oneOf": [{"enum": [1]}, {"enum": [True]}]}), True),
     (holding({"allOf": [INT]}), True), (holding({"allOf": [INT, {"minimum": 1}]}), False),
     (holding({"not": INT}), False), (holding({"type": "integer", "not": {"const": 1}}), False),
@@ -393,14 +394,16 @@ def completed(schema, root, value):
 
 @given(ROOTS, st.lists(VALUES, max_size=8))
 def test_what_is_strict_is_in_the_subset_and_has_the_same_values(schema, values):
+    """Apart from values that fit two parts of a `oneOf`, which the check against the whole schema finds."""
     sent = fitted(schema, OPENAI)
     if sent is None:
         return
     check(sent, "openai")
     theirs, ours = Draft202012Validator(schema), Draft202012Validator(sent)
+    loose = Draft202012Validator(json.loads(json.dumps(schema).replace('"oneOf"', '"anyOf"')))
     for value in values:
         if ours.is_valid(value):
-            assert theirs.is_valid(value)
+            assert loose.is_valid(value)
         if theirs.is_valid(value):
             assert ours.is_valid(completed(schema, schema, value))
 

@@ -1,13 +1,20 @@
-"""JSON Schema: invalid schemas are definition errors, violations are texts that a model can act on."""
+"""JSON Schema: invalid schemas are definition errors, violations are texts for a model, checked in linear time."""
 
+import dataclasses
+import datetime as dt
 import json
 import socket
 import time
+from pathlib import Path
+from typing import Annotated
 
 import pytest
+from pydantic import AfterValidator, BaseModel, Field, field_validator
+from tests.growth import is_linear
 
 from treadle.errors import ToolDefinitionError
-from treadle.tools import Tool
+from treadle.messages import MAX_COUNTED
+from treadle.tools import Tool, as_tool, tool
 from treadle.tools.validation import SchemaValidator
 
 
@@ -64,12 +71,7 @@ VIOLATIONS = {
         {},
         "to[1].street: expected string, got integer 5",
     ),
-    "nested required": (
-        {"to": ADDRESS},
-        {"to": {}},
-        {},
-        "to: missing required field 'street'",
-    ),
+    "nested required": ({"to": ADDRESS}, {"to": {}}, {}, "to: missing required field 'street'"),
     "anyOf": (
         {"a": {"anyOf": [{"type": "integer"}, {"type": "null"}]}},
         {"a": "x"},
@@ -83,12 +85,7 @@ VIOLATIONS = {
         'a: {"street": 5} fits none of the alternatives; nearest: expected string, got integer 5',
     ),
     "minimum": ({"a": {"minimum": 3}}, {"a": 1}, {}, "a: 1 is less than the minimum of 3"),
-    "pattern": (
-        {"a": {"pattern": "^x"}},
-        {"a": "y"},
-        {},
-        "a: 'y' does not match '^x'",
-    ),
+    "pattern": ({"a": {"pattern": "^x"}}, {"a": "y"}, {}, "a: 'y' does not match '^x'"),
 }
 
 
@@ -105,9 +102,7 @@ def test_valid_arguments_have_no_problem():
 
 def test_every_violation_is_listed_in_a_stable_order():
     found = problems(
-        {"b": {"type": "string"}, "a": {"type": "string"}},
-        {"a": 1, "b": 2},
-        required=["y", "x"],
+        {"b": {"type": "string"}, "a": {"type": "string"}}, {"a": 1, "b": 2}, required=["y", "x"]
     )
     assert found == [
         "a: expected string, got integer 1",
@@ -355,3 +350,148 @@ def test_a_multiple_is_one_of_the_decimals_as_they_are_written(divisor, value, i
     schema = {"type": "object", "properties": {"a": {"multipleOf": divisor}}}
     problems = Tool("t", input_schema=schema).problems_of({"a": value})
     assert [problem[:3] for problem in problems] == ([] if is_multiple else ["a: "])
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+
+
+class Even(BaseModel):
+    n: int
+
+    @field_validator("n")
+    def check(cls, n):
+        return n
+
+
+class Chain(BaseModel):
+    following: "Chain | None" = None
+
+
+def take_tags(tags: set[str]): ...
+def take_points(points: list[Point]): ...
+def take_any(values: list[int | str | None]): ...
+def take_nothing(): ...
+
+
+MANY = {
+    "items of several types": (take_tags, lambda n: {"tags": [1, "a", None] * n}),
+    "objects as items": (take_tags, lambda n: {"tags": [{"a": i} for i in range(n)]}),
+    "numbers with equal hashes": (
+        {
+            "name": "t",
+            "input_schema": {"type": "object", "properties": {"a": {"uniqueItems": True}}},
+        },
+        lambda n: {"a": [i * (2**61 - 1) for i in range(n)]},
+    ),
+    "invalid objects": (take_points, lambda n: {"points": [{"y": 1}] * n}),
+    "no alternative fits": (take_any, lambda n: {"values": [[]] * n}),
+    "unknown fields": (take_nothing, lambda n: {f"k{i}": i for i in range(n)}),
+    "a nested list": (take_any, lambda n: {"values": [[[[1] * n]]]}),
+}
+
+
+@pytest.mark.parametrize(("given", "arguments"), MANY.values(), ids=MANY.keys())
+def test_the_check_takes_time_linear_in_the_size_of_the_arguments(given, arguments):
+    checked = as_tool(given, "here")
+
+    def make(size):
+        made = arguments(size)
+        return lambda: checked.problems_of(made)
+
+    assert is_linear(make, 500)
+
+
+def test_missing_fields_are_found_in_time_linear_in_their_number():
+    def make(size):
+        names = [f"n{i}" for i in range(size)]
+        checked = Tool("t", input_schema={"type": "object", "required": names})
+        return lambda: checked.problems_of({})
+
+    assert is_linear(make, 1_000)
+
+
+@pytest.mark.parametrize(
+    ("fn", "arguments"),
+    [(take_any, {"values": [[]] * 1_000}), (take_points, {"points": [{"x": "1.5"}] * 1_000})],
+)
+def test_of_many_violations_the_first_are_found(fn, arguments):
+    assert len(tool(fn).problems_of(arguments)) == MAX_COUNTED
+
+
+NODE = {"$ref": "#/$defs/Node"}
+TREE = {
+    "type": "object",
+    "properties": {"root": NODE},
+    "$defs": {
+        "Node": {
+            "anyOf": [
+                {"type": "object", "properties": {"a": NODE}, "required": ["a"]},
+                {"type": "object", "properties": {"a": NODE}, "required": ["a", "b"]},
+            ]
+        }
+    },
+}
+
+
+def nested(depth):
+    return {"a": nested(depth - 1)} if depth else 5
+
+
+def test_alternatives_that_lead_back_to_themselves_end():
+    """Each level doubles the work; without a bound, a depth of 60 takes longer than the age of the earth."""
+    (problem,) = Tool("t", input_schema=TREE).problems_of({"root": nested(60)})
+    assert problem == "arguments: they are too deeply nested to be checked against their schema"
+
+
+def test_the_bound_does_not_affect_arguments_that_can_be_checked():
+    assert len(Tool("t", input_schema=TREE).problems_of({"root": nested(5)})) == 1
+    wide = {
+        "type": "object",
+        "properties": {"a": {"items": {"anyOf": [{"const": n} for n in range(200)]}}},
+    }
+    assert Tool("t", input_schema=wide).problems_of({"a": [199] * 300}) == []
+
+
+def take_chain(chain: Chain): ...
+def take_even(even: Even): ...
+def take_plain(n: int, at: dt.datetime, path: Path, points: list[Point]): ...
+def take_positive(n: Annotated[int, Field(gt=0)]): ...
+def take_checked(n: Annotated[int, AfterValidator(lambda n: n)]): ...
+
+
+@pytest.mark.parametrize(
+    ("given", "is_slow"),
+    [
+        (take_chain, True),
+        (take_even, True),
+        (take_checked, True),
+        (Even, True),
+        (Point, False),
+        (take_plain, False),
+        (take_positive, False),
+        ({"name": "t", "input_schema": TREE}, True),
+        ({"name": "t", "input_schema": {**TREE, "properties": {"root": {"$ref": "#"}}}}, True),
+        (
+            {
+                "name": "t",
+                "input_schema": {"type": "object", "properties": {"a": {"pattern": "x"}}},
+            },
+            False,
+        ),
+        (
+            {
+                "name": "t",
+                "input_schema": {
+                    "type": "object",
+                    "properties": {"a": {"$ref": "#/$defs/A"}},
+                    "$defs": {"A": {"anyOf": [{"$ref": "#/$defs/B"}]}, "B": {}},
+                },
+            },
+            False,
+        ),
+    ],
+)
+def test_a_check_may_be_slow_if_a_type_has_validators_or_the_schema_is_recursive(given, is_slow):
+    assert as_tool(given, "here").is_slow_to_check is is_slow

@@ -6,13 +6,12 @@ The built-in stages and the verbs of a context share these functions.
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from treadle.context.iteration import Iteration
 from treadle.context.run_context import Refused
-from treadle.errors import closest, one_of
+from treadle.errors import closest
 from treadle.messages import (
     MAX_COUNTED,
     MAX_VIOLATIONS,
@@ -27,10 +26,10 @@ from treadle.messages import (
 )
 from treadle.run_state import RunNodeStatus
 from treadle.tools import (
-    CALL_TOOL,
-    SEARCH_TOOLS,
+    Catalog,
     NotRun,
-    as_written,
+    Tool,
+    as_made,
     fingerprint,
     marked,
     not_run,
@@ -50,7 +49,8 @@ def with_parsed_calls(ctx: IterationT) -> IterationT:
     calls = ctx.response.tool_calls
     if not calls or ctx.response is ctx.parsed:  # a stage may have edited or run them since
         return ctx
-    if ctx.tool_calls and _requests(ctx.tool_calls) == _requests(calls):
+    catalog = ctx.run.catalog
+    if ctx.tool_calls and _requests(ctx.tool_calls, catalog) == _requests(calls, catalog):
         return ctx
     taken: dict[str, int] = {}
     made: list[ToolCall] = []
@@ -61,14 +61,13 @@ def with_parsed_calls(ctx: IterationT) -> IterationT:
         unique = ctx.messages.unused_id(call_id, taken)
         taken.setdefault(unique, 1)
         made.append(call if unique == call.id else dataclasses.replace(call, id=unique))
-    catalog = ctx.run.catalog
     if catalog is not None:
         made = [catalog.unwrapped(one, ctx.tools) for one in made]
     return ctx.evolve(tool_calls=tuple(made), parsed=ctx.response)
 
 
-def _requests(calls: Sequence[ToolCall]) -> list[tuple[str, str, str]]:
-    return [(call.id, *as_written(call)) for call in calls]
+def _requests(calls: Sequence[ToolCall], catalog: Catalog | None) -> list[tuple[str, str, str]]:
+    return [(call.id, *as_made(catalog, call)) for call in calls]
 
 
 def has_run(ctx: Iteration, call: ToolCall) -> bool:
@@ -139,22 +138,17 @@ def check_call(
     Returns:
         The call, with its input if it is valid, and the problems: none if it is.
     """
-    catalog, written = ctx.run.catalog, call.name
+    catalog = ctx.run.catalog
     if catalog is not None:
         call = catalog.unwrapped(call, ctx.tools)  # one that a stage made
-        written = call.name if call.written is None else CALL_TOOL
-        if call.written is not None and call.name in catalog.fixed:
-            return marked(call), (
-                f"{CALL_TOOL!r} cannot call {call.name!r}, which is offered itself.",
-            )
     tool = ctx.tools.get(call.name)
     offered = None if is_ours else ctx.request_changes.get("tools")
     if tool is None:
         resolver = ctx.run.resolver
         if resolver is None or not (is_ours or resolver.knows(call.name, bool(ctx.tools))):
             return marked(call), (_on_unknown(ctx, call.name, offered, hints or Hints()),)
-    elif offered is not None and written not in offered:
-        return marked(call), ((hints or Hints()).on_not_offered(written, _present(ctx, offered)),)
+    elif offered is not None and (name := as_made(catalog, call)[0]) not in offered:
+        return marked(call), ((hints or Hints()).on_not_offered(name, _present(ctx, offered)),)
     if call.is_whole is False:
         return marked(call), (_why_not_whole(ctx.response),)
     try:
@@ -176,7 +170,7 @@ def check_call(
         None if problems else arguments,
         fingerprint(call.name, key),
         call.extra,
-        call.written,
+        call.raw_arguments,
         call.is_whole,
     )
     return checked, tuple(problems)
@@ -200,7 +194,7 @@ def _on_unknown(ctx: Iteration, name: str, offered: Iterable[str] | None, hints:
     """The problem of a call of a tool that does not exist."""
     catalog, resolver = ctx.run.catalog, ctx.run.resolver
     if catalog is not None:
-        return hints.on_not_found(name, functools.partial(catalog.closest, name, ctx.tools))
+        return hints.on_not_found(name, catalog, ctx.tools)
     names = ctx.tools if offered is None else _present(ctx, offered)
     return hints.on_unknown(name, [*names, *((resolver and resolver.names) or ())])
 
@@ -223,17 +217,12 @@ class Hints:
         text = f"there is no tool named {short_name(name)!r}."
         return self._text(name, text, known, suggests=True)
 
-    def on_not_found(self, name: str, closest_to_it: Callable[[], Sequence[str]]) -> str:
-        """Describe a name that no tool of a catalog has: there are too many tools to list them."""
-        made = self._texts.get(name)
-        if made is not None:
-            return made
-        close = closest_to_it() if len(self._texts) < MAX_HINTS else ()
-        hint = f" Did you mean {one_of(close)}?" if close else ""
-        text = f"there is no tool named {short_name(name)!r}.{hint} Search for it with {SEARCH_TOOLS!r}."
-        if close:
-            self._texts[name] = text
-        return text
+    def on_not_found(self, name: str, catalog: Catalog, tools: Mapping[str, Tool]) -> str:
+        """Describe a name that no tool of a catalog has."""
+        if name not in self._texts:
+            suggests = len(self._texts) < MAX_HINTS
+            self._texts[name] = catalog.on_unknown(name, tools, suggests=suggests)
+        return self._texts[name]
 
     def on_not_offered(self, name: str, known: Iterable[str]) -> str:
         """Describe the name of a tool that the request does not offer."""

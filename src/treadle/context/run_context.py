@@ -14,6 +14,7 @@ from treadle.results import Reason
 from treadle.run_state import RunNode, RunNodeStatus, RunState
 from treadle.shown import shown_fields
 from treadle.tools import (
+    Catalog,
     CircuitBreaker,
     Locks,
     NotRun,
@@ -25,7 +26,6 @@ from treadle.tools import (
 
 if TYPE_CHECKING:
     from treadle.tools.output import Output
-    from treadle.tools.tool_catalog import Catalog
 
 
 class Repaired(NamedTuple):

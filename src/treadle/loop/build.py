@@ -15,11 +15,10 @@ from treadle.messages import ReadOnlyDict
 from treadle.pipeline import Pipeline, PipelineError, Stage
 from treadle.pipeline.components import Component, components_of
 from treadle.stages import BUILT_IN, GIVEN, ask_model, default_stages, plan_calls
-from treadle.tools import Tool, toolset
+from treadle.tools import Catalog, Tool, toolset
 
 if TYPE_CHECKING:
     from treadle.tools.output import Output
-    from treadle.tools.tool_catalog import Catalog
 
 _is_decided = operator.attrgetter("decision")
 """Ends a pass through the stages. It is called after each stage; an `attrgetter` takes no Python frame."""
@@ -101,9 +100,7 @@ def catalog_of(
     """
     if settings.tool_search is None:
         return tools, None
-    from treadle.stages._tool_search import make_catalog  # noqa: PLC0415 - most loops have none
-
-    catalog = make_catalog(settings.tool_search, tools)
+    catalog = settings.tool_search.catalog(tools)
     return ReadOnlyDict({**catalog.fixed, **tools}), catalog
 
 

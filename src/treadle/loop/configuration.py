@@ -13,7 +13,7 @@ from treadle.messages import ATOMS, JSONDict, is_mapping
 from treadle.model import Model, ModelInfo, model_info
 from treadle.redaction import is_credential, without_credentials
 from treadle.shown import callable_name
-from treadle.tools import Tool, ToolSearch
+from treadle.tools import CatalogOption, Tool
 
 if TYPE_CHECKING:
     from treadle.loop.loop import Loop
@@ -132,7 +132,8 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
     if is_mapping(value):
         return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, ToolSearch):
+    is_option = isinstance(value, CatalogOption)
+    if is_option and dataclasses.is_dataclass(value):
         return {spec.name: _plain(getattr(value, spec.name)) for spec in dataclasses.fields(value)}
     name: Any = getattr(value, "__qualname__", None)
     return name if isinstance(name, str) else callable_name(value)

@@ -27,7 +27,7 @@ from treadle.pipeline.components import ComponentLike
 from treadle.results import Result
 from treadle.run_state import RunState
 from treadle.stages import RepairCall
-from treadle.tools import DEDUPE_MODES, CircuitBreaker, Dedupe, Locks, ToolLike, ToolSearch
+from treadle.tools import DEDUPE_MODES, CatalogOption, CircuitBreaker, Dedupe, Locks, ToolLike
 
 StageList: TypeAlias = (
     Sequence[ComponentLike | Callable[[Context], Any] | EllipsisType] | Pipeline[Context]
@@ -63,7 +63,7 @@ class LoopOptions(TypedDict, total=False):
     cost_of: Callable[[Response], float | None] | None
     unmeasured: Unmeasured | None
     tools: Iterable[ToolLike] | None
-    tool_search: ToolSearch | None
+    tool_search: CatalogOption | None
     resolve_tool: Any
     output_mode: Literal["tool", "json"]
     max_output_retries: int
@@ -200,7 +200,7 @@ class Settings:
     cost_of: Callable[[Response], float | None] | None = None
     unmeasured: Unmeasured | None = None
     tools: Iterable[ToolLike] | None = None
-    tool_search: ToolSearch | None = None
+    tool_search: CatalogOption | None = None
     # An object that may show a secret, such as a password of a database, is not in the repr.
     resolve_tool: Any = field(default=None, repr=False)
     output: Any = None
@@ -410,7 +410,10 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "cost_of": (is_sync_callable, "a sync callable that takes a response"),
     "breaker": (lambda value: isinstance(value, CircuitBreaker), "a CircuitBreaker"),
     "locks": (lambda value: isinstance(value, Locks), "Locks"),
-    "tool_search": (lambda value: isinstance(value, ToolSearch), "a ToolSearch"),
+    "tool_search": (
+        lambda value: isinstance(value, CatalogOption) and not isinstance(value, type),
+        "a ToolSearch",
+    ),
     "pause_secret": (
         lambda value: isinstance(value, (str, bytes)) and bool(value),
         "text or bytes",

@@ -26,7 +26,7 @@ class ToolCall:
         input: the validated arguments; None before validation, and if they are invalid.
         fingerprint: equal for calls of the same name and arguments; set by validation.
         extra: unknown keys of the call, such as a signature; they are kept.
-        written: if the model made the call through ``call_tool``, the arguments of ``call_tool`` as it wrote
+        raw_arguments: if the model made the call through ``call_tool``, the arguments of ``call_tool`` as it wrote
             them; None for a call by the tool's own name. See `ToolSearch`.
         is_whole: whether the model finished the call, as far as it is known; see `settled`. A call that is not
             whole does not run.
@@ -38,7 +38,7 @@ class ToolCall:
     input: Mapping[str, Any] | None = field(default=None, compare=False)
     fingerprint: str = field(default="", compare=False, repr=False)
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
-    written: str | None = field(default=None, compare=False, repr=False)
+    raw_arguments: str | None = field(default=None, compare=False, repr=False)
     is_whole: bool | None = field(default=None, compare=False)
 
 

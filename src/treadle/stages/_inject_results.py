@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -32,7 +33,7 @@ from treadle.messages.sanitizing import is_plain
 from treadle.pipeline import stage
 from treadle.stages._decisions import edit_note
 from treadle.stages._unknown_calls import is_unknown, unknown
-from treadle.tools import NOTE_FROM, NotRun, as_written, not_run
+from treadle.tools import NOTE_FROM, Catalog, NotRun, as_made, not_run
 
 
 @stage(requires=("tool_results",), provides=("messages", "result_messages"))
@@ -178,14 +179,18 @@ def assistant_message(ctx: Context) -> JSONDict:
     if response.refusal is not None:
         message["refusal"] = sendable(response.refusal)
     if ctx.tool_calls:
-        message["tool_calls"] = list(map(_call_message, ctx.tool_calls))
+        message["tool_calls"] = list(
+            map(_call_message, ctx.tool_calls, itertools.repeat(ctx.run.catalog))
+        )
     if response.origin is not None and has_bound_values(message):
         message[ORIGIN] = {"origin": response.origin}
     return message
 
 
-def _call_message(call: ToolCall) -> JSONDict:
-    name, arguments = (call.name, call.arguments) if call.written is None else as_written(call)
+def _call_message(call: ToolCall, catalog: Catalog | None) -> JSONDict:
+    name, arguments = call.name, call.arguments
+    if call.raw_arguments is not None:
+        name, arguments = as_made(catalog, call)
     is_valid = call.input is not None and arguments and not arguments.isspace()
     if not (is_valid and is_plain(arguments)):
         arguments = valid_arguments(arguments)

@@ -100,7 +100,7 @@ def _repaired(
         made.name,
         made.arguments,
         extra=made.extra or call.extra,
-        written=call.written,
+        raw_arguments=call.raw_arguments,
         is_whole=call.is_whole,
     )
     checked, remaining = yield _check(ctx, again, hints)

@@ -3,27 +3,26 @@
 `treadle.stages` runs plans.
 """
 
+from treadle.queues import LockedError, Locks
 from treadle.tools.approvals import Approval, approve, deny, edit
-from treadle.tools.bounds import MAX_ITEMS, is_plain
+from treadle.tools.bounds import is_plain
 from treadle.tools.breaker import BreakerAnswer, BreakerState, CircuitBreaker
+from treadle.tools.catalog import Catalog, CatalogOption, as_made
 from treadle.tools.conversion import (
     ToolBehaviour,
     ToolLike,
     as_tool,
-    terminal_copy,
     tool,
     tool_hint,
     toolset,
 )
-from treadle.tools.definition import Invoke, Tool, ToolContext
+from treadle.tools.definition import Invoke, Tool
 from treadle.tools.fast_check import Check, compile_check
 from treadle.tools.fingerprints import DEDUPE_MODES, Dedupe, fingerprint, marked, signature
 from treadle.tools.in_flight import ToolCallTable
-from treadle.tools.locks import LockedError, Locks
 from treadle.tools.plan import Plan, PlanReason
 from treadle.tools.rendering import (
     MAX_BYTES,
-    MAX_LINES,
     error_text,
     is_plain_error,
     make_text,
@@ -33,21 +32,18 @@ from treadle.tools.rendering import (
 from treadle.tools.repeats import NOTE_FROM, Repeats
 from treadle.tools.resolver import Recipe, RecipeStep, Resolver, as_recipe, check_implementations
 from treadle.tools.return_value import tool_result
-from treadle.tools.tool_search import SEARCH_TOOLS, ToolSearch
+from treadle.tools.tool_context import ToolContext
 from treadle.tools.unrun_calls import NotRun, not_run
-from treadle.tools.wrapped_calls import CALL_TOOL, as_written
 
 __all__ = [
-    "CALL_TOOL",
     "DEDUPE_MODES",
     "MAX_BYTES",
-    "MAX_ITEMS",
-    "MAX_LINES",
     "NOTE_FROM",
-    "SEARCH_TOOLS",
     "Approval",
     "BreakerAnswer",
     "BreakerState",
+    "Catalog",
+    "CatalogOption",
     "Check",
     "CircuitBreaker",
     "Dedupe",
@@ -66,11 +62,10 @@ __all__ = [
     "ToolCallTable",
     "ToolContext",
     "ToolLike",
-    "ToolSearch",
     "approve",
+    "as_made",
     "as_recipe",
     "as_tool",
-    "as_written",
     "check_implementations",
     "compile_check",
     "deny",
@@ -84,7 +79,6 @@ __all__ = [
     "not_run",
     "render",
     "signature",
-    "terminal_copy",
     "tool",
     "tool_hint",
     "tool_result",

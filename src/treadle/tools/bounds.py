@@ -7,7 +7,7 @@ import dataclasses
 import enum
 import operator
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from treadle.messages import ATOMS
@@ -101,15 +101,11 @@ class Bounds:
         made: list[Any] = []
         for item in items:
             made.append(item)
-            if self._is_enough(made):
+            if isinstance(item, (str, bytes, bytearray)):
+                self._text -= len(item)
+            if not self._spend(1) or len(made) == MAX_ITEMS or self._text <= 0:
                 break
         return made
-
-    def _is_enough(self, items: Sequence[Any]) -> bool:
-        """Count the latest item of an iterator; return whether no more are read."""
-        if isinstance(items[-1], (str, bytes, bytearray)):
-            self._text -= len(items[-1])
-        return not self._spend(1) or len(items) == MAX_ITEMS or self._text <= 0
 
     def _spend(self, parts: int) -> int:
         """Count parts; return how many of them are within the bound."""

@@ -132,10 +132,10 @@ def as_tool(given: Any, where: str = "tool") -> Tool:
     if is_mapping(given):
         return _from_dict(given, where)
     if _is_model(given):
-        from treadle.tools.function_schema import parser_of, schema_of  # noqa: PLC0415 - slow to import
+        from treadle.tools.function_schema import Parser, schema_of  # noqa: PLC0415 - slow to import
 
         description, _ = read_docstring(given.__doc__)
-        parse = parser_of(given.__pydantic_validator__, given.__pydantic_core_schema__)
+        parse = Parser(given.__pydantic_validator__, given.__pydantic_core_schema__)
         return Tool(given.__name__, description, schema_of(given, where), parse=parse)
     if callable(given):
         return tool(given)
@@ -204,8 +204,3 @@ def toolset(given: Any, where: str = "tools") -> dict[str, Tool]:
             )
         made[candidate.name] = candidate
     return made
-
-
-def terminal_copy(given: Tool) -> Tool:
-    """Copy a tool as a terminal one: a call of the copy ends the run."""
-    return dataclasses.replace(given, terminal=True)

@@ -1,4 +1,4 @@
-"""`Tool`, which a model may call; and `ToolContext`, with the facts about the run that a tool can read."""
+"""`Tool`, which a model may call."""
 
 from __future__ import annotations
 
@@ -9,69 +9,17 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from treadle.effects import Mode, call_mode, generator_mode, is_sync_callable
 from treadle.errors import ToolDefinitionError, one_of
-from treadle.fast_dataclass import fast_dataclass, light_dataclass
-from treadle.limits import Remaining
+from treadle.fast_dataclass import light_dataclass
 from treadle.messages import copy_json, safe_str, short_name, valid_name
 from treadle.shown import shown
 from treadle.tools.fast_check import Check, compile_check, is_flat
 from treadle.tools.fingerprints import DEDUPE_MODES, Dedupe
-from treadle.type_vars import DepsT_co, ParamsT, ReturnT_co
+from treadle.tools.tool_context import ToolContext
+from treadle.type_vars import ParamsT, ReturnT_co
 
 if TYPE_CHECKING:
     from treadle.tools.function_schema import Signature
     from treadle.tools.validation import SchemaValidator
-
-
-@fast_dataclass
-class ToolContext(Generic[DepsT_co]):
-    """What a tool can read about the run that calls it; the loop fills a parameter of this type.
-
-    ``ToolContext[Deps]`` states the type of `deps`, for type checkers.
-
-    Args:
-        call_id: the id of the call.
-        tool_name: the name by which the tool was called.
-        iteration: the number of the iteration, from 1.
-        attempt: the number of the attempt, from 1.
-        run_id: the id of the run.
-        agent_name: the name of the loop.
-        remaining: what remained of the run's limits when the call started.
-        deps: the object that the caller passed as ``deps=``.
-        reporter: takes what `report` reports; None without a listener, and in a context that a test makes.
-    """
-
-    call_id: str
-    tool_name: str
-    iteration: int
-    attempt: int = 1
-    run_id: str = ""
-    agent_name: str = ""
-    remaining: Remaining = field(default_factory=Remaining, compare=False)
-    deps: DepsT_co = field(default=None, compare=False, repr=False)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
-    reporter: Callable[[str, float | None, Any], None] | None = field(
-        default=None, compare=False, repr=False
-    )
-
-    @property
-    def idempotency_key(self) -> str:
-        """A key for services that carry out each request once: the same in every attempt of the call.
-
-        It is also the same if the call runs again because the process ended, see ``journal=``.
-        """
-        return f"{self.run_id}/{self.call_id}"
-
-    def report(self, message: str, progress: float | None = None, data: Any = None) -> None:
-        """Report progress to the listeners of the run, as the event `ToolProgress`. The model does not see it.
-
-        It may be called in any thread, and never raises. After the call has ended it does nothing.
-
-        Args:
-            message: what the tool is doing, for a person.
-            progress: how much is done, from 0 to 1; other numbers are replaced by the nearest of these.
-            data: anything else for the listeners, preferably JSON data.
-        """
-        if self.reporter is not None:
-            self.reporter(message, progress, data)
 
 
 def _is_whole(least: int) -> Callable[[Any], bool]:
@@ -82,29 +30,25 @@ def _is_seconds(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
 
 
-def _is_flag(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
 def _is_names(value: Any) -> bool:
     is_many = isinstance(value, (tuple, list))
     return is_many and all(isinstance(name, str) for name in value)  # pyright: ignore[reportUnknownVariableType]
 
 
-_FLAGS = (
+_FLAGS = [
     "parallel_safe",
     "read_only",
     "requires_fresh_input",
     "volatile",
     "terminal",
     "idempotent",
-)
+]
 _EXPECTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "timeout": (_is_seconds, "above 0"),
     "retries": (_is_whole(0), "a whole number of at least 0"),
     "max_parallel": (_is_whole(1), "a whole number of at least 1"),
     "max_uses": (_is_whole(0), "a whole number of at least 0"),
-    **dict.fromkeys(_FLAGS, (_is_flag, "True or False")),
+    **dict.fromkeys(_FLAGS, (lambda value: isinstance(value, bool), "True or False")),
     "dedupe": (DEDUPE_MODES.__contains__, one_of(DEDUPE_MODES)),
     "dedupe_fields": (_is_names, "names of fields"),
     "lock": (
@@ -120,11 +64,9 @@ _EXPECTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 
 _SHOWN = ("__name__", "__qualname__", "__module__", "__doc__")
 
-_CALL_IN_CONTEXT = "call_in_context"
-
 Lock: TypeAlias = str | Callable[[Mapping[str, Any]], Any]
 ApprovalRule: TypeAlias = Callable[[Mapping[str, Any]], bool | str]
-Invoke: TypeAlias = Callable[[Mapping[str, Any], "ToolContext[Any] | None"], Any]
+Invoke: TypeAlias = Callable[[Mapping[str, Any], ToolContext[Any] | None], Any]
 """Takes valid arguments, and the context if the tool takes one; returns what the tool returns."""
 
 
@@ -217,7 +159,7 @@ class Tool(Generic[ParamsT, ReturnT_co]):
     dedupe_mode: Dedupe | None = field(init=False, repr=False, compare=False, default=None)
     is_slow_to_check: bool = field(init=False, repr=False, compare=False, default=False)
     _validator: SchemaValidator = field(init=False, repr=False, compare=False)
-    _check_types: Callable[[Mapping[str, Any]], list[str]] | None = field(
+    _check_types: Callable[[Mapping[str, Any]], tuple[Any, list[str]]] | None = field(
         init=False, repr=False, compare=False
     )
     _accepts: Check | None = field(init=False, repr=False, compare=False)
@@ -268,17 +210,17 @@ class Tool(Generic[ParamsT, ReturnT_co]):
         if signature is not None:
             parse = None if signature.is_plain else signature.parse
         if parse is not None:
-            from treadle.tools.function_schema import runs_code, type_problems  # noqa: PLC0415 - as above
+            from treadle.tools.function_schema import checked  # noqa: PLC0415 - as above
 
-            check_types = functools.partial(type_problems, parse)
-            is_slow = runs_code(parse)
+            check_types = functools.partial(checked, parse)
+            is_slow = getattr(parse, "runs_code", True)  # of any other function that is not known
         is_as_signed = signature is None or schema == signature.input_schema
         generator = None if self.fn is None else generator_mode(self.fn)
         mode = None if self.fn is None else generator or call_mode(self.fn)
         invoke = _compile_call(self)
         validator = SchemaValidator(schema, f"tool {self.name!r}: input_schema")
         if signature is None:
-            takes_context = hasattr(self.fn, _CALL_IN_CONTEXT)
+            takes_context = hasattr(self.fn, "call_in_context")
         else:
             takes_context = signature.context_parameter is not None
         runs_at_once = self.fn is not None and self.steps is None and generator is None
@@ -363,7 +305,7 @@ class Tool(Generic[ParamsT, ReturnT_co]):
         try:
             problems = self._validator.problems_of(arguments)
             if not problems and self._check_types is not None:
-                problems = self._check_types(arguments)
+                problems = self._check_types(arguments)[1]
             elif not problems and self.signature is not None:
                 arguments = self.signature.normal(arguments)
         except Exception as error:  # noqa: BLE001 - validators of types may raise anything
@@ -401,7 +343,7 @@ def _compile_call(tool: Tool) -> Invoke:
     if fn is None:
         return lambda _arguments, _context: tool()  # which raises
     if signature is None:
-        in_context: Invoke | None = getattr(fn, _CALL_IN_CONTEXT, None)
+        in_context: Invoke | None = getattr(fn, "call_in_context", None)
         return in_context or (lambda arguments, _context: fn(**arguments))
     if not signature.takes_as_given:
 

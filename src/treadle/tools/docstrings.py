@@ -15,9 +15,8 @@ _OTHER_SECTION = re.compile(
 )
 _NAMED = {
     "google": re.compile(r"^(?: {2,4}|\t)\*{0,2}(\w+)\s*(?:\(.*?\))?:\s*(.*)$"),
-    "numpy": re.compile(
-        r"^\*{0,2}(\w+(?:, ?\*{0,2}\w+)*)\s*(?::.*)?()$"
-    ),  # the description is on the lines that follow
+    # The description is on the lines that follow.
+    "numpy": re.compile(r"^\*{0,2}(\w+(?:, ?\*{0,2}\w+)*)\s*(?::.*)?()$"),
 }
 _SPHINX = re.compile(r"^:(?:param|parameter|arg|argument|key|keyword)\s+(?:[^:]*\s)?(\w+):\s*(.*)$")
 _INDENTED = frozenset({"google", "sphinx"})
@@ -35,18 +34,9 @@ def read_docstring(text: str | None) -> tuple[str, dict[str, str]]:
         The description (everything before the first section), and the descriptions of arguments by name.
     """
     lines = inspect.cleandoc(text or "").splitlines()
-    is_flat = not any(map(_SECTION.match, lines[1:])) and not any(
-        map(_OTHER_SECTION.match, lines[1:])
-    )
-    if (
-        lines
-        and _SECTION.match(lines[0])
-        and is_flat
-        and not any(line[:1] == " " for line in lines[1:2])
-    ):
-        lines[1:] = [
-            f"    {line}" for line in lines[1:]
-        ]  # `cleandoc` removed their common indentation
+    starts = bool(lines) and _SECTION.match(lines[0]) and (lines[1:] or [""])[0][:1] != " "
+    if starts and not any(_SECTION.match(one) or _OTHER_SECTION.match(one) for one in lines[1:]):
+        lines[1:] = [f"    {line}" for line in lines[1:]]  # `cleandoc` removed the indentation
     described: list[str] = []
     arguments: dict[str, list[str]] = {}
     section, current = "text", ""

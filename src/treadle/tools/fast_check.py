@@ -41,44 +41,35 @@ def compile_check(schema: Any) -> Check | None:
     """
     if not is_mapping(schema) or "draft-03" in str(schema.get("$schema")):  # its types differ
         return None
-    compiler = _COMPILERS.get(frozenset(schema.keys() - _ANNOTATIONS), _object)
-    return compiler(schema)
-
-
-def _anything(_schema: Mapping[str, Any]) -> Check:
-    return lambda _value: True
-
-
-def _typed(schema: Mapping[str, Any]) -> Check:
-    kinds = _kinds(schema["type"])
-    return lambda value: type(value) in kinds
+    made: Check | None = None
+    match sorted(schema.keys() - _ANNOTATIONS):
+        case []:
+            made = lambda _value: True  # noqa: E731
+        case ["type"]:
+            kinds = _kinds(schema["type"])
+            made = lambda value: type(value) in kinds  # noqa: E731
+        case ["enum", "type"] if schema["type"] == "string":
+            # Values that are equal in Python (1 and True) differ in JSON.
+            if all(isinstance(value, str) for value in schema["enum"]):
+                members = frozenset[str](schema["enum"])
+                made = lambda value: type(value) is str and value in members  # noqa: E731
+        case ["items", "type"] if schema["type"] == "array":
+            check = compile_check(schema["items"])
+            if check is not None:
+                made = lambda value: type(value) is list and all(map(check, value))  # noqa: E731  # pyright: ignore[reportUnknownArgumentType]
+        case ["anyOf"]:
+            checks = [compile_check(part) for part in schema["anyOf"]]
+            known = [check for check in checks if check is not None]
+            if len(known) == len(checks):
+                made = lambda value: any(check(value) for check in known)  # noqa: E731
+        case _:
+            made = _object(schema)
+    return made
 
 
 def _kinds(named: Any) -> frozenset[type]:
     names: list[str] = [named] if isinstance(named, str) else named
     return frozenset(kind for name in names for kind in _TYPES[name])
-
-
-def _enumeration(schema: Mapping[str, Any]) -> Check | None:
-    if schema["type"] != "string" or not all(isinstance(value, str) for value in schema["enum"]):
-        return None  # values that are equal in Python (1 and True) differ in JSON
-    members: frozenset[str] = frozenset(schema["enum"])
-    return lambda value: type(value) is str and value in members
-
-
-def _array(schema: Mapping[str, Any]) -> Check | None:
-    check = compile_check(schema["items"])
-    if check is None or schema["type"] != "array":
-        return None
-    return lambda value: type(value) is list and all(map(check, value))  # pyright: ignore[reportUnknownArgumentType]
-
-
-def _alternatives(schema: Mapping[str, Any]) -> Check | None:
-    checks = [compile_check(part) for part in schema["anyOf"]]
-    known = [check for check in checks if check is not None]
-    if len(known) < len(checks):
-        return None
-    return lambda value: any(check(value) for check in known)
 
 
 def _object(schema: Mapping[str, Any]) -> Check | None:
@@ -90,12 +81,9 @@ def _object(schema: Mapping[str, Any]) -> Check | None:
     is_known = isinstance(extra, bool) and is_list(schema.get("required", []))
     if not is_known or None in checks.values():
         return None
-    # Most fields have just a type: these are looked up without a call for each field.
-    kinds = {
-        name: _kinds(part["type"])
-        for name, part in parts.items()
-        if part.keys() - _ANNOTATIONS == {"type"} and _is_atomic(part)
-    }
+    # Most fields have just a type, which needs no call for each field.
+    typed = (name for name, part in parts.items() if part.keys() - _ANNOTATIONS == {"type"})
+    kinds = {name: _kinds(parts[name]["type"]) for name in typed}
     required: frozenset[str] = frozenset(schema.get("required", ()))
 
     def check(value: Any) -> bool:
@@ -103,13 +91,11 @@ def _object(schema: Mapping[str, Any]) -> Check | None:
             return False
         fields: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
         for name, part in fields.items():
-            allowed = kinds.get(name)
+            allowed, check_part = kinds.get(name), checks.get(name)
             if allowed is not None:
                 if type(part) not in allowed:
                     return False
-                continue
-            check_part = checks.get(name)
-            if not (extra if check_part is None else check_part(part)):
+            elif not (extra if check_part is None else check_part(part)):
                 return False
         return True
 
@@ -129,11 +115,3 @@ def _is_atomic(schema: Any) -> bool:
 
 
 _OF_AN_OBJECT = frozenset({"type", "properties", "required", "additionalProperties"})
-_COMPILERS: Mapping[frozenset[str], Callable[[Mapping[str, Any]], Check | None]] = {
-    frozenset(): _anything,
-    frozenset({"type"}): _typed,
-    frozenset({"type", "enum"}): _enumeration,
-    frozenset({"type", "items"}): _array,
-    frozenset({"anyOf"}): _alternatives,
-}
-"""The functions that compile a schema, by its keywords; `_object` is tried for all other keywords."""

@@ -13,19 +13,18 @@ import types
 import typing
 import warnings
 from collections.abc import Callable, Collection, Mapping
-from typing import Annotated, Any, Literal, TypeAlias, Union
+from typing import Annotated, Any, Literal, Union
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, PydanticJsonSchemaWarning
-from pydantic_core import PydanticSerializationError, SchemaError
+from pydantic_core import PydanticSerializationError, SchemaError, to_json
 
 from treadle.errors import ToolDefinitionError
 from treadle.messages import MAX_COUNTED, format_path
-from treadle.tools.definition import ToolContext
 from treadle.tools.docstrings import read_docstring
-from treadle.tools.rendering import json_encoder
+from treadle.tools.tool_context import ToolContext
 from treadle.tools.wrappers import filled_by_wrappers, signature_of
 
 
@@ -94,11 +93,14 @@ class Signature:
                 left = {key: facts for key, facts in (keys or {}).items() if key not in taken}
                 for key, (own, is_required) in left.items():
                     hints[key] = own
-                    fields[self._new(key)] = _key(key, own, is_required, described)
+                    # A factory, since a default would be in the schema; a key that was not given is not passed.
+                    default: Any = ... if is_required else Field(default_factory=dict)
+                    fields[self._new(key)] = _field(key, own, described, default)
             else:
                 if isinstance(parameter.default, FieldInfo):  # it only describes the default
                     self._with_defaults.add(parameter.name)
-                fields[self._new(parameter.name)] = _field(parameter, hint, described)
+                default = ... if parameter.default is parameter.empty else parameter.default
+                fields[self._new(parameter.name)] = _field(parameter.name, hint, described, default)
         if _dispatches(inner) and self._names and not self._positional:
             self._positional.append(next(iter(self._names.values())))
         types_of_all = (hint_of_extra, *(hints.get(name, Any) for name in self._names.values()))
@@ -113,7 +115,7 @@ class Signature:
         except (PydanticUserError, SchemaError, TypeError) as error:
             raise ToolDefinitionError(f"tool {self.name!r}: {error}") from error
         core = self.model.__pydantic_core_schema__
-        self.parse = parser_of(self.model.__pydantic_validator__, core)
+        self.parse = Parser(self.model.__pydantic_validator__, core)
         self.input_schema = schema_of(self.model, f"tool {self.name!r}")
 
     def _new(self, name: str) -> str:
@@ -201,56 +203,37 @@ def type_schema(make: Callable[..., dict[str, Any]], where: str) -> dict[str, An
     return schema
 
 
-def type_problems(parse: Parse, arguments: Mapping[str, Any]) -> list[str]:
-    """Violations, with their paths, that a type finds in arguments that its schema allows."""
+def checked(parse: Callable[[Any], Any], value: Any) -> tuple[Any, list[str]]:
+    """An instance of a type, and the violations with their paths that the type finds in a value."""
     try:
-        parse(arguments)
+        return parse(value), []
     except ValidationError as error:
-        return problems_in(error)
-    return []
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        return None, [f"{format_path(one['loc'])}: {one['msg']}" for one in found[:MAX_COUNTED]]
 
 
-def problems_in(error: ValidationError) -> list[str]:
-    """The violations that pydantic found, with their paths."""
-    found = error.errors(include_url=False, include_context=False, include_input=False)
-    return [f"{format_path(one['loc'])}: {one['msg']}" for one in found[:MAX_COUNTED]]
-
-
-Parse: TypeAlias = Callable[[Any], Any]
-"""Makes an instance of a type from JSON data; raises pydantic's ``ValidationError``."""
-
-
-def parser_of(validator: Any, core_schema: Any) -> Parse:
-    """Make the function that makes instances of a type.
+class Parser:
+    """Makes instances of a type from JSON data; raises pydantic's ``ValidationError``.
 
     Args:
         validator: pydantic's validator of the type.
         core_schema: the schema from which pydantic made it.
 
-    Returns:
-        The function; it has an attribute ``runs_code``, see `runs_code`.
+    Attributes:
+        runs_code: whether that runs code of the user, such as a validator, which may take any time.
     """
 
-    def parse(data: Any) -> Any:
-        # From JSON text: only there does a strict field accept a date as text.
+    def __init__(self, validator: Any, core_schema: Any) -> None:
+        self._validator = validator
+        self.runs_code = _runs_code(core_schema)
+
+    def __call__(self, data: Any) -> Any:
+        """Make an instance from JSON text: only there does a strict field accept a date as text."""
         try:
-            text = json_encoder()(data)
+            text = to_json(data)
         except ValueError:  # a lone surrogate
-            return validator.validate_python(data)
-        return validator.validate_json(text)
-
-    return with_runs_code(parse, runs=_runs_code(core_schema))
-
-
-def with_runs_code(parse: Parse, *, runs: bool) -> Parse:
-    """Note whether making an instance runs code of the user, which may take any time."""
-    parse.runs_code = runs  # type: ignore[attr-defined]  # pyright: ignore[reportFunctionMemberAccess]
-    return parse
-
-
-def runs_code(parse: Parse) -> bool:
-    """Whether making an instance runs code of the user, such as a validator; True if that is not known."""
-    return getattr(parse, "runs_code", True)
+            return self._validator.validate_python(data)
+        return self._validator.validate_json(text)
 
 
 _HOOKS = frozenset({"post_init", "custom_init", "default_factory", "missing"})
@@ -335,13 +318,10 @@ def _hints_of(fn: Any, name: str) -> dict[str, Any]:
         ) from error
 
 
-def _field(parameter: inspect.Parameter, hint: Any, described: Mapping[str, str]) -> Any:
-    default = ... if parameter.default is parameter.empty else parameter.default
+def _field(name: str, hint: Any, described: Mapping[str, str], default: Any) -> Any:
     # Without a description in the docstring, the description in the type hint is kept.
-    facts: dict[str, Any] = {"alias": parameter.name}
-    if parameter.name in described:
-        facts["description"] = described[parameter.name]
-    return Annotated[hint, Field(**facts)], default
+    facts: dict[str, Any] = {"description": described[name]} if name in described else {}
+    return Annotated[hint, Field(alias=name, **facts)], default
 
 
 def _dispatches(fn: Any) -> bool:
@@ -367,17 +347,6 @@ def _bare(hint: Any) -> Any:
     while getattr(typing.get_origin(hint), "_name", None) in _QUALIFIERS:
         (hint,) = typing.get_args(hint)
     return hint
-
-
-def _key(name: str, hint: Any, is_required: bool, described: Mapping[str, str]) -> Any:
-    """The field of a key of a TypedDict."""
-    facts: dict[str, Any] = {"alias": name}
-    if name in described:
-        facts["description"] = described[name]
-    if is_required:
-        return Annotated[hint, Field(**facts)], ...
-    # A factory, since a default would be in the schema; a key that was not given is not passed.
-    return hint, Field(default_factory=dict, **facts)
 
 
 def _takes_context(hint: Any) -> bool:

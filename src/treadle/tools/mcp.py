@@ -16,17 +16,10 @@ from treadle.tools.rendering import render
 
 
 class MCPTool(Protocol):
-    """A tool of an MCP server, as its SDK describes it."""
+    """A tool of an MCP server, as its SDK describes it, with hints about its behaviour."""
 
-    @property
-    def name(self) -> str:
-        """The name of the tool."""
-        ...
-
-    @property
-    def annotations(self) -> Any:
-        """Hints about its behaviour."""
-        ...
+    name: str
+    annotations: Any
 
 
 def is_mcp_tool(given: Any) -> TypeGuard[MCPTool]:
@@ -140,14 +133,9 @@ def _link(block: Mapping[str, Any]) -> JSONDict:
     return text_part(f"[resource {name}: {block['uri']}{kind}]{description}")
 
 
-def _media_block(block: Mapping[str, Any]) -> JSONDict:
-    return _media(block["mimeType"], block["data"])
-
-
 _READERS: Mapping[Any, Callable[[Mapping[str, Any]], JSONDict]] = {
     "text": lambda block: text_part(str(block["text"])),
-    "image": _media_block,
-    "audio": _media_block,
+    **dict.fromkeys(("image", "audio"), lambda block: _media(block["mimeType"], block["data"])),
     "resource": lambda block: resource_part(block["resource"]),
     "resource_link": _link,
 }

@@ -5,15 +5,17 @@ The module is imported by loops with the option ``output``, since importing pyda
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
+import json
 import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, Union, cast
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 from pydantic_core import from_json
 
@@ -22,23 +24,15 @@ from treadle.fast_dataclass import light_dataclass
 from treadle.messages import (
     Chunk,
     MalformedJSONError,
-    is_list,
     is_mapping,
     parse_json,
     safe_str,
     valid_name,
 )
-from treadle.tools.conversion import as_tool, terminal_copy
+from treadle.tools.conversion import as_tool
 from treadle.tools.definition import Tool
 from treadle.tools.docstrings import read_docstring
-from treadle.tools.function_schema import (
-    Parse,
-    parser_of,
-    problems_in,
-    runs_code,
-    type_schema,
-    with_runs_code,
-)
+from treadle.tools.function_schema import Parser, checked, type_schema
 from treadle.tools.schema_subsets import OPENAI, NotInSubsetError, fit
 from treadle.tools.validation import SchemaValidator
 
@@ -65,24 +59,24 @@ class Output:
     """What a run has to end with.
 
     Args:
-        tools: the tools by which the model gives it; empty in JSON mode.
-        allows_text: whether a text is an output, too.
-        parse_text: in JSON mode, makes the output from a text; else None.
-        options: options of each request: the ``response_format`` of JSON mode.
         wrapped: the names of the tools whose output is in the field `VALUE`; in JSON mode, None if it is.
         check: makes the output from a value that a stage passed to ``ctx.done``.
         validators: the user's validators, each with whether it takes the context.
         max_retries: how often the model is asked again.
+        tools: the tools by which the model gives it; empty in JSON mode.
+        allows_text: whether a text is an output, too.
+        parse_text: in JSON mode, makes the output from a text; else None.
+        options: options of each request: the ``response_format`` of JSON mode.
     """
 
-    tools: tuple[Tool, ...]
-    allows_text: bool
-    parse_text: Callable[[str], Checked] | None
-    options: Mapping[str, Any]
     wrapped: frozenset[str | None]
     check: Callable[[Any], Checked]
     validators: tuple[tuple[OutputValidator, bool], ...]
     max_retries: int
+    tools: tuple[Tool, ...] = ()
+    allows_text: bool = False
+    parse_text: Callable[[str], Checked] | None = None
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -156,28 +150,19 @@ class PartialReader:
         Args:
             chunk: the next piece of the response.
         """
-        if self._output.parse_text is not None and chunk.text:
-            yield from self._add(None, "", chunk.text)
-        for piece in chunk.tool_calls:
-            yield from self._add(piece.index, piece.name, piece.arguments)
-
-    def _add(self, index: int | None, name: str, text: str) -> Iterator[Any]:
-        known = self._texts.setdefault(index, _PartialText())
-        known.name += name
-        if index is not None and known.name not in self._names:
-            return
-        value_of = self._value_of if (known.name or None) in self._output.wrapped else _whole
-        for data in known.add(text):
-            yield from value_of(data)
-
-    @staticmethod
-    def _value_of(data: Any) -> Iterator[Any]:
-        if is_mapping(data) and VALUE in data:
-            yield data[VALUE]
-
-
-def _whole(data: Any) -> Iterator[Any]:
-    yield data
+        is_text = self._output.parse_text is not None
+        pieces: list[tuple[int | None, str, str]] = [(None, "", chunk.text)] if is_text else []
+        pieces += [(piece.index, piece.name, piece.arguments) for piece in chunk.tool_calls]
+        for index, name, text in pieces:
+            known = self._texts.setdefault(index, _PartialText())
+            known.name += name
+            is_output = index is None or known.name in self._names
+            if not is_output or not known.has_changed(text):
+                continue
+            if (known.name or None) not in self._output.wrapped:
+                yield known.data
+            elif is_mapping(known.data) and VALUE in known.data:
+                yield known.data[VALUE]
 
 
 class _PartialText:
@@ -185,31 +170,24 @@ class _PartialText:
 
     def __init__(self) -> None:
         self.name = ""
+        self.data: Any = None
         self._pieces: list[str] = []
         self._length = self._read = 0
-        self._latest: Any = None
 
-    def add(self, text: str) -> Iterator[Any]:
-        """Add a piece; yield the data so far if it has changed."""
-        if not text:
-            return
+    def has_changed(self, text: str) -> bool:
+        """Add a piece; return whether there are other data than before."""
         self._pieces.append(text)
         self._length += len(text)
-        if self._length < self._read * GROWTH:
-            return
+        if not text or self._length < self._read * GROWTH:
+            return False
         self._pieces = ["".join(self._pieces)]
         self._read = self._length
+        before, encoded = self.data, self._pieces[0].encode("utf-8", "replace")
         try:
-            data = from_json(
-                self._pieces[0].encode("utf-8", "replace"),
-                allow_inf_nan=False,
-                allow_partial="trailing-strings",
-            )
+            self.data = from_json(encoded, allow_inf_nan=False, allow_partial="trailing-strings")
         except ValueError:  # not JSON, or not yet
-            return
-        if data != self._latest:
-            self._latest = data
-            yield data
+            return False
+        return bool(self.data != before)
 
 
 def make_output(
@@ -237,7 +215,15 @@ def make_output(
     alternatives = _alternatives(given, tools)
     kept = tuple((validator, _takes_context(validator)) for validator in validators)
     if mode == "json":
-        return _json_output(_json_form(alternatives), kept, max_retries)
+        form = _json_form(alternatives)
+        return Output(
+            frozenset(() if form.is_object else (None,)),
+            form.check,
+            kept,
+            max_retries,
+            parse_text=functools.partial(_parse_text, form),
+            options={"response_format": _response_format(form)},
+        )
     made: list[Tool] = [one for one in alternatives if isinstance(one, Tool)]
     forms = _forms([one for one in alternatives if not isinstance(one, Tool) and one is not str])
     made.extend(map(_tool_of, forms))
@@ -245,43 +231,21 @@ def make_output(
     for tool in made:
         if tool.name in named or tools.get(tool.name, tool) is not tool:
             raise OptionError(f"output: there are two tools named {tool.name!r}")
-        named[tool.name] = terminal_copy(tool)
+        named[tool.name] = dataclasses.replace(tool, terminal=True)
     allows_text = str in alternatives
-    return Output(
-        tools=tuple(named.values()),
-        allows_text=allows_text,
-        parse_text=None,
-        options={},
-        wrapped=frozenset(NAME for form in forms if not form.is_object),
-        check=functools.partial(_check_any, forms, made, allows_text),
-        validators=kept,
-        max_retries=max_retries,
-    )
+    wrapped = frozenset[str | None](NAME for form in forms if not form.is_object)
+    check = functools.partial(_check_any, forms, made, allows_text)
+    return Output(wrapped, check, kept, max_retries, tuple(named.values()), allows_text)
 
 
-def _json_output(
-    form: Form, validators: tuple[tuple[OutputValidator, bool], ...], max_retries: int
-) -> Output:
-    schema = form.schema if form.is_object else _wrapped(form.schema)
-    is_strict = True
+def _response_format(form: Form) -> dict[str, Any]:
+    schema, is_strict = form.schema if form.is_object else _wrapped(form.schema), True
     try:
         schema = fit(schema, OPENAI, is_of_type=form.parse is not None)
     except NotInSubsetError:
         is_strict = False
-    response_format = {
-        "type": "json_schema",
-        "json_schema": {"name": form.name, "schema": schema, "strict": is_strict},
-    }
-    return Output(
-        tools=(),
-        allows_text=False,
-        parse_text=functools.partial(_parse_text, form),
-        options={"response_format": response_format},
-        wrapped=frozenset(() if form.is_object else (None,)),
-        check=form.check,
-        validators=validators,
-        max_retries=max_retries,
-    )
+    facts = {"name": form.name, "schema": schema, "strict": is_strict}
+    return {"type": "json_schema", "json_schema": facts}
 
 
 # Alternatives
@@ -303,7 +267,7 @@ class Form:
     description: str
     schema: Mapping[str, Any]
     check: Callable[[Any], Checked]
-    parse: Parse | None = None
+    parse: Parser | None = None
 
     @property
     def is_object(self) -> bool:
@@ -380,15 +344,8 @@ def _form_of(given: Any) -> Form:
     name, description = _named(given)
 
     schema = type_schema(adapter.json_schema, "output")
-    check = functools.partial(_checked, adapter.validate_python)
-    return Form(name, description, schema, check, parser_of(adapter.validator, adapter.core_schema))
-
-
-def _checked(parse: Parse, value: Any) -> Checked:
-    try:
-        return parse(value), ()
-    except ValidationError as error:
-        return None, problems_in(error)
+    check = functools.partial(checked, adapter.validate_python)
+    return Form(name, description, schema, check, Parser(adapter.validator, adapter.core_schema))
 
 
 def _form_of_schema(schema: Mapping[str, Any]) -> Form:
@@ -414,50 +371,39 @@ def _named(given: Any) -> tuple[str, str]:
     return valid_name(given.__name__), read_docstring(inspect.cleandoc(text))[0] or DESCRIPTION
 
 
+_TO_THE_ROOT = re.compile(r'("\$ref": "#)(?!/(?:\$defs|definitions)/)')
+"""The start of a reference, in JSON text, to the root or to what is not a definition."""
+
+
 def _wrapped(schema: Mapping[str, Any]) -> dict[str, Any]:
     """The schema of an object whose only field holds the value; definitions stay at the root."""
-    inner = dict(schema)
+    text = _TO_THE_ROOT.sub(rf"\1/properties/{VALUE}", json.dumps(schema, default=dict))
+    inner: dict[str, Any] = json.loads(text)
     root: dict[str, Any] = {
         key: inner.pop(key) for key in ("$defs", "definitions", "$schema") if key in inner
     }
-    return {
-        "type": "object",
-        "properties": {VALUE: _moved(inner)},
-        "required": [VALUE],
-        "additionalProperties": False,
-        **_moved(root),
-    }
-
-
-def _moved(part: Any) -> Any:
-    """A part of a schema whose references to the root, and to what is not a definition, lead to the field."""
-    if is_list(part):
-        return list(map(_moved, part))
-    if not is_mapping(part):
-        return part
-    return {
-        key: _moved_reference(value) if key == "$ref" else _moved(value)
-        for key, value in part.items()
-    }
-
-
-def _moved_reference(value: Any) -> Any:
-    is_moved = isinstance(value, str) and re.match(r"#(?!/(\$defs|definitions)/)", value)
-    return f"#/properties/{VALUE}{value[1:]}" if is_moved else _moved(value)
+    fields = {"properties": {VALUE: inner}, "required": [VALUE], "additionalProperties": False}
+    return {"type": "object", **fields, **root}
 
 
 def _tool_of(form: Form) -> Tool:
     if form.is_object:
         schema = {**form.schema, "properties": form.schema.get("properties", {})}
         return Tool(form.name, form.description, schema, parse=form.parse)
-    parse = form.parse
-
-    def unwrap(arguments: Mapping[str, Any]) -> Any:
-        value = arguments[VALUE]
-        return value if parse is None else parse(value)
-
-    with_runs_code(unwrap, runs=parse is not None and runs_code(parse))
+    unwrap = _Unwrapping(form.parse)
     return Tool(NAME, form.description, _wrapped(form.schema), parse=unwrap)
+
+
+class _Unwrapping:
+    """Makes an output from the arguments whose only field holds it."""
+
+    def __init__(self, parse: Parser | None) -> None:
+        self._parse = parse
+        self.runs_code = parse is not None and parse.runs_code
+
+    def __call__(self, arguments: Mapping[str, Any]) -> Any:
+        value = arguments[VALUE]
+        return value if self._parse is None else self._parse(value)
 
 
 # Values
@@ -495,7 +441,7 @@ def _parse_text(form: Form, text: str) -> Checked:
         if not is_mapping(data) or list(data) != [VALUE]:
             return None, [f"expected an object with the field {VALUE!r} only"]
         data = data[VALUE]
-    return form.check(data) if form.parse is None else _checked(form.parse, data)
+    return form.check(data) if form.parse is None else checked(form.parse, data)
 
 
 def _takes_context(validator: OutputValidator) -> bool:

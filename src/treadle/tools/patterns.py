@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import itertools
 import re
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -82,14 +83,16 @@ def _with_lookaheads(pattern: str) -> Matcher | None:
     """The matcher of a pattern that starts with ``^`` and look-aheads; None for any other."""
     place, conditions = 1, list[tuple[Matcher, bool]]()
     while pattern.startswith("^") and pattern.startswith(("(?=", "(?!"), place):
-        end = _end_of_group(pattern, place)
+        closing = (n for n, (_, depth) in enumerate(_depths(pattern[place:])) if depth == 0)
+        end = place + next(closing, len(pattern)) + 1
         inner = _linear(f"^(?:{pattern[place + 3 : end - 1]})")
         if inner is None:
             return None
         conditions.append((inner, pattern[place + 2] == "="))
         place = end
     following = pattern[place:]
-    if not conditions or following.startswith(("*", "+", "?", "{")) or _is_alternation(following):
+    is_alternation = ("|", 0) in _depths(following)
+    if not conditions or following.startswith(("*", "+", "?", "{")) or is_alternation:
         return None
     rest = _linear(f"^{following}")
     if rest is None:
@@ -151,39 +154,12 @@ def _first_character(tree: Any) -> str | None:
     return None
 
 
-def _depths(pattern: str, start: int) -> list[tuple[int, str, int]]:
-    """Each place outside of escapes and character classes, with its character and the depth of groups after it."""
-    found: list[tuple[int, str, int]] = []
-    depth, place = 0, start
-    while place < len(pattern):
-        character = pattern[place]
-        if character == "\\":
-            place += 2
-            continue
-        if character == "[":
-            place = _end_of_class(pattern, place)
-            continue
-        depth += (character == "(") - (character == ")")
-        found.append((place, character, depth))
-        place += 1
-    return found
+_OPAQUE = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
+"""An escape, or a character class, whose first ``]`` is a member."""
 
 
-def _end_of_class(pattern: str, start: int) -> int:
-    place = start + 1
-    place += pattern.startswith("^", place)
-    place += pattern.startswith("]", place)  # the first one is a member
-    while place < len(pattern) and pattern[place] != "]":
-        place += 2 if pattern[place] == "\\" else 1
-    return place + 1
-
-
-def _end_of_group(pattern: str, start: int) -> int:
-    """The place after the parenthesis that closes a group; the end of the pattern if none does."""
-    closing = (place for place, _, depth in _depths(pattern, start) if depth == 0)
-    return next(closing, len(pattern)) + 1
-
-
-def _is_alternation(pattern: str) -> bool:
-    """Whether a pattern has alternatives outside of groups."""
-    return any(character == "|" and depth == 0 for _, character, depth in _depths(pattern, 0))
+def _depths(pattern: str) -> list[tuple[str, int]]:
+    """Each character, with the depth of groups after it; those of escapes and classes are replaced."""
+    plain = _OPAQUE.sub(lambda found: "_" * len(found[0]), pattern)
+    depths = itertools.accumulate((one == "(") - (one == ")") for one in plain)
+    return list(zip(plain, depths, strict=True))

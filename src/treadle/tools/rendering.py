@@ -14,7 +14,7 @@ from treadle.tracebacks import leaves_of
 
 MAX_LINES = 2_000
 MAX_BYTES = 50_000
-"""The limits of one result, as in Planck."""
+"""The limits of one result."""
 
 
 def render(value: Any) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from treadle.fast_dataclass import light_dataclass
@@ -26,8 +26,8 @@ class Subset:
 
     Args:
         keywords: those that may be sent, each with a function that says for which values.
-        is_exact: whether the values of the sent schema have to be those of the given one. Else other assertions
-            become part of the description.
+        is_exact: whether the values of the sent schema have to be those of the given one, apart from values that
+            fit several parts of a ``oneOf``. Else other assertions become part of the description.
         is_closed: whether every object has to forbid other keys.
         has_any: whether a schema without a type is legal.
         has_type_lists: whether ``type`` may be a list.
@@ -216,8 +216,7 @@ class _Fitting:
         parts: Any = schema.get("allOf")
         if is_list(parts) and len(parts) == 1 and asserted == {"allOf"}:
             schema["anyOf"] = schema.pop("allOf")
-        parts = schema.get("oneOf")
-        if is_list(parts) and "anyOf" not in schema and self._may_be_any(parts):
+        if is_list(schema.get("oneOf")) and "anyOf" not in schema:
             schema["anyOf"] = schema.pop("oneOf")
         may_move = asserted == {"$ref"} or not self._subset.is_exact
         if "$ref" in schema and may_move and not schema.keys() <= {"$ref", *_DEFINITIONS}:
@@ -229,13 +228,6 @@ class _Fitting:
             kinds = sorted({json_type(value) for value in values})
             schema["type"] = kinds if len(kinds) > 1 else kinds[0]
         return schema
-
-    def _may_be_any(self, parts: Sequence[Any]) -> bool:
-        """Whether no value fits two of the parts, or it does not matter."""
-        if not self._subset.is_exact:
-            return True
-        pairs = ((one, two) for index, one in enumerate(parts) for two in parts[index + 1 :])
-        return all(_are_disjoint(self._root, one, two) for one, two in pairs)
 
     def _sorted(self, schema: JSONDict, place: str) -> tuple[JSONDict, JSONDict]:
         """The keywords that may be sent, and those for the description."""
@@ -293,7 +285,7 @@ class _Fitting:
             return False
         default, only = part["default"], part.get("const", part)
         if default is None:
-            return "null" in _all_types(self._root, part)
+            return _allows_null(self._root, part)
         return _is_scalar(only) and (type(only), only) == (type(default), default)
 
 
@@ -306,66 +298,16 @@ def _types(schema: Mapping[str, Any]) -> set[str]:
     return {given} if isinstance(given, str) else set(given or ())
 
 
-def _all_types(root: Any, part: Any, steps: int = 20) -> set[str]:
-    """The types that a schema may have, through references and alternatives; empty if it is not known."""
+def _allows_null(root: Any, part: Any, steps: int = 20) -> bool:
+    """Whether null clearly fits a schema, through references and alternatives."""
     if not is_mapping(part) or not steps:
-        return set()
+        return False
     if "$ref" in part:
-        return _all_types(root, resolve(root, str(part["$ref"])), steps - 1)
+        return _allows_null(root, resolve(root, str(part["$ref"])), steps - 1)
     alternatives: Any = part.get("anyOf", part.get("oneOf"))
-    if not is_list(alternatives):
-        return {json_type(part["const"])} if "const" in part else _types(part)
-    found = [_all_types(root, one, steps - 1) for one in alternatives]
-    return set[str]().union(*found) if all(found) else set()
-
-
-def _are_disjoint(root: Any, one: Any, two: Any) -> bool:
-    """Whether it is clear that no value fits both schemas: by their types, their values or a field of both."""
-    one, two = _resolved(root, one), _resolved(root, two)
-    if not is_mapping(one) or not is_mapping(two):
-        return False
-    kinds = [
-        {"number" if kind == "integer" else kind for kind in _all_types(root, part)}
-        for part in (one, two)
-    ]
-    if all(kinds) and kinds[0].isdisjoint(kinds[1]):
-        return True
-    values = [_values(part) for part in (one, two)]
-    if values[0] is not None and values[1] is not None and values[0].isdisjoint(values[1]):
-        return True
-    if kinds != [{"object"}, {"object"}]:
-        return False
-    fields: list[Mapping[str, Any]] = [part.get("properties", {}) for part in (one, two)]
-    # A field that may be left out decides nothing, unless it then has the only value that it may have.
-    return any(
-        _is_always_there(one, name) and _is_always_there(two, name)
-        and _are_disjoint(root, fields[0][name], fields[1][name])
-        for name in fields[0].keys() & fields[1].keys()
-    )  # fmt: skip
-
-
-def _is_always_there(schema: Mapping[str, Any], name: str) -> bool:
-    part: Any = schema["properties"][name]
-    is_implied = is_mapping(part) and "const" in part and part.get("default") == part["const"]
-    return name in schema.get("required", ()) or is_implied
-
-
-def _resolved(root: Any, part: Any) -> Any:
-    for _ in range(20):
-        if not is_mapping(part) or "$ref" not in part:
-            return part
-        part = resolve(root, str(part["$ref"]))
-    return None
-
-
-def _values(schema: Mapping[str, Any]) -> set[str] | None:
-    """The values of an enumeration as JSON text; None for other schemas, and for floats."""
-    values: Any = schema.get("enum", [schema["const"]] if "const" in schema else None)
-    if not is_list(values) or not all(
-        isinstance(one, (str, bool, int)) or one is None for one in values
-    ):
-        return None
-    return set(map(json.dumps, values))
+    if is_list(alternatives):
+        return any(_allows_null(root, one, steps - 1) for one in alternatives)
+    return part["const"] is None if "const" in part else "null" in _types(part)
 
 
 # Limits of OpenAI
@@ -383,12 +325,15 @@ def _check_limits(schema: JSONDict) -> None:
     lists: list[list[Any]] = [node["enum"] for node in nodes if "enum" in node]
     values = [value for one in lists for value in one]
     constants = [node["const"] for node in nodes if "const" in node]
-    used = sum(len(str(text)) for text in (*names, *defined, *values, *constants))
     longest = max((_length(one) for one in lists if len(one) > LONG_ENUM), default=0)
     for count, limit, title in (
         (len(names), MAX_PROPERTIES, "properties"),
         (len(values), MAX_ENUM, "values of enumerations"),
-        (used, MAX_CHARACTERS, "characters of names and values"),
+        (
+            _length((*names, *defined, *values, *constants)),
+            MAX_CHARACTERS,
+            "characters of names and values",
+        ),
         (longest, MAX_LONG_ENUM, "characters of one enumeration"),
         (_nesting(schema, schema, {}), MAX_NESTING, "levels"),
     ):
@@ -396,29 +341,26 @@ def _check_limits(schema: JSONDict) -> None:
             raise NotInSubsetError(f"the output has {count} {title}, more than {limit}")
 
 
-def _length(values: Sequence[Any]) -> int:
+def _length(values: Iterable[Any]) -> int:
     return sum(len(str(value)) for value in values)
 
 
-def _parts(node: Mapping[str, Any]) -> Iterator[JSONDict]:
-    yield from node.get("properties", {}).values()
+def _parts(node: Mapping[str, Any], *holders: str) -> Iterator[JSONDict]:
+    for key in ("properties", *holders):
+        yield from node.get(key, {}).values()
     yield from node.get("anyOf", ())
-    if "items" in node:
-        yield node["items"]
+    yield from (node["items"],) if "items" in node else ()
 
 
 def _nodes(node: JSONDict) -> Iterator[JSONDict]:
     yield node
-    for part in (
-        *_parts(node),
-        *(one for key in _DEFINITIONS for one in node.get(key, {}).values()),
-    ):
+    for part in _parts(node, *_DEFINITIONS):
         yield from _nodes(part)
 
 
 def _nesting(root: JSONDict, node: Any, known: dict[str, int]) -> int:
     """The levels of objects and lists, through references that do not lead back."""
-    reference = node.get("$ref") if is_mapping(node) else None
+    reference = node.get("$ref")
     if reference is not None:
         if reference not in known:
             known[reference] = 0

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, TypeAlias
 
 from jsonschema import Draft202012Validator, validators
@@ -68,8 +70,7 @@ class SchemaValidator:
             )
         made: Any = _bounded(validators.validator_for(schema, default=Draft202012Validator))
         try:
-            if not _is_clearly_valid(schema):
-                made.check_schema(schema)
+            _check_schema(made, json.dumps(schema, default=str))
         except SchemaError as error:
             path = "".join(f"[{part!r}]" for part in error.absolute_path)
             raise ToolDefinitionError(f"{where}{path}: {error.message}") from None
@@ -77,10 +78,12 @@ class SchemaValidator:
         validator: Validator = made(schema, registry=registry)
         draft: Any = specification_with(str(schema.get("$schema")), default=DRAFT202012)
         root = draft.create_resource(schema)
-        if _UNEVALUATED.issubset(_keys(schema)):  # jsonschema would search the patterns itself
-            names = " and ".join(sorted(_UNEVALUATED))
-            raise ToolDefinitionError(f"{where}: {names} cannot be used together")
-        _check_parts(root, registry.resolver_with_root(root), where)
+        keywords = _checked_parts(root, registry.resolver_with_root(root), where)
+        # jsonschema would search the patterns of both itself.
+        if {"patternProperties", "unevaluatedProperties"} <= keywords:
+            raise ToolDefinitionError(
+                f"{where}: patternProperties and unevaluatedProperties cannot be used together"
+            )
         self._iter_errors = validator.iter_errors
         self.is_recursive = is_recursive(schema)
 
@@ -240,39 +243,15 @@ _LINEAR: Mapping[str, _Keyword] = {
 # The schema
 
 
-def _is_clearly_valid(schema: Any) -> bool:
-    """Whether a schema has only common keywords, with right values; jsonschema takes 60 times as long."""
-    return is_mapping(schema) and all(
-        key in _COMMON and _COMMON[key](value) for key, value in schema.items()
-    )
+@functools.lru_cache(maxsize=1_000)  # a loop that is made for each request has the same tools
+def _check_schema(validator: Any, text: str) -> None:
+    validator.check_schema(json.loads(text))
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-_NAMES_OF_TYPES = frozenset(["array", "boolean", "integer", "null", "number", "object", "string"])
-_COMMON: Mapping[str, Callable[[Any], bool]] = {
-    "type": lambda value: _is_text(value) and value in _NAMES_OF_TYPES,
-    "title": _is_text,
-    "description": _is_text,
-    "default": lambda _: True,
-    "enum": is_list,
-    "required": lambda value: (
-        is_list(value) and all(map(_is_text, value)) and len(set(value)) == len(value)
-    ),
-    "properties": lambda value: is_mapping(value) and all(map(_is_clearly_valid, value.values())),
-    "items": _is_clearly_valid,
-    "additionalProperties": lambda value: isinstance(value, bool) or _is_clearly_valid(value),
-    "anyOf": lambda value: is_list(value) and bool(value) and all(map(_is_clearly_valid, value)),
-}
-"""The check of the value of each common keyword, which is the same in each draft."""
-
-
-def _check_parts(schema: Any, resolver: Any, where: str) -> None:
-    """Check the references and patterns of a schema and its subschemas; not those in a plain value."""
+def _checked_parts(schema: Any, resolver: Any, where: str) -> set[str]:
+    """Check the references and patterns of a schema and its subschemas; return all keywords in them."""
     contents: Mapping[str, Any] = schema.contents if is_mapping(schema.contents) else {}
-    reference = contents.get("$ref")
+    reference, pattern = contents.get("$ref"), contents.get("pattern")
     if isinstance(reference, str):
         try:
             resolver.lookup(reference)
@@ -280,29 +259,16 @@ def _check_parts(schema: Any, resolver: Any, where: str) -> None:
             raise ToolDefinitionError(
                 f"{where}: the reference {reference!r} cannot be resolved within the schema"
             ) from None
-    given = contents.get("pattern")
-    for pattern in (
-        *contents.get("patternProperties", ()),
-        *((given,) if isinstance(given, str) else ()),
-    ):
+    patterns = (pattern,) if isinstance(pattern, str) else ()
+    for one in (*contents.get("patternProperties", ()), *patterns):
         try:
-            matcher_of(pattern)
+            matcher_of(one)
         except UnsupportedPatternError as error:
-            raise ToolDefinitionError(f"{where}: the pattern {pattern!r}: {error}") from None
+            raise ToolDefinitionError(f"{where}: the pattern {one!r}: {error}") from None
+    keywords = set(contents)
     for part in schema.subresources():
-        _check_parts(part, resolver.in_subresource(part), where)
-
-
-_UNEVALUATED = frozenset({"patternProperties", "unevaluatedProperties"})
-
-
-def _keys(value: Any) -> Iterator[str]:
-    """All keys in JSON data."""
-    if is_mapping(value):
-        yield from value
-        value = list(value.values())
-    for part in value if is_list(value) else ():
-        yield from _keys(part)
+        keywords |= _checked_parts(part, resolver.in_subresource(part), where)
+    return keywords
 
 
 def is_recursive(schema: Mapping[str, Any]) -> bool:
@@ -312,29 +278,12 @@ def is_recursive(schema: Mapping[str, Any]) -> bool:
         for key in ("$defs", "definitions")
         for name, part in schema.get(key, {}).items()
     }
-    others = {key: part for key, part in schema.items() if key not in {"$defs", "definitions"}}
-    open_ = list(_references(others))
-    known, seen = set(named), set[str]()
-    if not (set(open_) | set[str]().union(*named.values())) <= known:
+    if not _references(schema) <= named.keys():
         return True  # to the root, an anchor or a part: it may be anywhere
-    while open_:
-        reference = open_.pop()
-        if reference in seen:
-            continue
-        seen.add(reference)
-        open_.extend(named[reference])
-    return any(_leads_to(start, start, named) for start in seen)
-
-
-def _leads_to(start: str, aim: str, named: Mapping[str, set[str]]) -> bool:
-    seen, open_ = set[str](), list(named[start])
-    while open_:
-        reference = open_.pop()
-        if reference == aim:
-            return True
-        if reference not in seen:
-            seen.add(reference)
-            open_.extend(named[reference])
+    try:
+        TopologicalSorter(named).prepare()
+    except CycleError:
+        return True
     return False
 
 

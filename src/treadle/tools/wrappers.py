@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
@@ -66,11 +66,26 @@ def _filled_by(fn: FunctionType, wrapped: Any) -> tuple[int, set[str]]:
     kwargs = next((p.name for p in flags if p.kind is p.VAR_KEYWORD), "")
     leading, filled = 0, set[str]()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names:
-            stars = [_is_star_of(argument, args) for argument in node.args]
-            leading = max(leading, stars.index(True) if True in stars else len(stars))
-            filled |= {keyword.arg for keyword in node.keywords if keyword.arg is not None}
-        filled |= set(_keys_set(node, kwargs))
+        match node:
+            case ast.Call(func=ast.Name(id=name), args=given, keywords=keywords) if name in names:
+                stars = [ast.unparse(argument) == f"*{args}" for argument in given]
+                leading = max(leading, stars.index(True) if True in stars else len(stars))
+                filled |= {keyword.arg for keyword in keywords if keyword.arg is not None}
+            case ast.Subscript(
+                value=ast.Name(id=name), slice=ast.Constant(value=str() as key), ctx=ast.Store()
+            ) if name == kwargs:  # kwargs["db"] = db
+                filled.add(key)
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(id=name), attr="setdefault"),
+                args=[ast.Constant(value=str() as key), *_],
+            ) if name == kwargs:
+                filled.add(key)
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(id=name), attr="update"), keywords=keywords
+            ) if name == kwargs:
+                filled |= {keyword.arg for keyword in keywords if keyword.arg is not None}
+            case _:
+                pass
     return leading, filled
 
 
@@ -79,29 +94,3 @@ def _content_of(cell: Any) -> Any:
         return cell.cell_contents
     except ValueError:  # it is empty
         return None
-
-
-def _is_star_of(node: ast.expr, name: str) -> bool:
-    return (
-        isinstance(node, ast.Starred) and isinstance(node.value, ast.Name) and node.value.id == name
-    )
-
-
-def _keys_set(node: ast.AST, kwargs: str) -> Iterator[str]:
-    """The keys that code sets in the keyword arguments, as ``kwargs["db"] = db`` and ``kwargs.update(db=db)``."""
-    found: list[ast.expr] = []
-    if isinstance(node, ast.Assign):
-        targets = (one for one in node.targets if isinstance(one, ast.Subscript))
-        found += (one.slice for one in targets if _is_name(one.value, kwargs))
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        if _is_name(node.func.value, kwargs) and node.func.attr == "setdefault":
-            found += node.args[:1]
-        elif _is_name(node.func.value, kwargs) and node.func.attr == "update":
-            yield from (keyword.arg for keyword in node.keywords if keyword.arg is not None)
-    for key in found:
-        if isinstance(key, ast.Constant) and isinstance(key.value, str):
-            yield key.value
-
-
-def _is_name(node: ast.expr, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name

@@ -33,4 +33,5 @@ class ConcurrencyLimit:
 
     def __call__(self, request: ModelRequest, send: SendRequest) -> Steps[TimedResponse]:
         """Send a request when it has its turn."""
-        return self._turns.taking(key_of(request, self._per), send(request), labels.LIMIT)
+        key = key_of(request, self._per)
+        return self._turns.holding({key: True}, send(request), labels.LIMIT)

@@ -121,7 +121,7 @@ class RateLimit:
         """Send a request when the limits allow it."""
         key = key_of(request, self._per)
         sent = SentRequest(0 if self._tokens is None else _estimated(request))
-        yield from self._turns.taking(key, self._admitted(key, sent), labels.LIMIT)
+        yield from self._turns.holding({key: True}, self._admitted(key, sent), labels.LIMIT)
         try:
             answer = yield from send(request)
         except Exception as error:

@@ -352,13 +352,18 @@ def test_an_unknown_name_is_answered_with_the_closest_and_the_advice_to_search()
     assert [expected in answer for answer in answers(result)] == [True, True, True]
 
 
-@pytest.mark.parametrize("name", ["call_tool", "search_tools"])
-def test_call_tool_does_not_call_the_fixed_tools(name):
-    inner = {"name": "add", "arguments": {"a": 1, "b": 1}, "query": "add"}
-    result, _ = searching(calls(through(name, **inner)), "Done.")
-    assert answers(result) == [
-        f"Error: the call of {name!r} was not run:\n- 'call_tool' cannot call {name!r}, which is offered itself."
+def test_call_tool_calls_the_fixed_tools_as_well():
+    made = [
+        through("call_tool", name="add", arguments={"a": 1, "b": 1}),
+        through("search_tools", query="rain"),
+        through("call_tool", query="add"),
     ]
+    result, _ = searching(calls(*made), "Done.")
+    found, invalid = answers(result)[1:]
+    assert answers(result)[0] == "2"
+    assert '"name":"weather_forecast"' in found
+    assert "the call of 'call_tool' was not run" in invalid
+    assert wrote(result) == [tuple(one["function"].values()) for one in calls(*made)["tool_calls"]]
 
 
 @pytest.mark.parametrize("mode", ["call", "native"])
@@ -698,7 +703,7 @@ def test_embeddings_that_fail_leave_the_search_by_words(embed, caplog):
         ({"always": [add]}, "always: expected a list of names of tools"),
         ({"limit": 0}, "limit: expected a whole number from 1 to 20, got 0"),
         ({"limit": True}, "limit: expected a whole number from 1 to 20, got True"),
-        ({"embed": "model"}, "embed: expected a callable that takes a list of texts, got str"),
+        ({"embed": "model"}, "embed: expected a callable that takes a list of texts, got 'model'"),
     ],
 )
 def test_a_wrong_option_is_refused(options, text):
@@ -714,9 +719,10 @@ def test_the_configuration_cannot_be_changed():
         search.limit = 3
 
 
-def test_what_is_no_configuration_is_refused():
-    with pytest.raises(OptionError, match="tool_search: expected a ToolSearch, got bool"):
-        Loop(tools=TOOLS, tool_search=True)
+@pytest.mark.parametrize(("given", "kind"), [(True, "bool"), (ToolSearch, "type")])
+def test_what_is_no_configuration_is_refused(given, kind):
+    with pytest.raises(OptionError, match=f"tool_search: expected a ToolSearch, got {kind}"):
+        Loop(tools=TOOLS, tool_search=given)
 
 
 def test_a_name_of_always_that_no_tool_has_is_refused():

@@ -13,8 +13,8 @@ import pytest
 from pydantic import BaseModel, ConfigDict, field_serializer
 from tests.growth import is_linear
 
-from treadle.tools import MAX_BYTES, MAX_ITEMS, is_plain, is_plain_error, render
-from treadle.tools.bounds import MAX_DEPTH, MAX_PARTS, MAX_PLAIN, MAX_TEXT
+from treadle.tools import MAX_BYTES, is_plain, is_plain_error, render
+from treadle.tools.bounds import MAX_DEPTH, MAX_ITEMS, MAX_PARTS, MAX_PLAIN, MAX_TEXT
 
 
 @dataclasses.dataclass

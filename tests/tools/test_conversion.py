@@ -4,7 +4,7 @@ import pytest
 from pydantic import BaseModel, Field, field_validator
 
 from treadle.errors import ToolDefinitionError
-from treadle.tools import as_tool, terminal_copy, tool, toolset
+from treadle.tools import as_tool, tool, toolset
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 
@@ -126,8 +126,8 @@ def test_an_invalid_tool_is_an_error_with_its_index():
         toolset([add, 5])
 
 
-def test_a_terminal_copy_ends_the_run_and_the_original_does_not():
-    copy = terminal_copy(add)
+def test_an_option_is_that_of_the_copy_and_the_original_stays():
+    copy = tool(add, terminal=True)
     assert (copy.terminal, add.terminal) == (True, False)
     assert copy.problems_of({"a": 1}) == ["arguments: missing required field 'b'"]
     assert copy.invoke({"a": 1, "b": 2}, None) == 3
@@ -189,14 +189,6 @@ class TestOptions:
             "arguments: missing required field 'b'"
         ]
 
-    def test_annotations_are_the_defaults_of_options(self, given):
-        made = tool(given, annotations={"destructiveHint": True, "idempotentHint": True})
-        assert (made.parallel_safe, made.idempotent) == (False, True)
-
-    def test_an_explicit_value_wins(self, given):
-        made = tool(given, parallel_safe=True, annotations={"destructiveHint": True})
-        assert made.parallel_safe
-
     def test_annotations_of_a_dict_are_kept(self):
         given = {"name": "t", "inputSchema": SCHEMA, "annotations": {"destructiveHint": True}}
         assert tool(given, timeout=5.0).parallel_safe is False
@@ -215,7 +207,7 @@ class TestOptions:
 
 
 @pytest.mark.parametrize(
-    "made", [add, tool(add, timeout=5.0), terminal_copy(add)], ids=["made", "with options", "terminal"]
+    "made", [add, tool(add, timeout=5.0), tool(add, terminal=True)], ids=["made", "with options", "terminal"]
 )  # fmt: skip
 def test_a_tool_has_the_name_and_docstring_of_its_function(made):
     assert (made.__name__, made.__doc__) == ("add", "Add two integers.")

@@ -10,7 +10,7 @@ import operator
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from treadle.tools.search_words import COMMON, PARTICLES, SYNONYMS, stem, words_of
+from treadle.tool_search.words import COMMON, PARTICLES, SYNONYMS, stem, words_of
 
 K1, B = 1.2, 0.5
 """How soon repetitions of a word stop to count, and how much the length of a text matters."""

@@ -1,0 +1,74 @@
+"""What a loop knows of a search for tools: which tools a request offers, and how the model calls the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol, runtime_checkable
+
+from treadle.messages import ToolCall
+from treadle.tools.definition import Tool
+
+
+class Catalog(Protocol):
+    """The tools of a loop with the option ``tool_search``; runs share it.
+
+    Attributes:
+        fixed: its own tools by name, which requests offer in place of those that the model has to find.
+    """
+
+    fixed: Mapping[str, Tool]
+
+    def offered(self, tools: Mapping[str, Tool], more: Iterable[str]) -> tuple[str, ...]:
+        """The names of the tools of a request.
+
+        Args:
+            tools: the tools of the run.
+            more: names of further tools, such as those that were found; others are ignored.
+        """
+        ...
+
+    def unwrapped(self, call: ToolCall, tools: Mapping[str, Tool]) -> ToolCall:
+        """The call of the tool that a call of a fixed tool names; any other call is returned unchanged.
+
+        Args:
+            call: the call.
+            tools: the tools of the run; a stage may have removed the fixed ones.
+        """
+        ...
+
+    def wrapped(self, call: ToolCall) -> tuple[str, str]:
+        """The name and the arguments of a call as the history shows them: as the model made it."""
+        ...
+
+    def on_unknown(self, name: str, tools: Mapping[str, Tool], *, suggests: bool) -> str:
+        """The answer to a call of a tool that does not exist.
+
+        Args:
+            name: the name in the call.
+            tools: the tools of the run.
+            suggests: whether to name similar tools, which takes a search.
+        """
+        ...
+
+
+@runtime_checkable
+class CatalogOption(Protocol):
+    """What the option ``tool_search`` takes, such as `ToolSearch`."""
+
+    def catalog(self, tools: Mapping[str, Tool]) -> Catalog:
+        """Make the catalog of a loop.
+
+        Args:
+            tools: the tools of the loop.
+
+        Raises:
+            OptionError: the option does not fit the tools.
+        """
+        ...
+
+
+def as_made(catalog: Catalog | None, call: ToolCall) -> tuple[str, str]:
+    """The name and the arguments of a call as the model made it, see `Catalog.wrapped`."""
+    if catalog is None or call.raw_arguments is None:
+        return call.name, call.arguments
+    return catalog.wrapped(call)
