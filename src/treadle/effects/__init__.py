@@ -49,8 +49,8 @@ from treadle.effects.unwinding import interruption_of
 if TYPE_CHECKING:
     from treadle.effects.async_driver import drive
     from treadle.effects.background import run_on_background_loop, run_on_loop
-    from treadle.effects.carriers import task_group
     from treadle.effects.detached_task import Detached, DetachedTask
+    from treadle.effects.event_loop import task_group
     from treadle.effects.notifier import Notifier, last_async_value, last_value
     from treadle.effects.sync_driver import (
         SWEEP_AT,
@@ -64,7 +64,7 @@ else:
     _LAZY = {
         "drive": "async_driver",
         **dict.fromkeys(("run_on_background_loop", "run_on_loop"), "background"),
-        "task_group": "carriers",
+        "task_group": "event_loop",
         **dict.fromkeys(("Detached", "DetachedTask"), "detached_task"),
         **dict.fromkeys(("Notifier", "last_async_value", "last_value"), "notifier"),
         **dict.fromkeys(

@@ -21,7 +21,7 @@ async def in_daemon_thread(fn: Callable[[], R]) -> R:
     Args:
         fn: takes no arguments; what it returns or raises is the outcome.
     """
-    from treadle.effects.signal_bridge import wait_for  # noqa: PLC0415 - it imports anyio
+    from treadle.effects.event_loop import wait_for  # noqa: PLC0415 - it imports anyio
 
     done = Signal()
     outcome: list[tuple[Any, BaseException | None]] = []

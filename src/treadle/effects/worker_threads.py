@@ -6,44 +6,42 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import anyio.from_thread
 import anyio.lowlevel
 import anyio.to_thread
 
-from treadle.effects.carriers import CallersTask
 from treadle.effects.cleanup import settle
-from treadle.effects.effects import Call, Cancelled, is_awaitable
-
-if TYPE_CHECKING:
-    from treadle.effects.async_driver import AsyncDriver
+from treadle.effects.effects import Call, Cancelled, Reporter, is_awaitable
 
 
 class _ThreadReporter:
     """The reporter of a call in a worker thread.
 
     Args:
-        driver: the driver that makes the call.
+        reporter: the reporter of the task that makes the call.
+        elsewhere: makes a reporter for a task that runs no steps.
     """
 
-    __slots__ = ("_driver", "_home", "_listening", "_token", "is_abandoned", "now")
+    __slots__ = ("_elsewhere", "_home", "_listening", "_reporter", "_token", "is_abandoned", "now")
 
-    def __init__(self, driver: AsyncDriver) -> None:
-        self._driver = driver
+    def __init__(self, reporter: Reporter, elsewhere: Callable[[], Reporter]) -> None:
+        self._reporter = reporter
+        self._elsewhere = elsewhere
         self._home = threading.get_ident()
         self._listening: dict[anyio.CancelScope, anyio.Event] = {}
         self._token = anyio.lowlevel.current_token()
         self.is_abandoned = False
-        self.now = driver.now
+        self.now = reporter.now
 
     def emit(
         self, event: Any, listener: Callable[[Any], Any] | None = None
     ) -> Awaitable[None] | None:
         """See `Reporter`."""
         if threading.get_ident() == self._home:  # in the awaitable that the callable returned
-            return self._driver.emit(event, listener)
+            return self._reporter.emit(event, listener)
         if not self.is_abandoned:
             try:
                 interrupt = anyio.from_thread.run(self._on_loop, event, listener, token=self._token)
@@ -62,7 +60,7 @@ class _ThreadReporter:
         if not self.is_abandoned:
             try:
                 # This is a separate task, which a cancellation of the call does not reach.
-                emitted = self._driver.in_task(CallersTask()).emit(event, listener)
+                emitted = self._elsewhere().emit(event, listener)
                 if emitted is not None:
                     await self._until_abandoned(emitted)
             except (KeyboardInterrupt, SystemExit) as interrupt:
@@ -92,14 +90,17 @@ class _ThreadReporter:
                     await ended.wait()
 
 
-async def call_in_thread(effect: Call, driver: AsyncDriver) -> Any:
+async def call_in_thread(
+    effect: Call, reporter: Reporter, elsewhere: Callable[[], Reporter]
+) -> Any:
     """Make a call in a worker thread, which is abandoned when the call is cancelled.
 
     Args:
         effect: the call. If its function returns an awaitable, that is awaited on the event loop.
-        driver: makes the call.
+        reporter: the reporter of the task that makes the call.
+        elsewhere: makes a reporter for a task that runs no steps.
     """
-    value = await _in_thread(effect, _ThreadReporter(driver))
+    value = await _in_thread(effect, _ThreadReporter(reporter, elsewhere))
     return await value if is_awaitable(value) else value
 
 
