@@ -2,7 +2,7 @@
 
 import time
 
-from treadle.effects import SWEEP_AT, Timers
+from treadle.effects.sync_driver import SWEEP_AT, Timers
 
 
 class TestTimers:

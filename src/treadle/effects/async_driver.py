@@ -33,11 +33,10 @@ from treadle.effects.effects import (
     Steps,
     Stopped,
     Wait,
-    failure_of,
     is_awaitable,
 )
 from treadle.effects.event_loop import running_trio, wait_for
-from treadle.effects.exits import is_exit
+from treadle.effects.failures import failure_of, is_exit
 from treadle.effects.worker_tasks import Bound, RootTask, WorkerGroup, WorkerTask, copy_back
 from treadle.effects.worker_threads import call_in_thread
 

@@ -16,7 +16,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeAlias
 
 from treadle.effects import cleanup
-from treadle.effects.effects import Call, Mode, Reporter, failure_of, is_awaitable
+from treadle.effects.effects import Call, Mode, Reporter, is_awaitable
+from treadle.effects.failures import failure_of
 
 Future = concurrent.futures.Future
 

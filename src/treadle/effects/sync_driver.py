@@ -51,9 +51,9 @@ from treadle.effects.effects import (
     Stopped,
     TimeLimitReached,
     Wait,
-    failure_of,
     is_awaitable,
 )
+from treadle.effects.failures import failure_of
 
 R = TypeVar("R")
 

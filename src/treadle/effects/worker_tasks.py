@@ -28,13 +28,13 @@ from treadle.effects.effects import (
     Steps,
     Stopped,
     TimeLimitReached,
-    failure_of,
 )
 from treadle.effects.event_loop import (
     call_later,
     caller_on_loop,
     cancellations_of_task,
 )
+from treadle.effects.failures import failure_of
 
 _CANCELLATIONS = (asyncio.CancelledError, concurrent.futures.CancelledError, Cancelled)
 

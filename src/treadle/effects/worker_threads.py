@@ -1,12 +1,13 @@
-"""Calls in worker threads of an event loop."""
+"""Calls in threads, awaited on an event loop."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import anyio.from_thread
@@ -14,7 +15,10 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from treadle.effects.cleanup import settle
-from treadle.effects.effects import Call, Cancelled, Reporter, is_awaitable
+from treadle.effects.effects import Call, Cancelled, Reporter, Signal, is_awaitable
+from treadle.effects.event_loop import wait_for
+
+R = TypeVar("R")
 
 
 class _ThreadReporter:
@@ -135,3 +139,28 @@ def _discard(outcome: list[tuple[Any, BaseException | None]]) -> None:
         value, _ = outcome.pop()
         if isinstance(value, Coroutine):
             value.close()
+
+
+async def in_daemon_thread(fn: Callable[[], R]) -> R:
+    """Call a function in a separate thread, which is abandoned when this is cancelled.
+
+    Unlike the threads of anyio, which are few and for which the interpreter waits at exit, it may run forever.
+
+    Args:
+        fn: takes no arguments; what it returns or raises is the outcome.
+    """
+    done = Signal()
+    outcome: list[tuple[Any, BaseException | None]] = []
+
+    def work() -> None:
+        try:
+            outcome.append((fn(), None))
+        except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+            outcome.append((None, error))
+        done.set()
+
+    run = contextvars.copy_context().run
+    threading.Thread(target=run, args=(work,), name="treadle-daemon", daemon=True).start()
+    await wait_for(done)
+    made: R = settle(outcome.pop())
+    return made

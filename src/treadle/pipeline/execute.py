@@ -113,7 +113,7 @@ def execute(  # noqa: C901, PLR0912, PLR0915 - the hot loop: a call costs more t
                 item = yield from steps
             elif kind is _CALL:
                 entered(op.name)
-                item = yield Call.of(fn, (item,), op.mode, label="stage", key=op.name)
+                item = yield Call(fn, item, mode=op.mode, label="stage", key=op.name)
             elif kind <= _GOTO:
                 position = _next_position(op, position, item)
                 continue

@@ -270,10 +270,10 @@ def _perform(ctx: Context, restart_streams: bool, sent: ModelRequest) -> Steps[T
     run = ctx.run
     sent.is_priced = run.cost_of is None
     try:
-        answer: TimedResponse = yield Call.of(
+        answer: TimedResponse = yield Call(
             ModelRequest.send,
-            (sent,),
-            sent.model.mode,
+            sent,
+            mode=sent.model.mode,
             label=labels.CHAT,
             key=str(ctx.iteration),
             reporting=True,

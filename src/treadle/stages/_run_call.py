@@ -401,10 +401,13 @@ def call_effect(
         run = _async_reporting_run if mode is _ASYNC else _sync_reporting_run
         wrap = progress.wrap_async if mode is _ASYNC else progress.wrap
         bound = functools.partial(wrap, invoke)
-    return Call.of(
+    return Call(
         run,
-        (bound, call, context, in_flight),
-        mode,
+        bound,
+        call,
+        context,
+        in_flight,
+        mode=mode,
         label=labels.EXECUTE_TOOL,
         key=call.id,
         reporting=True,

@@ -108,8 +108,7 @@ def validated(ctx: Context) -> Context:
 
 
 def _check(ctx: Context, call: ToolCall, hints: Hints | None) -> Call:
-    args = ctx, call, hints
-    return Call.of(check_call, args, Mode.THREAD, label=labels.VALIDATE, key=call.id)
+    return Call(check_call, ctx, call, hints, mode=Mode.THREAD, label=labels.VALIDATE, key=call.id)
 
 
 def _repaired(
