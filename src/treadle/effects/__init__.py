@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from treadle.effects.detached_task import Detached, DetachedTask
     from treadle.effects.event_loop import task_group
     from treadle.effects.notifier import Notifier, last_async_value, last_value
-    from treadle.effects.sync_driver import Scheduler, SyncDriver, Task, drive_sync
+    from treadle.effects.sync_driver import Scheduler, Task, drive_sync
     from treadle.effects.worker_threads import in_daemon_thread
 else:
     _LAZY = {
@@ -59,7 +59,7 @@ else:
             "detached_task": ("Detached", "DetachedTask"),
             "event_loop": ("task_group",),
             "notifier": ("Notifier", "last_async_value", "last_value"),
-            "sync_driver": ("Scheduler", "SyncDriver", "Task", "drive_sync"),
+            "sync_driver": ("Scheduler", "Task", "drive_sync"),
             "worker_threads": ("in_daemon_thread",),
         }.items()
         for name in names
@@ -76,7 +76,7 @@ else:
 __all__ = [
     "CLEANUP_SECONDS", "NOW", "Bounded", "Call", "CallCancelled", "CallExited", "Cancelled", "Detached",
     "DetachedTask", "Effect", "Emit", "InContext", "Mode", "Notifier", "Now", "Parallel", "Reporter",
-    "Scheduler", "Signal", "Sleep", "Steps", "Stopped", "SyncDriver", "Task", "Then", "TimeLimitReached",
+    "Scheduler", "Signal", "Sleep", "Steps", "Stopped", "Task", "Then", "TimeLimitReached",
     "Timed", "Wait", "call_mode", "close_steps", "drive", "drive_sync", "failure_of", "generator_mode",
     "in_daemon_thread", "intercept", "interruption_of", "is_awaitable", "is_exit", "is_sync_callable",
     "is_thrown_here", "last_async_value", "last_value", "log_suppressed", "map_effects", "map_nested",

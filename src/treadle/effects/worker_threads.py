@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import anyio
@@ -14,7 +13,7 @@ import anyio.from_thread
 import anyio.lowlevel
 import anyio.to_thread
 
-from treadle.effects.cleanup import settle
+from treadle.effects.cleanup import discard, settle
 from treadle.effects.effects import Call, Cancelled, Reporter, Signal, is_awaitable
 from treadle.effects.event_loop import wait_for
 
@@ -123,22 +122,15 @@ async def _in_thread(effect: Call, reporter: _ThreadReporter) -> Any:
         except BaseException as error:  # noqa: BLE001 - raised where the call is awaited
             outcome.append((None, error))
         if reporter.is_abandoned:
-            _discard(outcome)
+            discard(outcome)
 
     try:
         await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
     except BaseException:
         await reporter.abandon()
-        _discard(outcome)
+        discard(outcome)
         raise
     return settle(outcome.pop())
-
-
-def _discard(outcome: list[tuple[Any, BaseException | None]]) -> None:
-    with contextlib.suppress(IndexError):  # the other thread has taken it
-        value, _ = outcome.pop()
-        if isinstance(value, Coroutine):
-            value.close()
 
 
 async def in_daemon_thread(fn: Callable[[], R]) -> R:

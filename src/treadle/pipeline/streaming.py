@@ -30,7 +30,6 @@ from treadle.effects import (
     Scheduler,
     Signal,
     Steps,
-    SyncDriver,
     Task,
     Wait,
     drive,
@@ -193,7 +192,7 @@ class Stream:
 
     def read_sync(self, items: Iterable[T], concurrency: int, ordered: bool) -> Iterator[T]:
         """Run the stream without an event loop, while it is read; see `Pipeline.stream_sync`."""
-        scheduler, order = Scheduler(SyncDriver()), OutcomeOrder(ordered)
+        scheduler, order = Scheduler(), OutcomeOrder(ordered)
         settled: deque[Outcome] = deque()
         running: dict[int, Task] = {}
 
