@@ -115,17 +115,9 @@ class Task:
     """
 
     __slots__ = (
-        "awaited",
-        "children",
-        "context",
-        "finish",
-        "is_alone",
-        "is_over",
-        "on_cancel",
-        "outcome",
-        "steps",
+        "awaited", "children", "context", "finish", "is_alone", "is_over", "on_cancel", "outcome", "steps",
         "ticket",
-    )
+    )  # fmt: skip
 
     def __init__(
         self, steps: Steps[Any], finish: Finish, context: contextvars.Context | None
@@ -215,26 +207,41 @@ class Scheduler:
         task.outcome = value, error
         self._ready.append(task)
 
-    def _advance(self, task: Task) -> None:
+    def _resume_soon(
+        self, task: Task, reporter: CallReporter | None, value: Any, error: Exception | None
+    ) -> None:
+        """Resume a task when the events of its call have been delivered."""
+        if reporter is None:
+            self._resume(task, value, error)
+        else:
+            outcome = functools.partial(self._resume, task, value, error)
+            self.answer(task, lambda: reporter.deliver(outcome))()
+
+    def _advance(self, task: Task) -> None:  # noqa: C901 - the hot loop
         """Advance a task until it has to wait, or ends."""
         effect: Effect = NOW
+        reporter: CallReporter | None = None
         (value, error), task.outcome = task.outcome, _NOTHING
         try:
             while True:
                 effect = task.steps.send(value) if error is None else task.steps.throw(error)
                 if not isinstance(effect, (Call, Now, Emit)):
                     break
-                if isinstance(effect, Call) and (effect.reporting or _needs_thread(task, effect)):
+                if isinstance(effect, Call) and effect.mode is Mode.THREAD and not task.is_alone:
                     break
-                value, error = None, None
+                value, error, reporter = None, None, None
+                if isinstance(effect, Call) and effect.reporting:
+                    task.ticket = object()
+                    reporter = CallReporter(self, task, effect)
                 try:
-                    value = self._perform_at_once(effect)
+                    value = self._perform_at_once(effect, reporter)
                 except BaseException as raised:  # noqa: BLE001 - raised in the steps
                     error = _failure(raised)
                 if is_awaitable(value):
-                    return self._outcome_of_awaitable(task, effect, value)
-                if not self._inbox.empty():  # a signal that ends the steps may have been set
-                    return self._resume(task, value, error)
+                    return self._outcome_of_awaitable(task, effect, value, reporter)
+                if not self._inbox.empty():  # an event, or a signal that ends the steps
+                    return self._resume_soon(task, reporter, value, error)
+                task.ticket = None
         except StopIteration as stop:
             task.is_over = True
             task.finish(stop.value, None)
@@ -244,14 +251,14 @@ class Scheduler:
         else:
             self._begin(task, effect)
         finally:
-            del value, error, effect  # the traceback of an error may refer to this frame
+            del value, error, effect, reporter  # the traceback of an error may refer to this frame
 
     def _begin(self, task: Task, effect: Effect) -> None:
         """Start the effect that a task waits for."""
         task.ticket = object()
         match effect:
             case Call():
-                self._call(task, effect)
+                self._call_in_thread(task, effect)
             case Parallel():
                 self._parallel(task, effect)
             case Bounded():
@@ -288,16 +295,22 @@ class Scheduler:
         ticket = task.ticket
         self._timers.add(seconds, act, lambda: task.ticket is ticket)
 
-    def _outcome_of_awaitable(self, task: Task, effect: Effect, awaitable: Awaitable[Any]) -> None:
+    def _outcome_of_awaitable(
+        self,
+        task: Task,
+        effect: Effect,
+        awaitable: Awaitable[Any],
+        reporter: CallReporter | None,
+    ) -> None:
         """Await what a callable or a listener returned: it is the outcome of the effect of a task."""
 
         def finish(value: Any, error: Exception | None) -> None:
             if error is not None and isinstance(effect, Emit):
                 log_suppressed(error)
                 error = None
-            self._resume(task, value, error)
+            self._resume_soon(task, reporter, value, error)
 
-        task.ticket = object()
+        task.ticket = task.ticket or object()
         task.on_cancel = functools.partial(_cancel, task.awaited)
         self.start_awaiting(task, effect, awaitable, finish)
 
@@ -322,23 +335,17 @@ class Scheduler:
         future = run_on_background_loop(awaitable, lambda call: awaited.update({call: effect}))
         future.add_done_callback(lambda _: answer())
 
-    def _call(self, task: Task, effect: Call) -> None:
-        """Make a call in a worker thread, or a call that reports."""
+    def _call_in_thread(self, task: Task, effect: Call) -> None:
         reporter = CallReporter(self, task, effect)
         outcome: list[tuple[Any, BaseException | None]] = []
         ticket = task.ticket
 
-        def resume(value: Any, error: Exception | None) -> None:
-            reporter.deliver(lambda: self._resume(task, value, error))
-
         def done() -> None:
             value, error = outcome.pop()
-            if error is not None:
-                resume(None, _failure(error))
-            elif is_awaitable(value):
-                task.within_context(self.start_awaiting, task, effect, value, resume)
+            if is_awaitable(value):
+                task.within_context(self._outcome_of_awaitable, task, effect, value, reporter)
             else:
-                resume(value, None)
+                self._resume_soon(task, reporter, value, None if error is None else _failure(error))
 
         answer = self.answer(task, done)
         args = (*effect.args, reporter) if effect.reporting else effect.args
@@ -357,12 +364,6 @@ class Scheduler:
             _cancel(task.awaited)
 
         task.on_cancel = cancel
-        if _needs_thread(task, effect):
-            self._start_worker(task, work)
-        else:
-            work()
-
-    def _start_worker(self, task: Task, work: Callable[[], None]) -> None:
         # A daemon: a callable that never returns must not keep the interpreter from exiting.
         run = task.copied_context().run
         worker = threading.Thread(target=run, args=(work,), name="treadle-worker", daemon=True)
@@ -466,11 +467,15 @@ class Scheduler:
             if failure is not None:
                 log_suppressed(failure)
 
-    def _perform_at_once(self, effect: Call | Now | Emit) -> Any:
+    def _perform_at_once(self, effect: Call | Now | Emit, reporter: CallReporter | None) -> Any:
         """Perform an effect, except for the await of what a callable or a listener returns."""
         if isinstance(effect, Emit):
             return self.notify(effect.event)
-        return effect.fn(*effect.args) if isinstance(effect, Call) else self.now()
+        if isinstance(effect, Now):
+            return self.now()
+        if reporter is None:
+            return effect.fn(*effect.args)
+        return effect.fn(*effect.args, reporter)
 
     def now(self) -> float:
         """See `Reporter`."""
@@ -505,11 +510,6 @@ class Scheduler:
 def _cancel(calls: Iterable[BackgroundCall]) -> None:
     for started in list(calls):  # a copy, since a worker thread may add one
         started.cancel()
-
-
-def _needs_thread(task: Task, effect: Call) -> bool:
-    """Whether a call may block other steps that run at the same time, or a bound around it."""
-    return effect.mode is Mode.THREAD and not task.is_alone
 
 
 class CallReporter:
