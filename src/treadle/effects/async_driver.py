@@ -117,6 +117,7 @@ class AsyncDriver:
         outcome: Any = None
         effect: Effect | None = None
         end: BaseException | None = None
+        bound: Bound | None = None
         try:
             if task.is_cancelled:  # before it began, or in the task that ran the frames before
                 advance, outcome = await self._unwind(Cancelled())
@@ -199,7 +200,8 @@ class AsyncDriver:
                         end = None
             raise cast("BaseException", outcome)
         finally:
-            del effect, outcome, end  # the traceback of an exception may refer to this frame
+            # The traceback of an exception may refer to this frame, and the result of a run to the exception.
+            del effect, outcome, end, bound
             self._end = None
             if not frames or task.is_abandoned:  # a result may refer to this driver
                 self._emit = task.effect = None

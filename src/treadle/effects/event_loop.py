@@ -52,29 +52,19 @@ def call_later(seconds: float, act: Callable[[], object], trio: Any) -> Callable
     Returns:
         A function that cancels the call.
     """
-    seconds = max(0.0, seconds)
-    if trio is None:
-        return _AsyncioTimer(seconds, act).cancel
-    scope = trio.CancelScope()
-
-    async def wait() -> None:
-        with scope:
-            await trio.sleep(seconds)
-            for _ in range(TURNS):
-                await trio.lowlevel.checkpoint()
-            act()
-
-    trio.lowlevel.spawn_system_task(wait)
-    cancel: Callable[[], object] = scope.cancel
-    return cancel
+    timer = _AsyncioTimer(act) if trio is None else _TrioTimer(act, trio)
+    timer.start(max(0.0, seconds))
+    return timer.cancel
 
 
 class _AsyncioTimer:
     __slots__ = ("_act", "_handle", "_loop")
 
-    def __init__(self, seconds: float, act: Callable[[], object]) -> None:
+    def __init__(self, act: Callable[[], object]) -> None:
         self._act = act
         self._loop = asyncio.get_running_loop()
+
+    def start(self, seconds: float) -> None:
         self._handle: asyncio.Handle = self._loop.call_later(seconds, self._pass, TURNS)
 
     def _pass(self, turns: int) -> None:
@@ -85,6 +75,30 @@ class _AsyncioTimer:
 
     def cancel(self) -> None:
         self._handle.cancel()
+
+
+class _TrioTimer:
+    __slots__ = ("_act", "_scope", "_trio")
+
+    def __init__(self, act: Callable[[], object], trio: Any) -> None:
+        self._act: Callable[[], object] | None = act
+        self._trio = trio
+        self._scope = trio.CancelScope()
+
+    def start(self, seconds: float) -> None:
+        self._trio.lowlevel.spawn_system_task(self._wait, seconds)
+
+    async def _wait(self, seconds: float) -> None:
+        with self._scope:
+            await self._trio.sleep(seconds)
+            for _ in range(TURNS):
+                await self._trio.lowlevel.checkpoint()
+            if self._act is not None:
+                self._act()
+
+    def cancel(self) -> None:
+        self._act = None  # it refers to the run, and this task ends later
+        self._scope.cancel()
 
 
 Soon: TypeAlias = Callable[[Callable[[], object]], object]

@@ -92,6 +92,7 @@ class Bound:
         self._task = None
         if self._cancel_timer is not None:
             self._cancel_timer()
+            self._cancel_timer = None  # it refers to this object
         if self._until is not None:
             self._until.unsubscribe(self._ticket)
 
@@ -279,6 +280,7 @@ class WorkerTask(RootTask):
         """Receive a pending cancellation, which was not raised if the callable awaited nothing."""
         if self._cancel_timer is not None:  # first: the effect has ended
             self._cancel_timer()
+            self._cancel_timer = None  # it refers to this object
         await self._receive_cancellation()
         self.is_cancelled = False
 
