@@ -221,7 +221,10 @@ class AsyncDriver:
         is_bound = effect.until is not None or effect.seconds is not None
         if is_bound and not task.enters_bounds:
             return False
-        task.enter(effect.steps, Bound(effect.seconds, effect.until))
+        bound = Bound(task, effect.seconds, effect.until)
+        task.frames.append((effect.steps, bound))
+        if bound.reason is not None:  # another thread has just set the signal
+            task.interrupt(bound)
         return True
 
     async def _unwind(self, end: BaseException) -> _Continuation:
@@ -248,7 +251,8 @@ class AsyncDriver:
             return steps.throw, end
         task.leave()
         cleaning = remaining_steps(steps, end)
-        task.enter(cleaning, Bound(cleanup.CLEANUP_SECONDS, is_cleanup=True, inner=bound))
+        within = Bound(task, cleanup.CLEANUP_SECONDS, is_cleanup=True, inner=bound)
+        task.frames.append((cleaning, within))
         task.shield()
         return cleaning.send, None
 
@@ -406,7 +410,8 @@ class AsyncDriver:
 
         def begin(worker: WorkerTask) -> None:
             worker.deliver = values.append
-            worker.enter(effect.steps, Bound(effect.seconds, effect.until))
+            bound = Bound(worker, effect.seconds, effect.until)
+            worker.frames.append((effect.steps, bound))
 
         group, context = self._group(), copy_context()
         await group.checkpoint()

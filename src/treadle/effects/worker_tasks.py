@@ -40,9 +40,10 @@ _CANCELLATIONS = (asyncio.CancelledError, concurrent.futures.CancelledError, Can
 
 
 class Bound:
-    """The bound of steps in progress.
+    """The bound of steps in progress. It may strike from the start, and interrupts the task of the steps.
 
     Args:
+        task: runs the steps.
         seconds: see `Bounded`.
         until: see `Bounded`.
         is_cleanup: whether the steps perform the cleanup of others.
@@ -58,9 +59,9 @@ class Bound:
 
     def __init__(
         self,
+        task: RootTask,
         seconds: float | None,
         until: Signal | None = None,
-        *,
         is_cleanup: bool = False,
         inner: Bound | None = None,
     ) -> None:
@@ -69,19 +70,14 @@ class Bound:
         self.reason: Exception | None = None
         self._seconds = seconds
         self._until = until
-        self._task: RootTask | None = None
+        self._task: RootTask | None = task
         self._cancel_timer: Callable[[], object] | None = None
-        self._ticket: object = None
-
-    def arm(self, task: RootTask) -> None:
-        """Let the bound strike from now on; it interrupts the task."""
-        self._task = task
-        if self._seconds is not None:
-            self._cancel_timer = call_later(self._seconds, self._time_is_up, task.trio)
-        if self._until is not None:
+        if seconds is not None:
+            self._cancel_timer = call_later(seconds, self._time_is_up, task.trio)
+        if until is not None:
             if task.call_on_loop is None:
                 task.call_on_loop = caller_on_loop()
-            self._ticket = self._until.subscribe(self._stop)
+            self._ticket = until.subscribe(self._stop)
 
     def move(self, task: RootTask) -> None:
         """Interrupt another task, which takes the steps over."""
@@ -143,11 +139,6 @@ class RootTask:
         self.cancelling: Callable[[], int] | None = None
         self._cancellations = 0
         self._scopes: tuple[anyio.CancelScope, ...] = ()
-
-    def enter(self, steps: Steps[Any], bound: Bound) -> None:
-        """Add innermost steps."""
-        self.frames.append((steps, bound))
-        bound.arm(self)
 
     def leave(self) -> tuple[Steps[Any], Bound | None]:
         """Remove the innermost steps."""
