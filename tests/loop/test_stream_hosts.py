@@ -145,8 +145,9 @@ def tasks_left():
     if current is not None:
         assert current.cancelling() == 0
         return [task for task in asyncio.all_tasks() if task is not current]
-    system = trio.lowlevel.current_root_task().child_nurseries[0].child_tasks
-    return [task for task in system if "DetachedTask" in task.name or "carrier" in task.name]
+    nurseries = trio.lowlevel.current_root_task().child_nurseries
+    system = [task for nursery in nurseries for task in nursery.child_tasks]
+    return [task for task in system if "treadle.effects" in task.name]
 
 
 async def in_another_task(fn):

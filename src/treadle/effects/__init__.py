@@ -6,6 +6,7 @@ The drivers are imported when they are first used: asyncio takes a third of ``im
 import importlib
 from typing import TYPE_CHECKING
 
+# fmt: off
 from treadle.effects.cleanup import (
     CLEANUP_SECONDS,
     close_steps,
@@ -15,13 +16,10 @@ from treadle.effects.cleanup import (
     without_frame,
 )
 from treadle.effects.coroutines import InContext, Then
-from treadle.effects.daemon_thread import in_daemon_thread
 from treadle.effects.effects import (
     NOW,
     Bounded,
     Call,
-    CallCancelled,
-    CallExited,
     Cancelled,
     Effect,
     Emit,
@@ -37,39 +35,34 @@ from treadle.effects.effects import (
     TimeLimitReached,
     Wait,
     call_mode,
-    failure_of,
     generator_mode,
     is_awaitable,
     is_sync_callable,
 )
-from treadle.effects.exits import is_exit
+from treadle.effects.failures import CallCancelled, CallExited, failure_of, interruption_of, is_exit
 from treadle.effects.middleware import intercept, map_effects, map_nested, with_reporter
-from treadle.effects.unwinding import interruption_of
 
 if TYPE_CHECKING:
     from treadle.effects.async_driver import drive
     from treadle.effects.background import run_on_background_loop, run_on_loop
-    from treadle.effects.carriers import task_group
     from treadle.effects.detached_task import Detached, DetachedTask
+    from treadle.effects.event_loop import task_group
     from treadle.effects.notifier import Notifier, last_async_value, last_value
-    from treadle.effects.sync_driver import (
-        SWEEP_AT,
-        Scheduler,
-        SyncDriver,
-        Task,
-        Timers,
-        drive_sync,
-    )
+    from treadle.effects.sync_driver import Scheduler, Task, drive_sync
+    from treadle.effects.worker_threads import in_daemon_thread
 else:
     _LAZY = {
-        "drive": "async_driver",
-        **dict.fromkeys(("run_on_background_loop", "run_on_loop"), "background"),
-        "task_group": "carriers",
-        **dict.fromkeys(("Detached", "DetachedTask"), "detached_task"),
-        **dict.fromkeys(("Notifier", "last_async_value", "last_value"), "notifier"),
-        **dict.fromkeys(
-            ("SWEEP_AT", "Scheduler", "SyncDriver", "Task", "Timers", "drive_sync"), "sync_driver"
-        ),
+        name: module
+        for module, names in {
+            "async_driver": ("drive",),
+            "background": ("run_on_background_loop", "run_on_loop"),
+            "detached_task": ("Detached", "DetachedTask"),
+            "event_loop": ("task_group",),
+            "notifier": ("Notifier", "last_async_value", "last_value"),
+            "sync_driver": ("Scheduler", "Task", "drive_sync"),
+            "worker_threads": ("in_daemon_thread",),
+        }.items()
+        for name in names
     }
 
     def __getattr__(name: str) -> object:
@@ -81,58 +74,12 @@ else:
 
 
 __all__ = [
-    "CLEANUP_SECONDS",
-    "NOW",
-    "SWEEP_AT",
-    "Bounded",
-    "Call",
-    "CallCancelled",
-    "CallExited",
-    "Cancelled",
-    "Detached",
-    "DetachedTask",
-    "Effect",
-    "Emit",
-    "InContext",
-    "Mode",
-    "Notifier",
-    "Now",
-    "Parallel",
-    "Reporter",
-    "Scheduler",
-    "Signal",
-    "Sleep",
-    "Steps",
-    "Stopped",
-    "SyncDriver",
-    "Task",
-    "Then",
-    "TimeLimitReached",
-    "Timed",
-    "Timers",
-    "Wait",
-    "call_mode",
-    "close_steps",
-    "drive",
-    "drive_sync",
-    "failure_of",
-    "generator_mode",
-    "in_daemon_thread",
-    "intercept",
-    "interruption_of",
-    "is_awaitable",
-    "is_exit",
-    "is_sync_callable",
-    "is_thrown_here",
-    "last_async_value",
-    "last_value",
-    "log_suppressed",
-    "map_effects",
-    "map_nested",
-    "remaining_steps",
-    "run_on_background_loop",
-    "run_on_loop",
-    "task_group",
-    "with_reporter",
+    "CLEANUP_SECONDS", "NOW", "Bounded", "Call", "CallCancelled", "CallExited", "Cancelled", "Detached",
+    "DetachedTask", "Effect", "Emit", "InContext", "Mode", "Notifier", "Now", "Parallel", "Reporter",
+    "Scheduler", "Signal", "Sleep", "Steps", "Stopped", "Task", "Then", "TimeLimitReached",
+    "Timed", "Wait", "call_mode", "close_steps", "drive", "drive_sync", "failure_of", "generator_mode",
+    "in_daemon_thread", "intercept", "interruption_of", "is_awaitable", "is_exit", "is_sync_callable",
+    "is_thrown_here", "last_async_value", "last_value", "log_suppressed", "map_effects", "map_nested",
+    "remaining_steps", "run_on_background_loop", "run_on_loop", "task_group", "with_reporter",
     "without_frame",
 ]

@@ -6,20 +6,13 @@ import asyncio
 import functools
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
-from contextvars import Context, copy_context
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Awaitable, Callable
+from contextvars import copy_context
+from typing import Any, TypeAlias, TypeVar, cast
 
 import anyio
 
 from treadle.effects import cleanup
-from treadle.effects.carriers import (
-    AsyncioCarrier,
-    CallersTask,
-    Carrier,
-    CarrierGroup,
-    copy_back,
-)
 from treadle.effects.cleanup import (
     close_steps,
     is_thrown_here,
@@ -39,14 +32,12 @@ from treadle.effects.effects import (
     Sleep,
     Steps,
     Stopped,
-    TimeLimitReached,
     Wait,
-    failure_of,
     is_awaitable,
 )
-from treadle.effects.exits import is_exit
-from treadle.effects.regions import Outcome, Region
-from treadle.effects.signal_bridge import subscribe_on_loop, wait_for
+from treadle.effects.event_loop import running_trio, wait_for
+from treadle.effects.failures import failure_of, is_exit
+from treadle.effects.worker_tasks import Bound, RootTask, WorkerGroup, WorkerTask, copy_back
 from treadle.effects.worker_threads import call_in_thread
 
 R = TypeVar("R")
@@ -57,6 +48,9 @@ _FAILURES = (Exception, asyncio.CancelledError, SystemExit, GeneratorExit)
 # Members are looked up slowly, and this is the hot path.
 _ASYNC, _THREAD, _BRIEF = Mode.ASYNC, Mode.THREAD, Mode.BRIEF
 perf_counter = time.perf_counter
+
+_Continuation: TypeAlias = tuple[Callable[[Any], Effect] | None, Any]
+"""The function that continues the innermost steps, and its argument; None and the exception of the whole."""
 
 
 async def drive(steps: Steps[R], emit: Callable[[Any], Any] | None = None) -> R:
@@ -72,13 +66,15 @@ async def drive(steps: Steps[R], emit: Callable[[Any], Any] | None = None) -> R:
     Raises:
         Exception: an exception of the steps. A cancellation is raised in the steps first, and then re-raised.
     """
-    task = CallersTask()
+    task = RootTask(running_trio())
     task.ignore_handled_cancellations()
-    return await AsyncDriver(emit, time.time() - time.perf_counter(), task).drive(steps)
+    task.frames.append((steps, None))
+    result: R = await AsyncDriver(emit, time.time() - time.perf_counter(), task).run()
+    return result
 
 
 class AsyncDriver:
-    """Performs effects in one task.
+    """Performs the effects of the steps that a task runs.
 
     It is also the reporter of the calls in this task.
 
@@ -88,171 +84,241 @@ class AsyncDriver:
         task: the task in which the driver runs.
     """
 
-    __slots__ = ("_clock_origin", "_emit", "task")
+    __slots__ = ("_clock_origin", "_emit", "_end", "task")
 
     def __init__(
-        self, emit: Callable[[Any], Any] | None, clock_origin: float, task: CallersTask
+        self, emit: Callable[[Any], Any] | None, clock_origin: float, task: RootTask
     ) -> None:
         self._emit = emit
         self._clock_origin = clock_origin
+        self._end: BaseException | None = None  # an interrupt, or a cancellation by the caller
         self.task = task
 
-    def in_task(self, task: CallersTask) -> AsyncDriver:
+    def in_task(self, task: RootTask) -> AsyncDriver:
         """Make the driver of another task of the same drive."""
         return AsyncDriver(self._emit, self._clock_origin, task)
 
-    async def drive(  # noqa: C901, PLR0912, PLR0915 - the hot loop: a call costs more than a branch
-        self, steps: Steps[R], first: Effect | None = None, region: Region | None = None
-    ) -> R:
-        """Perform every effect of the steps, one after another.
+    def elsewhere(self) -> AsyncDriver:
+        """Make a driver that emits events in a task without steps."""
+        return self.in_task(RootTask(self.task.trio))
 
-        Args:
-            steps: a generator of effects.
-            first: the effect that they have already yielded; None if they have not been started.
-            region: the bound of these steps, if it ends them in this task.
+    async def run(self) -> Any:  # noqa: C901, PLR0912, PLR0915 - the hot loop: a call costs more than a branch
+        """Perform every effect of the frames of the task, until the outermost steps have ended.
+
+        Returns:
+            The return value of the outermost steps.
 
         Raises:
-            TimeLimitReached, Stopped: the bound ended the steps.
+            BaseException: the exception of these, the bound that ended them, or the cancellation.
         """
-        send, throw, task, origin = steps.send, steps.throw, self.task, self._clock_origin
-        cancelling, effect = task.cancelling, first
-        task.generators.append(steps)
+        task, origin = self.task, self._clock_origin
+        frames, cancelling = task.frames, task.cancelling
+        advance: Callable[[Any], Effect] | None = frames[-1][0].send
+        outcome: Any = None
+        effect: Effect | None = None
+        end: BaseException | None = None
+        bound: Bound | None = None
         try:
-            if effect is None:
-                effect = send(None)
-            while True:
+            if task.is_cancelled:  # before it began, or in the task that ran the frames before
+                advance, outcome = await self._unwind(Cancelled())
+            while advance is not None:
+                steps = frames[-1][0]
+                send, throw = steps.send, steps.throw
+                in_scope = task.in_scope if task.is_scoped else None
                 try:
-                    # The most frequent effects are performed inline, without a further call.
-                    if type(effect) is Call:
-                        task.effect = effect
+                    effect = advance(outcome)
+                    advance = outcome = None
+                    while True:
                         try:
-                            if effect.mode is _THREAD or effect.mode is _BRIEF:
-                                outcome = await call_in_thread(effect, self)
+                            # The most frequent effects are performed inline, without a further call.
+                            if type(effect) is Call:
+                                task.effect = effect
+                                try:
+                                    mode = effect.mode
+                                    if mode is _THREAD or mode is _BRIEF:
+                                        outcome = call_in_thread(effect, self, self.elsewhere)
+                                    else:
+                                        args = (
+                                            (*effect.args, self)
+                                            if effect.reporting
+                                            else effect.args
+                                        )
+                                        outcome = effect.fn(*args)
+                                    if mode is _ASYNC or is_awaitable(outcome):
+                                        outcome = await (
+                                            outcome if in_scope is None else in_scope(outcome)
+                                        )
+                                    if cancelling is not None and cancelling():
+                                        await task.absorb_cancellation()
+                                except _FAILURES as error:
+                                    raise await self._failure_of(error)  # noqa: B904 - it has its own cause
+                            elif type(effect) is Emit:
+                                outcome, emitted = None, self.emit(effect.event)
+                                if emitted is not None:
+                                    task.effect = effect
+                                    await (emitted if in_scope is None else in_scope(emitted))
+                            elif type(effect) is Now:
+                                outcome = origin + perf_counter()
+                            elif type(effect) is Bounded and self._enter(effect):
+                                advance, outcome = effect.steps.send, None
+                                break
                             else:
-                                args = effect.args + (self,) if effect.reporting else effect.args  # noqa: RUF005 - faster
-                                outcome = effect.fn(*args)
-                                if effect.mode is _ASYNC or is_awaitable(outcome):
-                                    outcome = await outcome
-                                if cancelling is not None and cancelling():
-                                    await task.absorb_cancellation()
-                        except _FAILURES as error:
-                            raise await self._failure_of(error)  # noqa: B904 - it has its own cause
-                    elif type(effect) is Emit:
-                        outcome, emitted = None, self.emit(effect.event)
-                        if emitted is not None:
-                            task.effect = effect
-                            await emitted
-                    elif type(effect) is Now:
-                        outcome = origin + perf_counter()
-                    elif type(effect) is Bounded:
-                        outcome = await self._bounded(effect)
+                                outcome = self._perform(effect)
+                                outcome = await (outcome if in_scope is None else in_scope(outcome))
+                        except Exception as error:  # noqa: BLE001 - raised in the steps
+                            if not task.is_cancelled:
+                                effect = throw(without_frame(error))
+                                continue
+                            if not task.is_abandoned:
+                                log_suppressed(error)
+                        except BaseException as error:  # noqa: BLE001 - raised in the steps, and at the end
+                            end = error
+                        else:
+                            if not task.is_cancelled:
+                                effect = send(outcome)
+                                continue
+                        break
+                except StopIteration as stop:
+                    _, bound = task.leave()
+                    if task.is_cancelled or (bound is not None and bound.is_cleanup):
+                        advance, outcome = await self._ended(bound, stop.value)
+                    elif frames:
+                        advance, outcome = frames[-1][0].send, stop.value
                     else:
-                        outcome = await self._perform(effect)
-                except Exception as error:  # noqa: BLE001 - raised in the steps
-                    if task.is_cancelled:
-                        await self._end_late(steps, error)
-                    effect = throw(without_frame(error))
-                except BaseException as end:
-                    await self._end(steps, end)
-                    raise
+                        return stop.value
+                except Exception as error:  # noqa: BLE001 - as below
+                    _, bound = task.leave()
+                    if task.is_cancelled or (bound is not None and bound.is_cleanup):
+                        advance, outcome = await self._ended(bound, error)
+                    else:
+                        advance, outcome = self._raising(without_frame(error))
+                except BaseException as error:  # noqa: BLE001 - raised in the steps around, and at the end
+                    advance, outcome = await self._raised(task.leave()[1], error)
                 else:
-                    if task.is_cancelled:
-                        await self._end_late(steps)
-                    effect = send(outcome)
-        except StopIteration as stop:
-            if region is None or region.reason is None:
-                return stop.value
-            await self._arrive_late(region)
-        except (asyncio.CancelledError, Cancelled) as end:
-            if region is None or not region.ends_here():
-                is_asked = task.is_unwinding or task.was_asked_to_cancel()
-                failure = None if is_asked else failure_of(end)
-                if failure is not None:  # the steps raised it
-                    raise failure  # noqa: B904 - it has its cause
-                raise
-        except Exception as error:
-            if region is None or region.reason is None:
-                raise
-            log_suppressed(error)
-            await self._arrive_late(region)
+                    if advance is None:  # no steps were entered: these were interrupted
+                        advance, outcome = await self._unwind(end or Cancelled())
+                        end = None
+            raise cast("BaseException", outcome)
         finally:
-            del effect  # an event may hold an exception whose traceback refers to this frame
-            task.generators.pop()
-            if region is not None:
-                region.leave(task)
-            if not task.generators:  # frames in the traceback of a result may refer to this driver
+            # The traceback of an exception may refer to this frame, and the result of a run to the exception.
+            del effect, outcome, end, bound
+            self._end = None
+            if not frames or task.is_abandoned:  # a result may refer to this driver
                 self._emit = task.effect = None
-        task.is_unwinding = False
-        raise (region and region.reason) or AssertionError("unreachable: a bound ended the steps")
 
-    async def _end_late(self, steps: Steps[Any], error: Exception | None = None) -> NoReturn:
-        """End cancelled steps whose callable ignored the cancellation: its outcome is dropped."""
-        end = Cancelled()
-        if not self.task.is_abandoned:
-            if error is not None:
-                log_suppressed(error)
-            await self._end(steps, end)
-        raise end
+    def _enter(self, effect: Bounded) -> bool:
+        """Enter bounded steps in this task; return whether it has entered them.
 
-    async def _arrive_late(self, region: Region) -> None:
-        """Handle the cancellation of steps that struck their bound themselves, and ended before it was raised."""
-        await self._arrive()
-        if not region.ends_here():
-            raise Cancelled
-
-    async def _end(self, steps: Steps[Any], end: BaseException) -> None:
-        """End steps because a cancellation or an interrupt has arrived in this task."""
-        if self.task.is_abandoned:
-            return  # another task has taken over
-        if isinstance(end, GeneratorExit):  # no effect can be performed now
-            close_steps(steps)
-        else:
-            await self._arrive()
-            await self.clean_up(steps, end)
-
-    async def _arrive(self) -> None:
-        """Note that a cancellation has arrived, even if a callable or the steps ended before it was raised."""
-        self.task.is_unwinding = True
-        self.task.notice_cancellation()
-        await self.task.settle_cancellation()
-
-    async def clean_up(self, steps: Steps[Any], end: BaseException) -> None:
-        """Raise a cancellation in steps, and perform their cleanup, shielded from cancellation."""
+        Raises:
+            Stopped: the signal of the bound is set.
+        """
         task = self.task
-        outer_scope = task.scope
-        with anyio.move_on_after(cleanup.CLEANUP_SECONDS, shield=True) as scope:
-            task.scope = scope
-            try:
-                failure = await self.drive(remaining_steps(steps, end))
-                if failure is not None:
-                    log_suppressed(failure)
-            finally:
-                task.scope = outer_scope
+        if task.is_cancelled:  # the steps themselves have just caused it
+            return False
+        if effect.until is not None and effect.until.is_set:
+            close_steps(effect.steps)
+            raise Stopped
+        is_bound = effect.until is not None or effect.seconds is not None
+        if is_bound and not task.enters_bounds:
+            return False
+        bound = Bound(task, effect.seconds, effect.until)
+        task.frames.append((effect.steps, bound))
+        if bound.reason is not None:  # another thread has just set the signal
+            task.interrupt(bound)
+        return True
 
-    async def clean_up_all(self, generators: list[Steps[Any]]) -> None:
-        """Perform the cleanup of generators that another task ran, from the last, which is the innermost."""
-        running = self.task.generators
-        place = len(running)
-        running.extend(generators)  # if another carrier takes over, it has to end these as well
-        while len(running) > place:
-            self.task.extend_deadline()
-            await self.clean_up(running[-1], Cancelled())
-            running.pop()
+    async def _unwind(self, end: BaseException) -> _Continuation:
+        """Begin to end the steps, since a cancellation or an interrupt has arrived in this task."""
+        task = self.task
+        if task.is_abandoned:  # another task has taken over
+            return None, end
+        if isinstance(end, GeneratorExit):  # no effect can be performed now
+            while task.frames:
+                close_steps(task.leave()[0])
+            return None, end
+        if not (task.is_cancelled and task.is_cancellation(end)):
+            self._end = end
+        # First, since the bounds around a cleanup do not interrupt it.
+        continuation = self._close_innermost(end)
+        await task.settle()
+        return continuation
 
-    async def _take_over(self, carrier: Carrier, generators: list[Steps[Any]]) -> None:
-        await self.in_task(carrier).clean_up_all(generators)
-        raise Cancelled
+    def _close_innermost(self, end: BaseException) -> _Continuation:
+        """Continue with the cleanup of the innermost steps, in which a cancellation is raised."""
+        task = self.task
+        steps, bound = task.frames[-1]
+        if bound is not None and bound.is_cleanup:  # which closes its steps
+            return steps.throw, end
+        task.leave()
+        cleaning = remaining_steps(steps, end)
+        within = Bound(task, cleanup.CLEANUP_SECONDS, is_cleanup=True, inner=bound)
+        task.frames.append((cleaning, within))
+        task.shield()
+        return cleaning.send, None
+
+    async def _raised(self, bound: Bound | None, error: BaseException) -> _Continuation:
+        """Continue after steps that have raised a cancellation or an interrupt.
+
+        Args:
+            bound: the bound of the steps.
+            error: the exception.
+        """
+        task = self.task
+        if not task.is_cancellation(error):
+            self._end = error
+        elif bound is None or not bound.is_cleanup:  # else it was raised in them
+            failure = None if task.was_asked_to_cancel() else failure_of(error)
+            if failure is not None:
+                return self._raising(failure)
+            if not task.is_cancelled:
+                self._end = error
+        return await self._ended(bound)
+
+    async def _ended(self, bound: Bound | None, outcome: object = None) -> _Continuation:
+        """Continue after steps that were cancelled, or their cleanup, have ended.
+
+        Args:
+            bound: the bound of the steps.
+            outcome: an exception of theirs is logged, and a value dropped.
+        """
+        task = self.task
+        if isinstance(outcome, Exception):
+            log_suppressed(outcome)
+        if task.is_cancelled:
+            await task.settle()
+        end = self._end or (Cancelled() if self._has_to_end() else None)
+        if end is not None:
+            return self._close_innermost(end) if task.frames else (None, end)
+        if bound is not None and bound.is_cleanup:
+            bound = bound.inner
+        reason = None if bound is None else bound.reason
+        return self._raising(reason or Cancelled())
+
+    def _raising(self, error: BaseException) -> _Continuation:
+        """Continue with an exception, raised in the innermost steps, or at the end if there are none."""
+        frames = self.task.frames
+        return frames[-1][0].throw if frames else None, error
+
+    def _has_to_end(self) -> bool:
+        """Whether a bound around the innermost steps, up to a cleanup, or the end of the task ends them."""
+        for _, bound in reversed(self.task.frames):
+            if bound is not None:
+                if bound.reason is not None:
+                    return True
+                if bound.is_cleanup:
+                    return False
+        return self.task.is_ending
 
     async def _perform(self, effect: Effect) -> Any:
         match effect:
             case Parallel():
                 return await self._parallel(effect)
+            case Bounded():
+                return await self._bounded(effect)
             case Sleep(seconds=seconds):
                 return await anyio.sleep(max(0.0, seconds))
             case Wait(signal=signal):
                 return await wait_for(signal)
-            case Outcome():
-                return await effect.outcome
             case _:
                 raise TypeError(f"a stage yielded {effect!r}, which is not an effect")
 
@@ -308,24 +374,27 @@ class AsyncDriver:
         await task.absorb_cancellation()
         return failure_of(error) or error
 
+    def _group(self, on_value: Callable[[], object] | None = None) -> WorkerGroup:
+        return WorkerGroup(self.task, lambda worker: self.in_task(worker).run(), on_value)
+
     async def _parallel(self, effect: Parallel) -> list[Any]:
         results: list[Any] = [None] * len(effect.steps)
         waiting = deque(enumerate(effect.steps))
         unstarted = len(results)
         context = copy_context()
 
-        def branch(driver: AsyncDriver, carrier: Carrier) -> Coroutine[Any, Any, Any]:
-            index, steps = waiting.popleft()  # not earlier: trio starts tasks in any order
-            carrier.deliver = functools.partial(results.__setitem__, index)
-            return driver.drive(steps)
+        def begin(worker: WorkerTask) -> None:
+            index, steps = waiting.popleft()
+            worker.deliver = functools.partial(results.__setitem__, index)
+            worker.frames.append((steps, None))
 
         def start_next() -> None:
             nonlocal unstarted
             if unstarted:
                 unstarted -= 1
-                self._start(group, context.copy(), branch)
+                group.start(context.copy(), begin)
 
-        group = CarrierGroup(self.task, self._take_over, start_next)
+        group = self._group(start_next)
         await group.checkpoint()
         for _ in range(min(effect.limit or len(results), len(results))):
             start_next()
@@ -333,52 +402,22 @@ class AsyncDriver:
             await group.wait()
         return results
 
-    def _bounded(self, effect: Bounded) -> Coroutine[Any, Any, Any]:
-        until, task = effect.until, self.task
-        if until is not None and until.is_set:
-            close_steps(effect.steps)
-            raise Stopped
-        if isinstance(task, AsyncioCarrier) and not task.is_unwinding:
-            if task.is_cancelled:  # the steps themselves have just caused it
-                close_steps(effect.steps)
-                raise Cancelled
-            return self.drive(effect.steps, None, Region.enter(effect, self, task))
-        if until is None and effect.seconds is None:
-            return self.drive(effect.steps)
-        return self._in_carrier(effect)
-
-    async def _in_carrier(self, effect: Bounded) -> Any:
-        until, seconds = effect.until, effect.seconds
+    async def _bounded(self, effect: Bounded) -> Any:
+        """Run bounded steps in a worker task, which can be abandoned."""
+        if self.task.is_cancelled:
+            return close_steps(effect.steps)
         values: list[Any] = []
 
-        def inner(driver: AsyncDriver, carrier: Carrier) -> Coroutine[Any, Any, Any]:
-            carrier.deliver = values.append
-            return driver.drive(effect.steps)
+        def begin(worker: WorkerTask) -> None:
+            worker.deliver = values.append
+            bound = Bound(worker, effect.seconds, effect.until)
+            worker.frames.append((effect.steps, bound))
 
-        group, context = CarrierGroup(self.task, self._take_over), copy_context()
+        group, context = self._group(), copy_context()
         await group.checkpoint()
-        # Before the carrier starts, since an eager task may set the signal at once.
-        ticket = None if until is None else subscribe_on_loop(until, group.stop)
         try:
-            self._start(group, context, inner)
-            await group.wait(seconds)
+            group.start(context, begin)
+            await group.wait()
         finally:
-            if until is not None:
-                until.unsubscribe(ticket)
             copy_back(context)
-        if values and not group.is_ending:
-            return values.pop()
-        if until is not None and until.is_set:
-            raise Stopped
-        raise TimeLimitReached(f"it took longer than {seconds:g} s")
-
-    def _start(
-        self,
-        group: CarrierGroup,
-        context: Context,
-        work: Callable[[AsyncDriver, Carrier], Coroutine[Any, Any, Any]],
-    ) -> None:
-        """Start a task that drives steps; the work receives the driver of that task."""
-        carrier = group.carrier(context)
-        driver = self.in_task(carrier)
-        carrier.start(lambda: work(driver, carrier))
+        return values.pop()

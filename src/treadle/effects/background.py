@@ -8,15 +8,14 @@ import concurrent.futures
 import contextlib
 import contextvars
 import os
-import queue
 import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeAlias
+from typing import Any
 
 from treadle.effects import cleanup
-from treadle.effects.effects import Call, Mode, Reporter, failure_of, is_awaitable
+from treadle.effects.failures import failure_of
 
 Future = concurrent.futures.Future
 
@@ -165,110 +164,19 @@ def _begin(
     future.add_done_callback(cancelled)
 
 
-_Inbox: TypeAlias = "queue.SimpleQueue[Callable[[], object]]"
-"""The functions that a waiting thread has to call."""
-
-
-class PostingReporter:
-    """A reporter that calls the listeners in the thread that made it.
-
-    Args:
-        now: see `Reporter`.
-        emit: see `Reporter`; is called in that thread only.
-        post: takes a function that the thread has to call; raises `Cancelled` if the call was
-            abandoned.
-    """
-
-    __slots__ = ("_emit", "_home", "_post", "now")
-
-    def __init__(
-        self,
-        now: Callable[[], float],
-        emit: Callable[..., Any],
-        post: Callable[[Callable[[], Any]], object],
-    ) -> None:
-        self.now = now
-        self._emit = emit
-        self._post = post
-        self._home = threading.get_ident()
-
-    def emit(self, event: Any, listener: Callable[[Any], Any] | None = None) -> None:
-        """See `Reporter`."""
-        if threading.get_ident() == self._home:
-            self._emit(event, listener)
-        else:
-            self._post(lambda: self._emit(event, listener))
-
-
-def call(
-    effect: Call,
-    reporter: Reporter | None = None,
-    awaiting: Callable[[BackgroundCall], object] | None = None,
-) -> Any:
-    """Make a call from a thread that may block.
-
-    Args:
-        effect: the call; its mode does not matter here.
-        reporter: the reporter for a ``reporting`` call, used in this thread only; None if it is already
-            among the arguments.
-        awaiting: receives the future of an awaitable outcome, to be able to cancel it.
-
-    Returns:
-        The return value of the callable, awaited if it is awaitable.
-
-    Raises:
-        Exception: the exception of the callable; a cancellation becomes a `CallCancelled`, and a
-            StopIteration a RuntimeError, as in a coroutine.
-    """
-    inbox: _Inbox = queue.SimpleQueue()
+def wait_for_awaitable(awaitable: Awaitable[Any]) -> Any:
+    """Await something on a background loop, and block this thread until it is done."""
+    future = run_on_background_loop(awaitable)
     try:
-        if effect.reporting and reporter is not None:
-            value: Any = effect.fn(
-                *effect.args, PostingReporter(reporter.now, reporter.emit, inbox.put)
-            )
-        else:
-            value = effect.fn(*effect.args)
-        if not is_awaitable(value):
-            while not inbox.empty():  # from threads of the callable
-                inbox.get()()
-            return value
-        return _awaited(value, inbox, awaiting)
-    except BaseException as error:
-        failure = failure_of(error)
-        if failure is None:
-            raise
-        raise failure  # noqa: B904 - it has its cause
-
-
-def _awaited(
-    value: Awaitable[Any],
-    inbox: _Inbox,
-    awaiting: Callable[[BackgroundCall], object] | None,
-) -> Any:
-    """Wait for an awaitable, and meanwhile call the functions that are put into the inbox."""
-    future = run_on_background_loop(value, awaiting)
-    is_settled = threading.Event()
-    future.add_done_callback(lambda _: inbox.put(is_settled.set))
-    try:
-        while not is_settled.is_set():
-            # Not the timeout of the future: its exception is one that a signal handler may raise, too.
-            with contextlib.suppress(queue.Empty):
-                inbox.get(timeout=LOOK_UP_SECONDS)()
+        while not future.done():
+            concurrent.futures.wait([future], LOOK_UP_SECONDS)
         return future.result()
     except BaseException:
-        if future.cancel() and awaiting is None:  # an interrupt, and nothing else waits for the end
+        if future.cancel():  # an interrupt
             future.wait_for_end(time.monotonic() + cleanup.GRACE_SECONDS)
         raise
     finally:
         del future  # the traceback of its exception refers to this frame
-
-
-_BLOCKING = frozenset({Mode.THREAD, Mode.ASYNC})
-
-
-def may_block(effect: Any) -> bool:
-    """Whether an effect is a call that may block other steps that run at the same time."""
-    return isinstance(effect, Call) and effect.mode in _BLOCKING
 
 
 def _running_loop(depth: int) -> asyncio.AbstractEventLoop:

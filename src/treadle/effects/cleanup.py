@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from treadle.effects.effects import Steps
@@ -98,6 +100,14 @@ def settle(outcome: tuple[Any, BaseException | None]) -> Any:
         return value
     finally:
         del error  # its traceback refers to this frame
+
+
+def discard(outcome: list[tuple[Any, BaseException | None]]) -> None:
+    """Drop the outcome of an abandoned call, whichever thread finds it first; a coroutine has to be closed."""
+    with contextlib.suppress(IndexError):  # the other thread has taken it
+        value, _ = outcome.pop()
+        if isinstance(value, Coroutine):
+            value.close()
 
 
 def without_frame(error: E) -> E:

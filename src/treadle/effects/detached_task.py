@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import anyio
 
 from treadle.effects.cleanup import CLEANUP_SECONDS, log_abandoned, log_suppressed
-from treadle.effects.signal_bridge import Soon, running_trio, soon_on_loop
+from treadle.effects.event_loop import Soon, running_trio, soon_on_loop
 
 T = TypeVar("T")
 

@@ -15,8 +15,6 @@ from enum import Enum
 from types import CoroutineType
 from typing import Any, Protocol, TypeAlias, TypeGuard, TypeVar
 
-from treadle.effects.exits import is_exit
-
 R = TypeVar("R")
 
 
@@ -181,8 +179,6 @@ class Reporter(Protocol):
 Timed: TypeAlias = tuple[R, float, float]
 """An outcome, and the times of its start and end, in seconds since the epoch."""
 
-_new = object.__new__
-
 
 class Call(Effect):
     """Call a function; the outcome is its return value, awaited if necessary, or its exception.
@@ -222,39 +218,14 @@ class Call(Effect):
         self.about = about
         self.once = once
 
-    @staticmethod
-    def of(
-        fn: Callable[..., Any],
-        args: tuple[Any, ...],
-        mode: Mode = Mode.INLINE,
-        *,
-        label: str = "",
-        key: str = "",
-        reporting: bool = False,
-        about: Any = None,
-        once: bool = False,
-    ) -> Call:
-        """Make a call of a function and its arguments, in half the time that the constructor takes."""
-        call = _new(Call)
-        call.fn = fn
-        call.args = args
-        call.mode = mode
-        call.label = label
-        call.key = key
-        call.reporting = reporting
-        call.about = about
-        call.once = once
-        return call
-
     def replace(self, *, fn: Callable[..., Any] | None = None, key: str | None = None) -> Call:
         """Copy the call with another function or key; None keeps that of this call."""
-        fn, key = self.fn if fn is None else fn, self.key if key is None else key
-        return Call.of(
-            fn,
-            self.args,
-            self.mode,
+        return Call(
+            self.fn if fn is None else fn,
+            *self.args,
+            mode=self.mode,
             label=self.label,
-            key=key,
+            key=self.key if key is None else key,
             reporting=self.reporting,
             about=self.about,
             once=self.once,
@@ -369,48 +340,3 @@ class Cancelled(BaseException):
 
     As in asyncio and trio, it is not an `Exception`, so that it is not swallowed by accident.
     """
-
-
-class CallCancelled(Exception):  # noqa: N818 - named after what happened to the call
-    """A callable raised a cancellation, though the call had not been cancelled."""
-
-
-class CallExited(Exception):  # noqa: N818 - as above
-    """A callable raised SystemExit, as ``sys.exit()`` does.
-
-    Args:
-        code: the exit code, or the text that the interpreter would have written.
-    """
-
-    def __init__(self, code: Any = None) -> None:
-        super().__init__(code)
-        self.code = code
-
-    def __str__(self) -> str:
-        return f"the callable called sys.exit({'' if self.code is None else repr(self.code)})"
-
-
-def failure_of(error: BaseException) -> Exception | None:
-    """Return the exception to raise in place of one that a callable raised and that steps must not see.
-
-    A cancellation that was not requested would end a task silently, and a StopIteration or GeneratorExit would
-    end the steps. ``sys.exit()`` in a callable ends the callable, as in a thread, and not the program; in a
-    handler of a process signal it ends the program, as a KeyboardInterrupt does.
-
-    Returns:
-        The other exception, with this one as its cause; None for an exception that may be raised itself.
-    """
-    import asyncio  # noqa: PLC0415 - slow to import, and drivers have done so
-    from concurrent.futures import CancelledError  # noqa: PLC0415 - as above
-
-    failure: Exception
-    if isinstance(error, (asyncio.CancelledError, CancelledError)):
-        failure = CallCancelled("the callable raised CancelledError, but was not cancelled")
-    elif isinstance(error, (StopIteration, GeneratorExit)):
-        failure = RuntimeError(f"the callable raised {type(error).__name__}")
-    elif is_exit(error):
-        failure = CallExited(getattr(error, "code", None))
-    else:
-        return None
-    failure.__cause__ = error
-    return failure

@@ -13,7 +13,7 @@ import anyio.lowlevel
 
 from treadle.effects.detached_task import start_task
 from treadle.effects.effects import Cancelled, Reporter
-from treadle.effects.signal_bridge import Soon, running_trio, soon_on_loop
+from treadle.effects.event_loop import Soon, running_trio, soon_on_loop
 
 if TYPE_CHECKING:
     from collections.abc import Generator

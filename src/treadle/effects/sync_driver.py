@@ -25,13 +25,12 @@ from treadle.effects import cleanup
 from treadle.effects.background import (
     LOOK_UP_SECONDS,
     BackgroundCall,
-    PostingReporter,
-    call,
-    may_block,
     run_on_background_loop,
+    wait_for_awaitable,
 )
 from treadle.effects.cleanup import (
     close_steps,
+    discard,
     log_abandoned,
     log_suppressed,
     remaining_steps,
@@ -44,6 +43,7 @@ from treadle.effects.effects import (
     Cancelled,
     Effect,
     Emit,
+    Mode,
     Now,
     Parallel,
     Sleep,
@@ -51,9 +51,9 @@ from treadle.effects.effects import (
     Stopped,
     TimeLimitReached,
     Wait,
-    failure_of,
     is_awaitable,
 )
+from treadle.effects.failures import failure_of
 
 R = TypeVar("R")
 
@@ -115,17 +115,9 @@ class Task:
     """
 
     __slots__ = (
-        "awaited",
-        "children",
-        "context",
-        "finish",
-        "is_alone",
-        "is_over",
-        "on_cancel",
-        "outcome",
-        "steps",
+        "awaited", "children", "context", "finish", "is_alone", "is_over", "on_cancel", "outcome", "steps",
         "ticket",
-    )
+    )  # fmt: skip
 
     def __init__(
         self, steps: Steps[Any], finish: Finish, context: contextvars.Context | None
@@ -154,11 +146,17 @@ class Scheduler:
     """Performs all effects of some steps, and of the steps within these effects.
 
     Args:
-        driver: performs the effects that do not wait.
+        emit: see `drive_sync`.
+        clock_origin: the time, in seconds since the epoch, at which the performance counter was 0; None reads it.
     """
 
-    def __init__(self, driver: SyncDriver) -> None:
-        self._driver = driver
+    def __init__(
+        self, emit: Callable[[Any], Any] | None = None, clock_origin: float | None = None
+    ) -> None:
+        self._emit = emit
+        self._clock_origin = (
+            time.time() - time.perf_counter() if clock_origin is None else clock_origin
+        )
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._timers = Timers()
         self._ready: deque[Task] = deque()
@@ -209,26 +207,41 @@ class Scheduler:
         task.outcome = value, error
         self._ready.append(task)
 
-    def _advance(self, task: Task) -> None:
+    def _resume_soon(
+        self, task: Task, reporter: CallReporter | None, value: Any, error: Exception | None
+    ) -> None:
+        """Resume a task when the events of its call have been delivered."""
+        if reporter is None:
+            self._resume(task, value, error)
+        else:
+            outcome = functools.partial(self._resume, task, value, error)
+            self.answer(task, lambda: reporter.deliver(outcome))()
+
+    def _advance(self, task: Task) -> None:  # noqa: C901 - the hot loop
         """Advance a task until it has to wait, or ends."""
         effect: Effect = NOW
+        reporter: CallReporter | None = None
         (value, error), task.outcome = task.outcome, _NOTHING
         try:
             while True:
                 effect = task.steps.send(value) if error is None else task.steps.throw(error)
                 if not isinstance(effect, (Call, Now, Emit)):
                     break
-                if not task.is_alone and may_block(effect):
+                if isinstance(effect, Call) and effect.mode is Mode.THREAD and not task.is_alone:
                     break
-                value, error = None, None
+                value, error, reporter = None, None, None
+                if isinstance(effect, Call) and effect.reporting:
+                    task.ticket = object()
+                    reporter = CallReporter(self, task, effect)
                 try:
-                    value = self._driver.perform_at_once(effect, waits=task.is_alone)
+                    value = self._perform_at_once(effect, reporter)
                 except BaseException as raised:  # noqa: BLE001 - raised in the steps
                     error = _failure(raised)
-                if not task.is_alone and is_awaitable(value):
-                    return self._outcome_of_awaitable(task, effect, value)
-                if not self._inbox.empty():  # a signal that ends the steps may have been set
-                    return self._resume(task, value, error)
+                if is_awaitable(value):
+                    return self._outcome_of_awaitable(task, effect, value, reporter)
+                if not self._inbox.empty():  # an event, or a signal that ends the steps
+                    return self._resume_soon(task, reporter, value, error)
+                task.ticket = None
         except StopIteration as stop:
             task.is_over = True
             task.finish(stop.value, None)
@@ -238,14 +251,14 @@ class Scheduler:
         else:
             self._begin(task, effect)
         finally:
-            del value, error, effect  # the traceback of an error may refer to this frame
+            del value, error, effect, reporter  # the traceback of an error may refer to this frame
 
     def _begin(self, task: Task, effect: Effect) -> None:
         """Start the effect that a task waits for."""
         task.ticket = object()
         match effect:
             case Call():
-                self._call(task, effect)
+                self._call_in_thread(task, effect)
             case Parallel():
                 self._parallel(task, effect)
             case Bounded():
@@ -253,13 +266,13 @@ class Scheduler:
             case Sleep(seconds=seconds):
                 self._later(task, seconds, lambda: self._resume(task, None))
             case Wait(signal=signal):
-                answer = self._answer(task, lambda: self._resume(task, None))
+                answer = self.answer(task, lambda: self._resume(task, None))
                 task.on_cancel = functools.partial(signal.unsubscribe, signal.subscribe(answer))
             case _:
                 wrong = TypeError(f"a stage yielded {effect!r}, which is not an effect")
                 self._resume(task, None, wrong)
 
-    def _answer(
+    def answer(
         self, task: Task, act: Callable[[], None], ticket: object = None
     ) -> Callable[[], None]:
         """Make a function for any thread; it calls another function in this thread if the task still waits.
@@ -282,16 +295,22 @@ class Scheduler:
         ticket = task.ticket
         self._timers.add(seconds, act, lambda: task.ticket is ticket)
 
-    def _outcome_of_awaitable(self, task: Task, effect: Effect, awaitable: Awaitable[Any]) -> None:
+    def _outcome_of_awaitable(
+        self,
+        task: Task,
+        effect: Effect,
+        awaitable: Awaitable[Any],
+        reporter: CallReporter | None,
+    ) -> None:
         """Await what a callable or a listener returned: it is the outcome of the effect of a task."""
 
         def finish(value: Any, error: Exception | None) -> None:
             if error is not None and isinstance(effect, Emit):
                 log_suppressed(error)
                 error = None
-            self._resume(task, value, error)
+            self._resume_soon(task, reporter, value, error)
 
-        task.ticket = object()
+        task.ticket = task.ticket or object()
         task.on_cancel = functools.partial(_cancel, task.awaited)
         self.start_awaiting(task, effect, awaitable, finish)
 
@@ -312,62 +331,46 @@ class Scheduler:
             del awaited[future]
             finish(*future.outcome())
 
-        answer = self._answer(task, done)
+        answer = self.answer(task, done)
         future = run_on_background_loop(awaitable, lambda call: awaited.update({call: effect}))
         future.add_done_callback(lambda _: answer())
 
-    def _call(self, task: Task, effect: Call) -> None:
+    def _call_in_thread(self, task: Task, effect: Call) -> None:
+        reporter = CallReporter(self, task, effect)
+        outcome: list[tuple[Any, BaseException | None]] = []
         ticket = task.ticket
-        awaited = task.awaited
-        deliveries = Deliveries(self, task, effect)
-        outcome: list[Any] = []
-
-        def awaiting(call: BackgroundCall) -> None:
-            awaited[call] = effect
-            if task.ticket is not ticket:  # cancelled while the coroutine was being made
-                call.cancel()
 
         def done() -> None:
-            value, error = outcome
-            outcome.clear()  # the traceback of the error refers to a frame that has both lists
-            awaited.clear()
-            if error is not None and not isinstance(error, Exception):
-                raise error  # an interrupt ends the run
-            self._resume(task, value, error)
+            value, error = outcome.pop()
+            if is_awaitable(value):
+                task.within_context(self._outcome_of_awaitable, task, effect, value, reporter)
+            else:
+                self._resume_soon(task, reporter, value, None if error is None else _failure(error))
 
-        answer = self._answer(task, lambda: deliveries.add(done))
-        args = effect.args
-        if effect.reporting:
-            args = (*args, self._reporter(task, deliveries))
+        answer = self.answer(task, done)
+        args = (*effect.args, reporter) if effect.reporting else effect.args
 
         def work() -> None:
             try:
-                outcome[:] = call(Call(effect.fn, *args), awaiting=awaiting), None
+                outcome.append((effect.fn(*args), None))
             except BaseException as raised:  # noqa: BLE001 - raised where the steps wait
-                outcome[:] = None, raised
+                outcome.append((None, raised))
+            if task.ticket is not ticket:
+                discard(outcome)
             answer()
 
-        task.on_cancel = functools.partial(_cancel, task.awaited)
+        def cancel() -> None:
+            discard(outcome)
+            _cancel(task.awaited)
+
+        task.on_cancel = cancel
         # A daemon: a callable that never returns must not keep the interpreter from exiting.
-        worker = threading.Thread(
-            target=task.copied_context().run, args=(work,), name="treadle-worker", daemon=True
-        )
+        run = task.copied_context().run
+        worker = threading.Thread(target=run, args=(work,), name="treadle-worker", daemon=True)
         try:
             worker.start()
         except RuntimeError as error:  # the system has no more threads to give
             self._resume(task, None, error)
-
-    def _reporter(self, task: Task, deliveries: Deliveries) -> PostingReporter:
-        ticket = task.ticket
-
-        def post(act: Callable[[], Awaitable[Any] | None]) -> None:
-            if task.ticket is ticket:
-                self._answer(task, lambda: deliveries.add(act), ticket)()
-            elif asyncio._get_running_loop() is None:  # noqa: SLF001 - a coroutine is cancelled anyway
-                raise Cancelled("the call was abandoned")
-
-        driver = self._driver
-        return PostingReporter(driver.now, driver.notify, post)
 
     def _parallel(self, task: Task, effect: Parallel) -> None:
         results: list[Any] = [None] * len(effect.steps)
@@ -420,7 +423,7 @@ class Scheduler:
             self._later(task, effect.seconds, lambda: end(over))
         unsubscribe: Callable[[], object] = lambda: None  # noqa: E731 - there is no subscription
         if effect.until is not None:
-            ticket = effect.until.subscribe(self._answer(task, lambda: end(Stopped())))
+            ticket = effect.until.subscribe(self.answer(task, lambda: end(Stopped())))
             unsubscribe = functools.partial(effect.until.unsubscribe, ticket)
         task.on_cancel = unsubscribe
         # Started at once, so that steps that do not wait end within any time limit.
@@ -453,7 +456,55 @@ class Scheduler:
         for started, effect in list(task.awaited.items()):
             if not started.wait_for_end(deadline):
                 log_abandoned(effect)
-        task.within_context(self._driver.clean_up, task.steps, end)
+        task.within_context(self._clean_up, task.steps, end)
+
+    def _clean_up(self, steps: Steps[Any], end: BaseException) -> None:
+        """Raise a cancellation in steps, and perform their cleanup."""
+        with contextlib.suppress(TimeLimitReached):
+            remaining = remaining_steps(steps, end)
+            within = Bounded(remaining, seconds=cleanup.CLEANUP_SECONDS)
+            failure = Scheduler(self._emit, self._clock_origin).run(_outcome_of(within))
+            if failure is not None:
+                log_suppressed(failure)
+
+    def _perform_at_once(self, effect: Call | Now | Emit, reporter: CallReporter | None) -> Any:
+        """Perform an effect, except for the await of what a callable or a listener returns."""
+        if isinstance(effect, Emit):
+            return self.notify(effect.event)
+        if isinstance(effect, Now):
+            return self.now()
+        if reporter is None:
+            return effect.fn(*effect.args)
+        return effect.fn(*effect.args, reporter)
+
+    def now(self) -> float:
+        """See `Reporter`."""
+        return self._clock_origin + time.perf_counter()
+
+    def emit(self, event: Any, listener: Callable[[Any], Any] | None = None) -> None:
+        """See `Reporter`; for the thread of the steps, which it blocks."""
+        awaitable = self.notify(event, listener)
+        if awaitable is not None:
+            try:
+                wait_for_awaitable(awaitable)
+            except BaseException as error:  # noqa: BLE001 - a listener must not affect the run
+                log_suppressed(_failure(error))
+
+    def notify(
+        self, event: Any, listener: Callable[[Any], Any] | None = None
+    ) -> Awaitable[Any] | None:
+        """Call the listeners as `emit` does, but return what has to be awaited."""
+        listener = listener or self._emit
+        if listener is None:
+            return None
+        try:
+            value = listener(event)
+        except BaseException as error:
+            if not isinstance(error, Exception) and failure_of(error) is None:
+                raise
+            log_suppressed(error)
+            return None
+        return value if is_awaitable(value) else None
 
 
 def _cancel(calls: Iterable[BackgroundCall]) -> None:
@@ -461,43 +512,57 @@ def _cancel(calls: Iterable[BackgroundCall]) -> None:
         started.cancel()
 
 
-class Deliveries:
-    """What a call in another thread delivers to the thread of its steps: its events, and then its outcome.
+class CallReporter:
+    """The reporter of a call. It delivers events, and then the outcome, to the thread of the steps.
 
     They are delivered one after another. The next one waits until the async listeners of an event have returned.
 
     Args:
-        scheduler: awaits the listeners.
+        scheduler: calls the listeners, and awaits them.
         task: the task that waits for the call.
         effect: the call.
     """
 
-    __slots__ = ("_effect", "_is_waiting", "_queue", "_scheduler", "_task")
+    __slots__ = (
+        "_effect", "_home", "_is_waiting", "_queue", "_scheduler", "_task", "_ticket", "now",
+    )  # fmt: skip
 
     def __init__(self, scheduler: Scheduler, task: Task, effect: Call) -> None:
+        self.now = scheduler.now
         self._scheduler = scheduler
         self._task = task
+        self._ticket = task.ticket
         self._effect = effect
+        self._home = threading.get_ident()
         self._queue: deque[Callable[[], Awaitable[Any] | None]] = deque()
         self._is_waiting = False
 
-    def add(self, deliver: Callable[[], Awaitable[Any] | None]) -> None:
-        """Call a function in the context of the task, when its predecessors are done; await what it returns."""
-        self._queue.append(deliver)
+    def emit(self, event: Any, listener: Callable[[Any], Any] | None = None) -> None:
+        """See `Reporter`."""
+        if threading.get_ident() == self._home:
+            self._scheduler.emit(event, listener)
+        elif self._task.ticket is self._ticket:
+
+            def post() -> None:
+                self.deliver(lambda: self._scheduler.notify(event, listener))
+
+            self._scheduler.answer(self._task, post, self._ticket)()
+        elif asyncio._get_running_loop() is None:  # noqa: SLF001 - a coroutine is cancelled anyway
+            raise Cancelled("the call was abandoned")
+
+    def deliver(self, act: Callable[[], Awaitable[Any] | None]) -> None:
+        """Call a function in the context of the task, when its predecessors are done; await its result."""
+        self._queue.append(act)
         self._go_on()
 
     def _go_on(self) -> None:
+        within = self._task.within_context
         while self._queue and not self._is_waiting:
-            awaitable = self._task.within_context(self._queue.popleft())
+            awaitable = within(self._queue.popleft())
             if awaitable is not None:
                 self._is_waiting = True
-                self._task.within_context(
-                    self._scheduler.start_awaiting,
-                    self._task,
-                    self._effect,
-                    awaitable,
-                    self._delivered,
-                )
+                start = self._scheduler.start_awaiting
+                within(start, self._task, self._effect, awaitable, self._delivered)
 
     def _delivered(self, _: Any, error: Exception | None) -> None:
         if error is not None:
@@ -519,67 +584,7 @@ def drive_sync(steps: Steps[R], emit: Callable[[Any], Any] | None = None) -> R:
     Raises:
         Exception: an exception of the steps. An interrupt is raised in the steps first, and then re-raised.
     """
-    return Scheduler(SyncDriver(emit)).run(steps)
-
-
-class SyncDriver:
-    """Performs effects for one run; see `drive_sync`."""
-
-    __slots__ = ("_clock_origin", "_emit")
-
-    def __init__(self, emit: Callable[[Any], Any] | None = None) -> None:
-        self._emit = emit
-        self._clock_origin = time.time() - time.perf_counter()
-
-    def clean_up(self, steps: Steps[Any], end: BaseException) -> None:
-        """Raise a cancellation in steps, and perform their cleanup."""
-        with contextlib.suppress(TimeLimitReached):
-            remaining = remaining_steps(steps, end)
-            within = Bounded(remaining, seconds=cleanup.CLEANUP_SECONDS)
-            failure = Scheduler(self).run(_outcome_of(within))
-            if failure is not None:
-                log_suppressed(failure)
-
-    def perform_at_once(self, effect: Call | Now | Emit, *, waits: bool) -> Any:
-        """Perform an effect.
-
-        Args:
-            effect: the effect.
-            waits: whether to await what a callable or a listener returns, or to return it.
-        """
-        if isinstance(effect, Emit):
-            return self.emit(effect.event) if waits else self.notify(effect.event)
-        if isinstance(effect, Call):
-            waits = waits or effect.reporting
-            return call(effect, self) if waits else effect.fn(*effect.args)
-        return self.now()
-
-    def now(self) -> float:
-        """See `Reporter`: the driver is the reporter of the calls in its thread."""
-        return self._clock_origin + time.perf_counter()
-
-    def emit(self, event: Any, listener: Callable[[Any], Any] | None = None) -> None:
-        """See `Reporter`."""
-        try:
-            call(Call(self.notify, event, listener))
-        except Exception as error:  # noqa: BLE001 - a listener must not affect the run
-            log_suppressed(error)
-
-    def notify(
-        self, event: Any, listener: Callable[[Any], Any] | None = None
-    ) -> Awaitable[Any] | None:
-        """Call the listeners as `emit` does, but return what has to be awaited."""
-        listener = listener or self._emit
-        if listener is None:
-            return None
-        try:
-            value = listener(event)
-        except BaseException as error:
-            if not isinstance(error, Exception) and failure_of(error) is None:
-                raise
-            log_suppressed(error)
-            return None
-        return value if is_awaitable(value) else None
+    return Scheduler(emit).run(steps)
 
 
 def _failure(error: BaseException) -> Exception:

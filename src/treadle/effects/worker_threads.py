@@ -1,49 +1,50 @@
-"""Calls in worker threads of an event loop."""
+"""Calls in threads, awaited on an event loop."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import contextvars
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 import anyio
 import anyio.from_thread
 import anyio.lowlevel
 import anyio.to_thread
 
-from treadle.effects.carriers import CallersTask
-from treadle.effects.cleanup import settle
-from treadle.effects.effects import Call, Cancelled, is_awaitable
+from treadle.effects.cleanup import discard, settle
+from treadle.effects.effects import Call, Cancelled, Reporter, Signal, is_awaitable
+from treadle.effects.event_loop import wait_for
 
-if TYPE_CHECKING:
-    from treadle.effects.async_driver import AsyncDriver
+R = TypeVar("R")
 
 
 class _ThreadReporter:
     """The reporter of a call in a worker thread.
 
     Args:
-        driver: the driver that makes the call.
+        reporter: the reporter of the task that makes the call.
+        elsewhere: makes a reporter for a task that runs no steps.
     """
 
-    __slots__ = ("_driver", "_home", "_listening", "_token", "is_abandoned", "now")
+    __slots__ = ("_elsewhere", "_home", "_listening", "_reporter", "_token", "is_abandoned", "now")
 
-    def __init__(self, driver: AsyncDriver) -> None:
-        self._driver = driver
+    def __init__(self, reporter: Reporter, elsewhere: Callable[[], Reporter]) -> None:
+        self._reporter = reporter
+        self._elsewhere = elsewhere
         self._home = threading.get_ident()
         self._listening: dict[anyio.CancelScope, anyio.Event] = {}
         self._token = anyio.lowlevel.current_token()
         self.is_abandoned = False
-        self.now = driver.now
+        self.now = reporter.now
 
     def emit(
         self, event: Any, listener: Callable[[Any], Any] | None = None
     ) -> Awaitable[None] | None:
         """See `Reporter`."""
         if threading.get_ident() == self._home:  # in the awaitable that the callable returned
-            return self._driver.emit(event, listener)
+            return self._reporter.emit(event, listener)
         if not self.is_abandoned:
             try:
                 interrupt = anyio.from_thread.run(self._on_loop, event, listener, token=self._token)
@@ -62,7 +63,7 @@ class _ThreadReporter:
         if not self.is_abandoned:
             try:
                 # This is a separate task, which a cancellation of the call does not reach.
-                emitted = self._driver.in_task(CallersTask()).emit(event, listener)
+                emitted = self._elsewhere().emit(event, listener)
                 if emitted is not None:
                     await self._until_abandoned(emitted)
             except (KeyboardInterrupt, SystemExit) as interrupt:
@@ -92,14 +93,17 @@ class _ThreadReporter:
                     await ended.wait()
 
 
-async def call_in_thread(effect: Call, driver: AsyncDriver) -> Any:
+async def call_in_thread(
+    effect: Call, reporter: Reporter, elsewhere: Callable[[], Reporter]
+) -> Any:
     """Make a call in a worker thread, which is abandoned when the call is cancelled.
 
     Args:
         effect: the call. If its function returns an awaitable, that is awaited on the event loop.
-        driver: makes the call.
+        reporter: the reporter of the task that makes the call.
+        elsewhere: makes a reporter for a task that runs no steps.
     """
-    value = await _in_thread(effect, _ThreadReporter(driver))
+    value = await _in_thread(effect, _ThreadReporter(reporter, elsewhere))
     return await value if is_awaitable(value) else value
 
 
@@ -118,19 +122,37 @@ async def _in_thread(effect: Call, reporter: _ThreadReporter) -> Any:
         except BaseException as error:  # noqa: BLE001 - raised where the call is awaited
             outcome.append((None, error))
         if reporter.is_abandoned:
-            _discard(outcome)
+            discard(outcome)
 
     try:
         await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
     except BaseException:
         await reporter.abandon()
-        _discard(outcome)
+        discard(outcome)
         raise
     return settle(outcome.pop())
 
 
-def _discard(outcome: list[tuple[Any, BaseException | None]]) -> None:
-    with contextlib.suppress(IndexError):  # the other thread has taken it
-        value, _ = outcome.pop()
-        if isinstance(value, Coroutine):
-            value.close()
+async def in_daemon_thread(fn: Callable[[], R]) -> R:
+    """Call a function in a separate thread, which is abandoned when this is cancelled.
+
+    Unlike the threads of anyio, which are few and for which the interpreter waits at exit, it may run forever.
+
+    Args:
+        fn: takes no arguments; what it returns or raises is the outcome.
+    """
+    done = Signal()
+    outcome: list[tuple[Any, BaseException | None]] = []
+
+    def work() -> None:
+        try:
+            outcome.append((fn(), None))
+        except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+            outcome.append((None, error))
+        done.set()
+
+    run = contextvars.copy_context().run
+    threading.Thread(target=run, args=(work,), name="treadle-daemon", daemon=True).start()
+    await wait_for(done)
+    made: R = settle(outcome.pop())
+    return made

@@ -114,7 +114,7 @@ def steps_of(
 
 
 def _calling(fn: Callable[..., Any], run_id: str, *args: Any) -> Call:
-    return Call.of(fn, args, Mode.BRIEF, label=labels.JOURNAL, key=run_id)
+    return Call(fn, *args, mode=Mode.BRIEF, label=labels.JOURNAL, key=run_id)
 
 
 class _Opening:
@@ -365,7 +365,7 @@ class _Writer(LogMiddleware):
         sent = yield from self._calling(self._opened.messages)
         new = [(number, message) for number, message in sent if number not in self._received]
         if new and call.args:  # the run goes on with these, so it accepts others
-            call = Call.of(call.fn, (False,), call.mode, label=call.label, key=call.key)
+            call = Call(call.fn, False, mode=call.mode, label=call.label, key=call.key)
         given: tuple[JSONDict, ...] = yield call
         numbers = [number for number, _ in new]
         self._received.update(numbers)

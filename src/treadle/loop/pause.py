@@ -388,9 +388,16 @@ class PausedRun:
 
     def _keep(self, file: FileClaims, paused: Paused) -> Steps[None]:
         """Save the next pause of the run in the file of the one that was resumed."""
-        key, args = self.state["pause_id"], (self._claimant, paused.state)
+        key = self.state["pause_id"]
         try:
-            yield Call.of(file.keep, args, Mode.THREAD, label=labels.KEEP_PAUSE, key=key)
+            yield Call(
+                file.keep,
+                self._claimant,
+                paused.state,
+                mode=Mode.THREAD,
+                label=labels.KEEP_PAUSE,
+                key=key,
+            )
         except Exception:  # the caller has it, and can save it elsewhere
             log.exception("the next pause of %s could not be saved", key)
 
@@ -455,7 +462,7 @@ def _calling(fn: Callable[..., Any], args: tuple[str, ...], label: str) -> Call:
     mode = call_mode(fn)
     if mode is Mode.THREAD and getattr(fn, "func", fn) in _QUICK:
         mode = Mode.INLINE
-    return Call.of(fn, args, mode, label=label, key=args[0])
+    return Call(fn, *args, mode=mode, label=label, key=args[0])
 
 
 _QUICK = frozenset({PROCESS_CLAIMS.claim, PROCESS_CLAIMS.release})

@@ -501,9 +501,9 @@ class Run:
         """
         key = str(self.context.iteration + 1)
         if self.run.finishing is None:
-            return Call.of(handle.take, (ends,), label=labels.STEER, key=key)
+            return Call(handle.take, ends, label=labels.STEER, key=key)
         # After the last answer the model is not asked again: a later message would not be seen.
-        return Call.of(handle.close, (), label=labels.STEER, key=key)
+        return Call(handle.close, label=labels.STEER, key=key)
 
     def _add_pending(self) -> Steps[None]:
         """Add the user messages that arrived meanwhile; the run continues with them."""

@@ -141,4 +141,4 @@ def _tokens_of(run: Run, result: Result) -> int | None:
 
 
 def _calling(session: RunSession, fn: Any, args: tuple[Any, ...], label: str) -> Call:
-    return Call.of(fn, args, call_mode(fn), label=label, key=str(getattr(session, "id", "")))
+    return Call(fn, *args, mode=call_mode(fn), label=label, key=str(getattr(session, "id", "")))

@@ -53,7 +53,7 @@ class Home:
             MCPConnectionError: the loop was closed before the function returned.
             Exception: what the function raised.
         """
-        from treadle.effects.signal_bridge import wait_for  # noqa: PLC0415 - it imports anyio
+        from treadle.effects.event_loop import wait_for  # noqa: PLC0415 - it imports anyio
 
         done = Signal()
         future = self._start(fn, args)

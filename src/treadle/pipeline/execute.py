@@ -107,7 +107,7 @@ def run_stage(op: Op, item: Any) -> Steps[Any]:
 
 
 def _call(fn: Any, item: Any, op: Op) -> Call:
-    return Call.of(fn, (item,), Mode.ASYNC, label="stage", key=op.name)
+    return Call(fn, item, mode=Mode.ASYNC, label="stage", key=op.name)
 
 
 def check_type(item: Any, classes: tuple[type, ...]) -> None:

@@ -222,10 +222,10 @@ class _Attempts:
         run, key = self._ctx.run, str(self._ctx.iteration)
         sent.is_priced = run.cost_of is None
         try:
-            answer: TimedResponse = yield Call.of(
+            answer: TimedResponse = yield Call(
                 ModelRequest.send,
-                (sent,),
-                sent.model.mode,
+                sent,
+                mode=sent.model.mode,
                 label=labels.CHAT,
                 key=key,
                 reporting=True,

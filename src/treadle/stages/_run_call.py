@@ -387,10 +387,9 @@ def call_effect(
     else:
         invoke, mode = _resolving(resolver, call), resolver.mode
     attempt = _Attempt(invoke, call, context, in_flight, progress)
-    return Call.of(
+    return Call(
         attempt.run_async if mode is _ASYNC else attempt.run_sync,
-        (),
-        mode,
+        mode=mode,
         label=labels.EXECUTE_TOOL,
         key=call.id,
         reporting=True,

@@ -61,7 +61,7 @@ def _validated(ctx: Context, output: Output, value: Any) -> Steps[Any]:
     for validator, takes_context in output.validators:
         args = (ctx, value) if takes_context else (value,)
         fn, mode = _unless_same(validator, value), call_mode(validator)
-        made = yield Call.of(fn, args, mode, label=labels.STAGE, key="output_validator")
+        made = yield Call(fn, *args, mode=mode, label=labels.STAGE, key="output_validator")
         if made is not None:
             value = made
     return value

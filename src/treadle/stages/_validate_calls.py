@@ -78,8 +78,7 @@ def validate_calls(ctx: Context, *, repair_call: RepairCall | None = None) -> St
 
 
 def _check(ctx: Context, call: ToolCall, hints: Hints | None) -> Call:
-    args = ctx, call, hints
-    return Call.of(check_call, args, Mode.THREAD, label=labels.VALIDATE, key=call.id)
+    return Call(check_call, ctx, call, hints, mode=Mode.THREAD, label=labels.VALIDATE, key=call.id)
 
 
 def _repaired(

@@ -213,7 +213,7 @@ class SearchCatalog:
 
 
 def _effect(fn: Any, args: tuple[Any, ...], mode: Mode, key: str) -> Call:
-    return Call.of(fn, args, mode, label=labels.EXECUTE_TOOL, key=key)
+    return Call(fn, *args, mode=mode, label=labels.EXECUTE_TOOL, key=key)
 
 
 def _one(effect: Call) -> Steps[None]:

@@ -144,8 +144,8 @@ def tool_call_from_data(
 
 def chat_effect(request: ModelRequest, iteration: int) -> Call:
     """The effect that sends a request."""
-    return Call.of(
-        request.send, (), request.model.mode, label=labels.CHAT, key=str(iteration), reporting=True
+    return Call(
+        request.send, mode=request.model.mode, label=labels.CHAT, key=str(iteration), reporting=True
     )
 
 

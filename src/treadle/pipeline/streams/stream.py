@@ -30,7 +30,6 @@ from treadle.effects import (
     Scheduler,
     Signal,
     Steps,
-    SyncDriver,
     Task,
     Wait,
     drive,
@@ -204,7 +203,7 @@ class Stream:
 
     def read_sync(self, items: Iterable[T], concurrency: int, ordered: bool) -> Iterator[T]:
         """Run the stream without an event loop, while it is read; see `StreamPipeline.stream_sync`."""
-        scheduler, queue = Scheduler(SyncDriver()), _ResultQueue(ordered)
+        scheduler, queue = Scheduler(), _ResultQueue(ordered)
         running: dict[int, Task] = {}
 
         def finish(number: int, results: Results, _error: Exception | None) -> None:

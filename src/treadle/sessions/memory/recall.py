@@ -73,7 +73,7 @@ def recall_memories(
 
 def _read(read: Callable[[Context], str], ctx: Context) -> Steps[str]:
     try:
-        text: str = yield Call.of(read, (ctx,), Mode.THREAD, label=labels.MEMORY, key=ctx.stage)
+        text: str = yield Call(read, ctx, mode=Mode.THREAD, label=labels.MEMORY, key=ctx.stage)
     except Exception:  # a store that is down is no reason not to answer
         log.warning("the memories cannot be read; the run continues without them", exc_info=True)
         return ""

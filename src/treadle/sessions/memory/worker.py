@@ -187,7 +187,7 @@ class MemoryWorker:
         return _call(self._loop.run_sync, text)
 
     def _ask(self, text: str) -> Call:
-        return Call.of(self._loop.run, (text,), Mode.ASYNC)
+        return Call(self._loop.run, text, mode=Mode.ASYNC)
 
     # Passes
 
@@ -379,7 +379,7 @@ def _loop_of(model: Model | Loop[Any]) -> Loop[Any]:
 
 
 def _call(fn: Callable[..., Any], *args: Any) -> Call:
-    return Call.of(fn, args, Mode.THREAD)
+    return Call(fn, *args, mode=Mode.THREAD)
 
 
 def _sleep(seconds: float) -> Steps[None]:

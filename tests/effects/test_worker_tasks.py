@@ -779,7 +779,7 @@ class TestACall:
 
 
 class TestCleanupOfAStuckCall:
-    """The generator of a stuck carrier is cleaned up by the task that waits."""
+    """The frames of a stuck task are cleaned up by another one."""
 
     @staticmethod
     def noting(seen, name, effect):
@@ -1190,7 +1190,7 @@ class TestParallel:
             signal = Signal()
             with pytest.raises(Stopped):
                 await drive(steps_of(Bounded(steps(signal), until=signal)))
-            inner = Signal()  # the bound of a region within the carrier
+            inner = Signal()  # of a bound within a bound
             within = steps_of(Bounded(steps(inner), until=inner))
             with pytest.raises(Stopped):
                 await drive(steps_of(Bounded(within, seconds=LONG)))
@@ -1213,7 +1213,7 @@ class TestParallel:
 
 
 class TestInterrupts:
-    def test_in_a_carrier_reach_the_caller(self, go):
+    def test_in_a_worker_task_reach_the_caller(self, go):
         """They do not reach the event loop, which would end before the steps are cleaned up."""
         seen = []
 

@@ -1,0 +1,174 @@
+"""Operations of an event loop for which asyncio and trio have different names; calls from other threads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import threading
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, TypeAlias
+
+import anyio
+from anyio.abc import TaskGroup
+
+from treadle.effects.effects import Signal
+
+TURNS = 2
+"""The passes of the event loop between the time of a timer and its call: if the loop was paused, each task gets
+to run before it counts as late."""
+
+
+def running_trio() -> Any:
+    """The module ``trio`` if it runs the current task, else None; it is never imported.
+
+    Asyncio is checked first: a trio that is only imported must not affect an asyncio program.
+    """
+    try:
+        if asyncio.current_task() is not None:
+            return None
+    except RuntimeError:
+        pass
+    return sys.modules.get("trio")
+
+
+def cancellations_of_task() -> int:
+    """How often the current task was asked to cancel; always 0 on trio, which has its own exception."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return 0
+    return task.cancelling() if task is not None else 0
+
+
+def call_later(seconds: float, act: Callable[[], object], trio: Any) -> Callable[[], object]:
+    """Call a function on this event loop after some seconds.
+
+    Args:
+        seconds: the delay; a negative one counts as 0.
+        act: the function. It must not raise.
+        trio: see `running_trio`.
+
+    Returns:
+        A function that cancels the call.
+    """
+    timer = _AsyncioTimer(act) if trio is None else _TrioTimer(act, trio)
+    timer.start(max(0.0, seconds))
+    return timer.cancel
+
+
+class _AsyncioTimer:
+    __slots__ = ("_act", "_handle", "_loop")
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        self._act = act
+        self._loop = asyncio.get_running_loop()
+
+    def start(self, seconds: float) -> None:
+        self._handle: asyncio.Handle = self._loop.call_later(seconds, self._pass, TURNS)
+
+    def _pass(self, turns: int) -> None:
+        if turns:
+            self._handle = self._loop.call_soon(self._pass, turns - 1)
+        else:
+            self._act()
+
+    def cancel(self) -> None:
+        self._handle.cancel()
+
+
+class _TrioTimer:
+    __slots__ = ("_act", "_scope", "_trio")
+
+    def __init__(self, act: Callable[[], object], trio: Any) -> None:
+        self._act: Callable[[], object] | None = act
+        self._trio = trio
+        self._scope = trio.CancelScope()
+
+    def start(self, seconds: float) -> None:
+        self._trio.lowlevel.spawn_system_task(self._wait, seconds)
+
+    async def _wait(self, seconds: float) -> None:
+        with self._scope:
+            await self._trio.sleep(seconds)
+            for _ in range(TURNS):
+                await self._trio.lowlevel.checkpoint()
+            if self._act is not None:
+                self._act()
+
+    def cancel(self) -> None:
+        self._act = None  # it refers to the run, and this task ends later
+        self._scope.cancel()
+
+
+Soon: TypeAlias = Callable[[Callable[[], object]], object]
+
+
+def soon_on_loop() -> Soon:
+    """The function that schedules a call on this event loop, from any thread; equal for the same loop only.
+
+    Raises:
+        RuntimeError: no event loop runs here.
+    """
+    trio = running_trio()
+    if trio is None:
+        return asyncio.get_running_loop().call_soon_threadsafe
+    soon: Soon = trio.lowlevel.current_trio_token().run_sync_soon
+    return soon
+
+
+def caller_on_loop() -> Callable[[Callable[[], object]], object]:
+    """Make a function for any thread, which calls a function on this event loop: at once in its tasks, else soon.
+
+    It never waits for the loop, which may be waiting for the thread.
+    """
+    trio = running_trio()
+    current_task: Callable[[], object] = (
+        asyncio.current_task if trio is None else trio.lowlevel.current_task
+    )
+    soon, home = soon_on_loop(), threading.get_ident()
+
+    def call(callback: Callable[[], object]) -> None:
+        if threading.get_ident() == home:
+            with contextlib.suppress(RuntimeError):  # no loop runs
+                if current_task() is not None:
+                    callback()
+                    return
+        # Called in another thread, or by the handler of a process signal while the loop sleeps.
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and its tasks with it
+            soon(callback)
+
+    return call
+
+
+async def wait_for(signal: Signal) -> None:
+    """Wait until a signal is set."""
+    if not signal.is_set:
+        event, call = anyio.Event(), caller_on_loop()
+        ticket = signal.subscribe(lambda: call(event.set))
+        try:
+            await event.wait()
+        finally:
+            signal.unsubscribe(ticket)
+
+
+@contextlib.asynccontextmanager
+async def task_group() -> AsyncGenerator[TaskGroup]:
+    """A task group that raises the first exception of its tasks and its body, without a group around it."""
+    cancellations = cancellations_of_task()
+    failure: BaseException | None = None
+    try:
+        async with anyio.create_task_group() as group:
+            yield group
+    except BaseExceptionGroup as errors:
+        failure = errors.exceptions[0]
+        if isinstance(failure, Exception) and cancellations_of_task() > cancellations:
+            # The group has lost a cancellation of this task to the exception; it takes precedence.
+            cancelled = asyncio.CancelledError()
+            cancelled.__cause__ = failure
+            failure = cancelled
+    try:
+        if failure is not None:
+            raise failure
+    finally:
+        del failure  # its traceback refers to this frame
