@@ -470,11 +470,11 @@ def _checked_result(ctx: Iteration, call_id: str, result: Any) -> ToolResult:
     expect(isinstance(result.content, str), f"{where}.content", "a text", result.content)
     parts: Any = result.parts
     if parts is not None:
-        many: Sequence[Any] = parts if isinstance(parts, (list, tuple)) else ()
-        is_right = bool(many) and all(map(is_content_part, many))
+        is_many = issubclass(type(parts), (list, tuple))
+        is_right = is_many and bool(parts) and all(map(is_content_part, parts))
         expect(is_right, f"{where}.parts", "content parts or None", parts)
         # A stage changed the text alone, as one does that redacts it: the model must not see the parts.
-        parts = parts if text_of_parts(many) == result.content else None
+        parts = parts if text_of_parts(parts) == result.content else None
     return dataclasses.replace(result, tool_call_id=call_id, parts=parts)
 
 
