@@ -187,7 +187,7 @@ def trim(ctx):
     """Send only the last message, with a hint."""
     if ctx.iteration == 1:
         return ctx
-    return ctx.with_request(messages=[USER, *ctx.messages[-2:]]).replace(guidance="hurry")
+    return ctx.with_request(messages=[USER, *ctx.messages[-2:]]).guide("hurry")
 
 
 def test_a_recording_has_each_request_as_it_was_sent(tmp_path):

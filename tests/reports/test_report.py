@@ -300,7 +300,7 @@ def test_a_report_shows_each_request_as_it_was_sent(tmp_path):
     def shorten(ctx):
         if ctx.iteration != 2:
             return ctx
-        return ctx.with_request(messages=ctx.messages[-2:]).replace(guidance="hurry")
+        return ctx.with_request(messages=ctx.messages[-2:]).guide("hurry")
 
     path = tmp_path / "run.jsonl"
     with Recorder(path) as recorder:

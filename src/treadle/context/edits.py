@@ -460,8 +460,8 @@ def _checked_result(ctx: Iteration, call_id: str, result: Any) -> ToolResult:
     expect(isinstance(result.content, str), f"{where}.content", "a text", result.content)
     parts: Any = result.parts
     if parts is not None:
-        is_many = isinstance(parts, (list, tuple)) and bool(parts)  # pyright: ignore[reportUnknownArgumentType]
-        is_right = is_many and all(map(is_content_part, parts))
+        is_many = issubclass(type(parts), (list, tuple))
+        is_right = is_many and bool(parts) and all(map(is_content_part, parts))
         expect(is_right, f"{where}.parts", "content parts or None", parts)
         # A stage changed the text alone, as one does that redacts it: the model must not see the parts.
         parts = parts if text_of_parts(parts) == result.content else None
