@@ -9,7 +9,7 @@ from collections.abc import Generator
 from tests.deciding import on
 
 from treadle import Err, Loop, Ok, Paused, PipelineFailed, RunHandle, stage, tool
-from treadle.events import CallRefused, HistoryRepaired, IterationFinished, IterationStarted
+from treadle.events import CallNotRun, HistoryRepaired, IterationFinished, IterationStarted
 from treadle.messages import Response, ToolCall
 from treadle.results import (
     BudgetExhausted,
@@ -731,7 +731,7 @@ def answer_to(result, call_id):
 
 def refused(run):
     """The calls that were reported as refused, each with the reason, in order."""
-    return [(event.call.id, event.reason) for event in run.events if isinstance(event, CallRefused)]
+    return [(event.call.id, event.reason) for event in run.events if isinstance(event, CallNotRun)]
 
 
 def refused_by(result):
