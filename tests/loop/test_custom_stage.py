@@ -332,7 +332,7 @@ def test_a_call_that_a_stage_stops_is_answered_as_cancelled_and_does_not_run_aga
     result = Loop.run_sync("Go.", model, tools=[pay], stages=made)
     assert isinstance(result, Ok)
     assert started == [1]
-    assert answer_to(result, "p") == "Cancelled: bounded stopped this call before it was done."
+    assert answer_to(result, "p") == "Cancelled: the call was stopped before it was done."
 
 
 def trim(ctx):
