@@ -62,7 +62,7 @@ from treadle.messages import (
     ToolResult,
     Usage,
 )
-from treadle.pauses import ClaimStore, SQLiteClaims
+from treadle.pauses import ClaimStore, Pauses, SQLiteClaims
 from treadle.pipeline import Pipeline, PipelineError, StageError, stage
 from treadle.results import (
     BudgetExhausted,
@@ -91,12 +91,14 @@ from treadle.results import (
 )
 from treadle.run_state import RunNode, RunNodeStatus, RunState
 from treadle.stages import default_stages
+from treadle.telemetry import Telemetry
 from treadle.tools import (
     Approval,
     BreakerState,
     CircuitBreaker,
     Locks,
     NotRunReason,
+    Output,
     Plan,
     PlanReason,
     Recipe,
@@ -165,10 +167,12 @@ __all__ = [
     "NotRunReason",
     "Ok",
     "OptionError",
+    "Output",
     "OutputMissing",
     "PartialOutput",
     "Paused",
     "PausedStateError",
+    "Pauses",
     "PendingCall",
     "Pipeline",
     "PipelineError",
@@ -202,6 +206,7 @@ __all__ = [
     "StageError",
     "StoppedByStage",
     "SubagentEvent",
+    "Telemetry",
     "TextDelta",
     "Timing",
     "Tool",

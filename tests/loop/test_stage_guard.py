@@ -6,7 +6,18 @@ from dataclasses import replace
 import pytest
 from tests.time_limit import TimeLimit
 
-from treadle import Err, Loop, Ok, Paused, PipelineFailed, approve, default_stages, stage, tool
+from treadle import (
+    Err,
+    Limits,
+    Loop,
+    Ok,
+    Paused,
+    PipelineFailed,
+    approve,
+    default_stages,
+    stage,
+    tool,
+)
 from treadle.effects import Sleep
 from treadle.events import BreakerChanged, CallRefused, HistoryRepaired, IterationFinished
 from treadle.messages import History, Response, ToolCall, ToolResult
@@ -833,7 +844,9 @@ def test_a_stage_that_dispatches_the_plan_in_two_parts_keeps_the_results_of_both
 
     run = EditedRun(TWO)
     stages = in_place_of(dispatch_tools, in_two_parts, sequential="in_step")
-    result = run.run(stages, max_parallel_calls=1, max_seconds=9, middleware=[limit.middleware])
+    result = run.run(
+        stages, limits=Limits(max_parallel_calls=1), max_seconds=9, middleware=[limit.middleware]
+    )
     assert [answer_to(result, one) for one in "ab"] == ["noted 1", "noted 2"]
     ends = {"returns": "answered", "raises": "pipeline_failed"}
     assert result.stop_reason == ends.get(end, "deadline_exceeded")

@@ -79,7 +79,7 @@ class Usage:
         is_lower_bound: whether at least these tokens were used: a response did not report all of them, or a
             request failed or was cancelled after it was sent.
         cost: US dollars; None if no cost is known.
-        is_estimate: whether some tokens were estimated from texts, with ``unmeasured="estimate"``.
+        is_estimate: whether some tokens were estimated from texts, with ``Limits(unmeasured="estimate")``.
         cache_write_tokens: tokens of the prompt that were written to the provider's cache.
     """
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Annotated
 
+from treadle.checks import number
 from treadle.context import Context
 from treadle.messages import ToolResult
 from treadle.pipeline import stage
@@ -18,14 +20,14 @@ _NEWS = frozenset({"done", "timeout", "invalid", "broken"})
 
 
 @stage(requires=("tool_results",), provides=("decision", "error"))
-def circuit_breaker(ctx: Context, *, threshold: int = 3) -> Context:
+def circuit_breaker(ctx: Context, *, threshold: Annotated[int, number(1)] = 3) -> Context:
     """Stop the run when a tool failed with the same error in several consecutive iterations that called it.
 
     The count is reset when the tool succeeds or fails with another error, not when other tools succeed.
 
     Args:
         ctx: the context.
-        threshold: the number of iterations. Three is LlmCore's number.
+        threshold: the number of iterations.
     """
     if not ctx.tool_calls:
         return ctx

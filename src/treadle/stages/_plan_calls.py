@@ -6,8 +6,9 @@ import dataclasses
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
+from treadle.checks import choice
 from treadle.context import Context
 from treadle.effects import Emit, Steps
 from treadle.events import CallDeferred, CallRecalled, CallRefused, CallsPlanned, CallSuppressed
@@ -15,7 +16,16 @@ from treadle.messages import ToolCall, ToolResult
 from treadle.pipeline import stage
 from treadle.stages._shared_breaker import refused_calls, release_calls
 from treadle.stages._validate_calls import validate_calls
-from treadle.tools import CachedResult, Dedupe, NotRunReason, Plan, PlanReason, Tool, truncate
+from treadle.tools import (
+    DEDUPE_MODES,
+    CachedResult,
+    Dedupe,
+    NotRunReason,
+    Plan,
+    PlanReason,
+    Tool,
+    truncate,
+)
 
 AGAIN_LINES, AGAIN_BYTES = 200, 5_000
 """The maximum size of an earlier result that is shown again: the history has all of it."""
@@ -254,8 +264,8 @@ def _breaker_open(call: ToolCall, error: str) -> str:
 def plan_calls(
     ctx: Context,
     *,
-    sequential: Literal["defer", "in_step"] = "defer",
-    dedupe: Dedupe = "evidence",
+    sequential: Annotated[Literal["defer", "in_step"], choice("defer", "in_step")] = "defer",
+    dedupe: Annotated[Dedupe, choice(*DEDUPE_MODES)] = "evidence",
 ) -> Steps[Context]:
     """Plan the valid calls, in the order of the request, and answer those that do not run.
 

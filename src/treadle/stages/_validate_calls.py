@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from treadle import labels
+from treadle.checks import ValueCheck
 from treadle.context import Context
-from treadle.effects import Call, Mode, Steps
+from treadle.effects import Call, Mode, Steps, is_sync_callable
 from treadle.errors import closest, one_of
 from treadle.messages import (
     MAX_COUNTED,
@@ -39,7 +40,14 @@ MAX_LISTED = 100
 
 
 @stage(requires=("tool_calls",), provides=("validation_errors", "tool_results"))
-def validate_calls(ctx: Context, *, repair_call: RepairCall | None = None) -> Steps[Context]:
+def validate_calls(
+    ctx: Context,
+    *,
+    repair_call: Annotated[
+        RepairCall | None,
+        ValueCheck(is_sync_callable, "a sync callable that takes a call and its problems"),
+    ] = None,
+) -> Steps[Context]:
     """Check every call: its name, its JSON, its arguments against the tool's schema.
 
     An invalid call is answered with every violation and its path. It never runs, its arguments never become

@@ -19,6 +19,7 @@ from treadle.tools.definition import Invoke, Tool, ToolContext
 from treadle.tools.fast_check import Check, compile_check
 from treadle.tools.in_flight import ToolCallTable
 from treadle.tools.locks import LockedError, Locks
+from treadle.tools.output_option import Output
 from treadle.tools.plan import NotRunReason, Plan, PlanReason
 from treadle.tools.rendering import (
     MAX_BYTES,
@@ -63,6 +64,7 @@ __all__ = [
     "LockedError",
     "Locks",
     "NotRunReason",
+    "Output",
     "Plan",
     "PlanReason",
     "Recipe",

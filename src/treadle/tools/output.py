@@ -11,7 +11,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeAlias, Union, cast
+from typing import Any, TypeAlias, Union, cast
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
@@ -39,6 +39,7 @@ from treadle.tools.function_schema import (
     type_schema,
     with_runs_code,
 )
+from treadle.tools.output_option import OutputMode
 from treadle.tools.schema_subsets import OPENAI, NotInSubsetError, fit
 from treadle.tools.validation import SchemaValidator
 
@@ -51,7 +52,6 @@ VALUE = "value"
 OutputValidator: TypeAlias = Callable[..., Any]
 """Takes the output, or the context and the output; sync or async. It returns the output to use instead, or None to
 keep it, and raises `Retry` for an output that the model should correct."""
-OutputMode: TypeAlias = Literal["tool", "json"]
 
 
 _REJECTED = "loop_decision.rejected_outputs"
@@ -61,7 +61,7 @@ Checked: TypeAlias = tuple[Any, Sequence[str]]
 
 
 @light_dataclass(frozen=True)
-class Output:
+class OutputContract:
     """What a run has to end with.
 
     Args:
@@ -145,7 +145,7 @@ class PartialReader:
         output: what the run has to end with.
     """
 
-    def __init__(self, names: set[str], output: Output) -> None:
+    def __init__(self, names: set[str], output: OutputContract) -> None:
         self._names = names
         self._output = output
         self._texts: dict[int | None, _PartialText] = {}
@@ -219,7 +219,7 @@ def make_output(
     mode: OutputMode,
     validators: Sequence[OutputValidator],
     max_retries: int,
-) -> Output:
+) -> OutputContract:
     """Make the output of a loop.
 
     Args:
@@ -247,7 +247,7 @@ def make_output(
             raise OptionError(f"output: there are two tools named {tool.name!r}")
         named[tool.name] = terminal_copy(tool)
     allows_text = str in alternatives
-    return Output(
+    return OutputContract(
         tools=tuple(named.values()),
         allows_text=allows_text,
         parse_text=None,
@@ -261,7 +261,7 @@ def make_output(
 
 def _json_output(
     form: Form, validators: tuple[tuple[OutputValidator, bool], ...], max_retries: int
-) -> Output:
+) -> OutputContract:
     schema = form.schema if form.is_object else _wrapped(form.schema)
     is_strict = True
     try:
@@ -272,7 +272,7 @@ def _json_output(
         "type": "json_schema",
         "json_schema": {"name": form.name, "schema": schema, "strict": is_strict},
     }
-    return Output(
+    return OutputContract(
         tools=(),
         allows_text=False,
         parse_text=functools.partial(_parse_text, form),

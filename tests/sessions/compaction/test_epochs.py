@@ -2,7 +2,17 @@
 
 import itertools
 
-from treadle import CompactionStalled, Err, LoopDetected, Ok, RunHandle, default_stages, stage, tool
+from treadle import (
+    CompactionStalled,
+    Err,
+    Limits,
+    LoopDetected,
+    Ok,
+    RunHandle,
+    default_stages,
+    stage,
+    tool,
+)
 from treadle.events import LimitReached, reason_as_json, reason_from_json
 from treadle.sessions import StubResults
 from treadle.testing import call, calls
@@ -66,7 +76,11 @@ class TestStalls:
             return looks("abcde"[len(asked) % 5])
 
         observed = run(
-            model, tools=[look([])], compaction=LIMITS, on_limit="finish", max_iterations=200
+            model,
+            tools=[look([])],
+            compaction=LIMITS,
+            limits=Limits(on_limit="finish"),
+            max_iterations=200,
         )
         assert isinstance(observed.result, Ok)
         assert observed.result.stop_reason == "finished"
@@ -83,7 +97,7 @@ class TestStalls:
             return looks("abcde"[next(numbers) % 5])
 
         texts, numbers = [], itertools.count()
-        observed = run(model, tools=[look([])], compaction=LIMITS, on_limit="finish")
+        observed = run(model, tools=[look([])], compaction=LIMITS, limits=Limits(on_limit="finish"))
         assert observed.result.stop_reason == "finished"
         assert observed.result.output == "The end."
 
