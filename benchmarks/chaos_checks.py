@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from treadle import Ok, PipelineFailed, Result, RunState, Tool
+from treadle import Limits, Ok, PipelineFailed, Result, RunState, Tool
 from treadle.events import CallNotRun, RunFinished, ToolStarted
 from treadle.testing import history_problems
 from treadle.testing.chaos import ChaosTools, ToolRun
@@ -103,7 +103,7 @@ def _begins_with_given(messages: Sequence[Mapping[str, Any]], facts: Facts) -> b
 def _of_limits(facts: Facts) -> Iterator[str]:
     result, options = facts.result, facts.options
     most = options.get("max_iterations", 10)
-    if options.get("on_limit") == "finish":
+    if options.get("limits", Limits()).on_limit == "finish":
         most += 2
     if result.iterations > most:
         yield f"limits: {result.iterations} iterations, at most {most} are allowed"
@@ -133,7 +133,7 @@ def _of_counts(facts: Facts) -> Iterator[str]:
         uses = tools[name].max_uses
         if uses is not None and times > uses * (1 + tools[name].retries):
             yield f"tools: {name!r} ran {times} times with max_uses={uses}"
-    most = facts.options.get("max_parallel_calls", 8)
+    most = facts.options.get("limits", Limits()).max_parallel_calls
     for run in facts.tools.runs:
         if len(run.overlapping) >= most and not facts.has_handle:
             yield f"tools: {len(run.overlapping) + 1} calls at once, at most {most} are allowed"

@@ -10,7 +10,7 @@ import json
 import math
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,8 +21,10 @@ from treadle import (
     Approval,
     CircuitBreaker,
     Context,
+    Limits,
     Locks,
     Loop,
+    Output,
     Paused,
     Response,
     Result,
@@ -36,6 +38,7 @@ from treadle import (
     edit,
 )
 from treadle.effects import Effect, Sleep, Steps, map_effects
+from treadle.stages import circuit_breaker, loop_decision, validate_calls
 from treadle.testing import ChaosLLM, ChaosTools, history_problems
 
 MAX_PAUSES = 100
@@ -122,40 +125,49 @@ def _one_of(*values: Any) -> Callable[[random.Random], Any]:
 OPTIONS: Mapping[str, tuple[float, Callable[[random.Random], Any]]] = {
     "max_iterations": (0.8, _one_of(1, 2, 3, 5, 8, 12, 20)),
     "max_tool_calls": (0.25, _one_of(0, 1, 5, 20)),
-    "max_parallel_calls": (0.3, _one_of(1, 2, 3)),
-    "max_input_tokens": (0.04, _one_of(1, 100, 1_000)),
-    "max_output_tokens": (0.04, _one_of(1, 50, 200)),
     "max_total_tokens": (0.04, _one_of(1, 300, 2_000)),
     "max_cost": (0.06, _one_of(0.0, 0.01)),
     "max_seconds": (0.08, _one_of(0.0, 0.05, 0.3)),
-    "on_limit": (0.3, _one_of("finish")),
-    "show_budget": (0.2, _one_of(True)),
-    "cost_of": (0.1, _one_of(_cost_of)),
     "sequential": (0.4, _one_of("in_step")),
     "dedupe": (0.15, _one_of("off", "strict")),
     "max_retries": (0.25, _one_of(0, 1)),
     "loop_threshold": (0.2, _one_of(1, 2, 5, None)),
-    "breaker_threshold": (0.2, _one_of(1, 2, 5)),
     "breaker": (0.1, lambda chance: CircuitBreaker(chance.choice((1, 2)), chance.choice((0, 60)))),
     "locks": (0.1, lambda _chance: Locks()),
-    "max_blank_stops": (0.2, _one_of(0, 1)),
-    "repair_call": (0.1, _one_of(_repair_call)),
     "output": (0.1, _one_of(SCHEMA)),
     "llm_opts": (0.3, _one_of(LLM_OPTS)),
     "stages": (0.06, _stages),
 }
 """Each option, the share of runs that have it, and how its value is chosen."""
+LIMITS: Mapping[str, tuple[float, Callable[[random.Random], Any]]] = {
+    "max_parallel_calls": (0.3, _one_of(1, 2, 3)),
+    "max_input_tokens": (0.04, _one_of(1, 100, 1_000)),
+    "max_output_tokens": (0.04, _one_of(1, 50, 200)),
+    "on_limit": (0.3, _one_of("finish")),
+    "show_budget": (0.2, _one_of(True)),
+    "cost_of": (0.1, _one_of(_cost_of)),
+}
+"""As `OPTIONS`, of its limits."""
+STAGES: Sequence[tuple[float, Callable[[random.Random], Any]]] = (
+    (0.2, lambda chance: circuit_breaker(threshold=chance.choice((1, 2, 5)))),
+    (0.2, lambda chance: loop_decision(max_blank_stops=chance.choice((0, 1)))),
+    (0.1, lambda _chance: validate_calls(repair_call=_repair_call)),
+)
+"""Stages that take the positions of the default ones, with the share of runs that have them."""
 
 
 def options_from(chance: random.Random) -> dict[str, Any]:
     """Choose the options of a loop."""
-    options = {
-        name: make(chance) for name, (share, make) in OPTIONS.items() if chance.random() < share
-    }
+    options, limits = (
+        {name: make(chance) for name, (share, make) in table.items() if chance.random() < share}
+        for table in (OPTIONS, LIMITS)
+    )
+    configured = [make(chance) for share, make in STAGES if chance.random() < share]
     options["retry_delay"] = 0
-    if "stages" in options:  # the options of the default stages cannot be given as well
-        for name in inspect.signature(default_stages).parameters:
-            options.pop(name, None)
+    if limits:
+        options["limits"] = Limits(**limits)
+    if "stages" not in options and configured:
+        options["stages"] = [*configured, ...]
     return options
 
 
@@ -204,7 +216,7 @@ class Trial:
             ends = [tool.name for tool in self._offered if tool.terminal]
             self.options["output"] = [SCHEMA, *ends]
             if not ends and self._share(0.3):
-                self.options.update(output=SCHEMA, output_mode="json")
+                self.options.update(output=Output(SCHEMA, mode="json"))
         hangs = self._share(0.04)
         if hangs:
             self.options["max_seconds"] = 0.2

@@ -28,6 +28,7 @@ from treadle import Loop, Response, Result, Usage, default_stages, stage, tool
 from treadle.events import CallNotRun, HistoryCompacted
 from treadle.messages import JSONDict, estimate_tokens, to_response
 from treadle.sessions import SQLiteSessions, compact_history
+from treadle.stages import plan_calls
 from treadle.tools import NotRun
 
 Model = Callable[[list[JSONDict]], Any]
@@ -335,7 +336,7 @@ def both(files: int) -> tuple[Task, Task]:
         ),
         task(
             "summarising alone",
-            [summarize_alone, *default_stages(dedupe="off")],
+            [summarize_alone, plan_calls(dedupe="off"), ...],
             files,
             loop_threshold=None,
         ),

@@ -14,7 +14,7 @@ from typing import Any
 
 import anyio
 
-from treadle import Loop, Response, ToolCall, Usage, tool
+from treadle import Limits, Loop, Response, ToolCall, Usage, tool
 
 LATENCY, ITERATIONS, ROUNDS = 0.05, 5, 5
 COUNTS = (1, 8, 64)
@@ -59,7 +59,9 @@ def measured(count: int, max_cost: float | None, name: str | None) -> tuple[floa
         return Response(tool_calls=tuple(calls), usage=DOLLAR)
 
     helper = Loop(tools=[note]).as_tool("helper", "Helps.", Model(name))
-    loop = Loop(tools=[helper], max_parallel_calls=64, max_requests=10_000, max_cost=max_cost)
+    loop = Loop(
+        tools=[helper], limits=Limits(max_parallel_calls=64, max_requests=10_000), max_cost=max_cost
+    )
     began = time.perf_counter()
     result = asyncio.run(loop.run("Go.", starting))
     return result.usage.cost or 0.0, time.perf_counter() - began

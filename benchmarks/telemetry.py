@@ -22,7 +22,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.trace import SpanKind, Tracer
 
-from treadle import Loop
+from treadle import Loop, Telemetry
 from treadle.loop import start
 from treadle.recording.recorder import Recorder
 
@@ -182,8 +182,12 @@ async def main(rounds: int) -> None:
         tracers, metering = made[name]
         return Instrumented(tracers.get_tracer("by hand"), metering if meters else None)
 
-    spans_only = {"tracer_provider": made["treadle"][0]}
-    both = {"tracer_provider": made["treadle+"][0], "meter_provider": made["treadle+"][1]}
+    spans_only = {"telemetry": Telemetry(tracer_provider=made["treadle"][0])}
+    both = {
+        "telemetry": Telemetry(
+            tracer_provider=made["treadle+"][0], meter_provider=made["treadle+"][1]
+        )
+    }
     cases: dict[str, Callable[[Model], Awaitable[str]]] = {
         "by hand": bare_by_hand,
         "by hand, spans": hand("hand", meters=False).run,

@@ -7,6 +7,7 @@ import asyncio
 from typing import Any
 
 from treadle import Err, Loop, Ok, Paused, RunHandle, tool
+from treadle.stages import loop_decision
 from treadle.testing import call, calls
 
 QUESTION = "Is it done?"
@@ -58,7 +59,7 @@ RUNS: list[tuple[Any, dict[str, Any]]] = [
     (says(calls(call("look", place="x"))), {}),
     (says(calls(call("look", place="the hall"))), {}),
     (says(ConnectionError("connection refused")), {"max_retries": 0}),
-    (says(""), {"max_blank_stops": 1}),
+    (says(""), {"stages": [loop_decision(max_blank_stops=1), ...]}),
     (says("Yes."), {"stages": [len]}),
     (says(42), {}),
     (says(calls(call("stop"))), {"handle": handle}),

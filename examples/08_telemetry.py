@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from treadle import Loop, tool
+from treadle import Loop, Telemetry, tool
 from treadle.testing import call, calls
 
 spans, metrics = InMemorySpanExporter(), InMemoryMetricReader()
@@ -36,7 +36,9 @@ def model(messages: list[dict[str, Any]]) -> Any:
 
 
 loop = Loop(
-    name="adder", tools=[add], tracer_provider=tracer_provider, meter_provider=meter_provider
+    name="adder",
+    tools=[add],
+    telemetry=Telemetry(tracer_provider=tracer_provider, meter_provider=meter_provider),
 )
 loop.run_sync([{"role": "user", "content": "2 + 3?"}], model)
 

@@ -28,14 +28,14 @@ def cost_of(response: Response) -> float:
     return usage.input_tokens * 2e-6 + usage.output_tokens * 10e-6
 
 
-loop = Loop(tools=[look], cost_of=cost_of)
+loop = Loop(tools=[look], limits=Limits(cost_of=cost_of))
 question = "Where is the key?"
 
 for name, limits in (
     ("max_iterations=2", Limits(max_iterations=2)),
     ("max_cost=0.006", Limits(max_cost=0.006)),
 ):
-    for limited in (loop, loop.with_options(on_limit="finish")):
+    for limited in (loop, loop.with_options(limits=Limits(on_limit="finish"))):
         result = limited.run_sync(question, model, limits=limits)
         on_limit = limited.settings.on_limit
         print(f"{name}, {on_limit}: {result.stop_reason}, ${result.usage.cost:.4f}")

@@ -10,7 +10,7 @@ from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client import CollectorRegistry, generate_latest
 
-from treadle import Loop, Response, Usage, tool
+from treadle import Limits, Loop, Response, Telemetry, Usage, tool
 from treadle.testing import call, calls
 
 
@@ -35,7 +35,12 @@ def price(answer: Response) -> float:
 
 registry = CollectorRegistry()
 meters = MeterProvider([PrometheusMetricReader(scope_info_enabled=False, registry=registry)])
-loop = Loop(name="adder", tools=[add], meter_provider=meters, cost_of=price)
+loop = Loop(
+    name="adder",
+    tools=[add],
+    telemetry=Telemetry(meter_provider=meters),
+    limits=Limits(cost_of=price),
+)
 loop.run_sync([{"role": "user", "content": "2 + 3?"}], model)
 
 page = generate_latest(registry).decode()

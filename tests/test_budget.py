@@ -258,7 +258,7 @@ class TestUnmeasured:
 
     @pytest.mark.parametrize("unmeasured", ["stop", "estimate", "ignore"])
     def test_an_estimate_counts_only_where_it_is_asked_for(self, unmeasured):
-        budget = Budget(Limits(max_total_tokens=9, max_cost=9), unmeasured=unmeasured)
+        budget = Budget(Limits(max_total_tokens=9, max_cost=9, unmeasured=unmeasured))
         budget.record_response(response(Usage(1, 1, cost=1, is_estimate=True)))
         assert (budget.exhausted() is None) is (unmeasured != "stop")
         assert budget.estimates is (unmeasured == "estimate")
@@ -273,11 +273,11 @@ class TestUnmeasured:
         ],
     )
     def test_the_policy_is_that_of_the_parent_by_default(self, outer, inner, policy, estimates):
-        budget = Budget(Limits(), Budget(Limits(), unmeasured=outer), inner)
+        budget = Budget(Limits(unmeasured=inner), Budget(Limits(unmeasured=outer)))
         assert (budget.unmeasured, budget.estimates) == (policy, estimates)
 
     def test_ignored_usage_makes_what_remains_an_upper_bound(self):
-        budget = Budget(Limits(max_total_tokens=9, max_cost=9), unmeasured="ignore")
+        budget = Budget(Limits(max_total_tokens=9, max_cost=9, unmeasured="ignore"))
         budget.record_response(response(Usage(1, 1)))
         left = budget.remaining(now=0.0)
         assert (left.total_tokens, left.cost, left.is_upper_bound) == (7, 9, True)

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from treadle.errors import OptionError
-from treadle.limits import LIMIT_NAMES, Limits
+from treadle.limits import LIMIT_NAMES, Limits, Remaining
 
 OPTIONAL = LIMIT_NAMES - {"max_iterations", "max_parallel_calls", "max_depth"}
 
@@ -16,8 +16,14 @@ def test_the_defaults():
     assert all(getattr(limits, name) is None for name in OPTIONAL)
 
 
-def test_the_names_are_the_fields():
-    assert {field.name for field in dataclasses.fields(Limits)} == LIMIT_NAMES
+def test_the_names_are_the_fields_that_are_no_policies():
+    policies = {"on_limit", "unmeasured", "cost_of", "show_budget"}
+    assert {field.name for field in dataclasses.fields(Limits)} - policies == LIMIT_NAMES
+
+
+def test_each_limit_that_is_used_up_is_among_what_remains():
+    names = {f"max_{field.name}" for field in dataclasses.fields(Remaining)}
+    assert names >= LIMIT_NAMES - {"max_parallel_calls", "max_depth"}
 
 
 @pytest.mark.parametrize("name", sorted(LIMIT_NAMES - {"max_seconds", "max_cost"}))

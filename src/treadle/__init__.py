@@ -59,7 +59,7 @@ from treadle.messages import (
     ToolResult,
     Usage,
 )
-from treadle.pauses import ClaimStore, SQLiteClaims
+from treadle.pauses import ClaimStore, Pauses, SQLiteClaims
 from treadle.pipeline import Pipeline, PipelineError, StageError, stage
 from treadle.results import (
     BudgetExhausted,
@@ -88,6 +88,7 @@ from treadle.results import (
 )
 from treadle.run_state import RunNode, RunNodeStatus, RunState
 from treadle.stages import default_stages
+from treadle.telemetry import Telemetry
 from treadle.tool_search import ToolSearch
 from treadle.tools import (
     Approval,
@@ -95,6 +96,7 @@ from treadle.tools import (
     CircuitBreaker,
     Locks,
     NotRun,
+    Output,
     Plan,
     PlanReason,
     Recipe,
@@ -159,10 +161,12 @@ __all__ = [
     "NotRun",
     "Ok",
     "OptionError",
+    "Output",
     "OutputMissing",
     "PartialOutput",
     "Paused",
     "PausedStateError",
+    "Pauses",
     "PendingCall",
     "Pipeline",
     "PipelineError",
@@ -196,6 +200,7 @@ __all__ = [
     "StageError",
     "StoppedByStage",
     "SubagentEvent",
+    "Telemetry",
     "TextDelta",
     "Timing",
     "Tool",

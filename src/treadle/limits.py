@@ -8,11 +8,14 @@ it, see `treadle.reservations`. A limit that cannot be measured ends the run.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
-from treadle.errors import InitSignature, OptionError, check_names
+from treadle.checks import FLAG, ValueCheck, check_fields, checked, choice, number
+from treadle.effects import is_sync_callable
+from treadle.errors import InitSignature, check_names
 from treadle.fast_dataclass import fast_dataclass
 from treadle.messages import Response, Usage
 from treadle.reservations import Amounts, Reservation, Reservations
@@ -22,85 +25,133 @@ Unmeasured: TypeAlias = Literal["stop", "estimate", "ignore"]
 """What happens if a limit of tokens or cost is set, and a response does not report what it used."""
 
 
-@fast_dataclass
-class Limits:
-    """The limits of one run; None is no limit. All but the first and the third hold for the run and its subagents.
+def _limit(
+    default: int | None,
+    least: int,
+    unit: str = "",
+    *,
+    used: str | None = None,
+    left: str = "",
+    needs: Literal["usage", "cost"] | None = None,
+    is_own: bool = False,
+) -> Any:
+    """Declare a limit.
 
     Args:
-        max_iterations: model calls of the loop itself. Ten is LlmCore's default.
-        max_tool_calls: tool calls that run; further ones are answered as over budget.
-        max_parallel_calls: tool calls that run at the same time.
-        max_input_tokens: tokens of all prompts.
-        max_output_tokens: tokens of all responses.
-        max_total_tokens: tokens of both.
-        max_cost: US dollars; the backend reports or computes a cost, or ``cost_of=`` does.
-        max_seconds: wall time in seconds; calls in flight are cancelled.
-        max_requests: model calls of the run and its subagents; a retry is no further one. None means ten times
-            ``max_iterations``; for a subagent, the limits of the runs around it.
-        max_depth: how deep subagents may be nested: with 1, its subagents have none. Further ones do not start.
+        default: its default; None is no limit.
+        least: the least value that is accepted.
+        unit: the unit of fractions; without one, only whole numbers are accepted.
+        used: the attribute of a budget that counts what was used; None if the limit is not used up.
+        left: the format of what remains.
+        needs: what responses have to report so that it can be measured; None if treadle counts it.
+        is_own: whether it holds for the loop without its subagents.
+    """
+    facts = {"used": used, "left": left, "needs": needs, "is_own": is_own}
+    return checked(default, number(least, unit), limit=facts)
+
+
+@fast_dataclass
+class Limits:
+    """The limits of one run, and what happens at them. None is no limit.
+
+    Those of iterations and of parallel calls hold for the loop, the others for the run and its subagents.
 
     Raises:
         OptionError: an unknown limit, or one that is not a number, or too small.
     """
 
-    max_iterations: int = 10
-    max_tool_calls: int | None = None
-    max_parallel_calls: int = 8
-    max_input_tokens: int | None = None
-    max_output_tokens: int | None = None
-    max_total_tokens: int | None = None
-    max_cost: float | None = None
-    max_seconds: float | None = None
-    max_requests: int | None = None
-    max_depth: int = 5
+    max_iterations: int = _limit(10, 1, used="iterations", left="{:,} model calls", is_own=True)
+    """Model calls of the loop itself."""
+    max_tool_calls: int | None = _limit(None, 0, used="tool_calls", left="{:,} tool calls")
+    """Tool calls that run; further ones are answered as over budget."""
+    max_parallel_calls: int = _limit(8, 1)
+    """Tool calls that run at the same time."""
+    max_input_tokens: int | None = _limit(
+        None, 1, used="usage.input_tokens", left="{:,} input tokens", needs="usage"
+    )
+    """Tokens of all prompts."""
+    max_output_tokens: int | None = _limit(
+        None,
+        1,
+        used="usage.output_tokens",
+        left="{:,} output tokens",
+        needs="usage",
+    )
+    """Tokens of all responses."""
+    max_total_tokens: int | None = _limit(
+        None, 1, used="usage.total_tokens", left="{:,} tokens", needs="usage"
+    )
+    """Tokens of prompts and responses."""
+    max_cost: float | None = _limit(
+        None,
+        0,
+        "US dollars",
+        used="usage.cost",
+        left="${:.4f}",
+        needs="cost",
+    )
+    """US dollars; the model reports or computes a cost, or ``cost_of`` does."""
+    max_seconds: float | None = _limit(None, 0, "seconds", used="elapsed", left="{:.0f} s")
+    """Wall time in seconds; calls in flight are cancelled."""
+    max_requests: int | None = _limit(
+        None, 1, used="requests", left="{:,} model and subagent calls"
+    )
+    """Model calls of the run and its subagents; a retry is no further one. None means ten times
+    ``max_iterations``; for a subagent, the limits of the runs around it."""
+    max_depth: int = _limit(5, 0)
+    """How deep subagents may be nested: with 1, its subagents have none. Further ones do not start."""
+    on_limit: Literal["stop", "finish"] = checked("stop", choice("stop", "finish"))
+    """What happens if a limit of iterations, calls, tokens or cost is reached, or a loop is detected: ``stop``
+    ends the run with the reason, ``finish`` asks the model for a last answer first."""
+    unmeasured: Unmeasured | None = checked(None, choice("stop", "estimate", "ignore"))
+    """What happens if a limit of tokens or cost is set, and a response does not report its usage: ``stop`` ends
+    the run with `LimitNotMeasurable` before another model call, ``estimate`` counts tokens estimated from the
+    texts, ``ignore`` runs without such a limit. None takes that of the outer run, else ``stop``."""
+    cost_of: Callable[[Response], float | None] | None = checked(
+        None, ValueCheck(is_sync_callable, "a sync callable that takes a response")
+    )
+    """Takes a response and returns its cost in US dollars, or None; called if the model does not report a cost,
+    in place of what the model computes. None takes that of the outer run. Contexts and events have None."""
+    show_budget: bool = checked(False, FLAG)
+    """Whether the model sees what remains of the limits, in each request."""
 
     if not TYPE_CHECKING:  # type checkers know the fields
 
         def __new__(cls, *_: Any, **limits: Any) -> Self:
-            """Check the names; the error of ``__init__`` has no suggestion."""
-            if not limits.keys() <= LIMIT_NAMES and cls.__init__ is Limits.__init__:
-                check_names(limits, LIMIT_NAMES, "Limits: there is no limit")
+            """ValueCheck the names; the error of ``__init__`` has no suggestion."""
+            known = cls.__dataclass_fields__
+            if not limits.keys() <= known.keys():
+                check_names(limits, known, "Limits: there is no limit")
             return object.__new__(cls)
 
         __signature__ = InitSignature()
 
     def __post_init__(self) -> None:
-        for name, least, kinds, expected in _KINDS:
-            value: Any = getattr(self, name)
-            if value is None and name not in _REQUIRED:
-                continue
-            is_number = not isinstance(value, bool)
-            if not (is_number and isinstance(value, kinds) and value >= least):
-                raise OptionError(f"{name}: expected {expected} of at least {least}, got {value!r}")
+        check_fields(self)
 
     @property
     def has_tokens(self) -> bool:
         """Whether there is a limit of tokens or of cost."""
-        limits = (self.max_input_tokens, self.max_output_tokens, self.max_total_tokens)
-        return self.max_cost is not None or any(limit is not None for limit in limits)
+        return any(getattr(self, name) is not None for name in _MEASURED)
 
 
-_REQUIRED = frozenset({"max_iterations", "max_parallel_calls", "max_depth"})
+_TABLE: Mapping[str, Mapping[str, Any]] = {
+    name: spec.metadata["limit"]
+    for name, spec in vars(Limits)["__dataclass_fields__"].items()
+    if "limit" in spec.metadata
+}
+"""The facts of each limit, see `_limit`."""
+_COUNTED = {name: facts for name, facts in _TABLE.items() if facts["used"]}
+_MEASURED = {name: attrgetter(facts["used"]) for name, facts in _TABLE.items() if facts["needs"]}
+"""The limits of tokens and cost, in the order of `treadle.reservations.Amounts`, with what counts each."""
+LIMIT_NAMES = frozenset(_TABLE)
 _REQUESTS_OF_TREE = 10
 """The default of ``max_requests``, for each iteration of the outermost run."""
-_KINDS: tuple[tuple[str, int, tuple[type[float], ...], str], ...] = (
-    ("max_iterations", 1, (int,), "a whole number"),
-    ("max_tool_calls", 0, (int,), "a whole number"),
-    ("max_parallel_calls", 1, (int,), "a whole number"),
-    ("max_input_tokens", 1, (int,), "a whole number"),
-    ("max_output_tokens", 1, (int,), "a whole number"),
-    ("max_total_tokens", 1, (int,), "a whole number"),
-    ("max_cost", 0, (int, float), "a number of US dollars"),
-    ("max_seconds", 0, (int, float), "a number of seconds"),
-    ("max_requests", 1, (int,), "a whole number"),
-    ("max_depth", 0, (int,), "a whole number"),
-)
-LIMIT_NAMES = frozenset(field.name for field in dataclasses.fields(Limits))
 
 
 @fast_dataclass
 class Remaining:
-    """What remains of the limits of a run; None is no limit.
+    """What remains of the limits of a run, as their names say; None is no limit.
 
     Args:
         iterations: model calls of the loop itself.
@@ -129,22 +180,11 @@ class Remaining:
     def __str__(self) -> str:
         about = "at most " if self.is_upper_bound else ""
         about += "about " if self.is_estimate else ""
-        parts = [
-            f"{value:,} {words}" if words.endswith("calls") else f"{about}{value:,} {words}"
-            for value, words in (
-                (self.iterations, "model calls"),
-                (self.requests, "model and subagent calls"),
-                (self.tool_calls, "tool calls"),
-                (self.input_tokens, "input tokens"),
-                (self.output_tokens, "output tokens"),
-                (self.total_tokens, "tokens"),
-            )
-            if value is not None
-        ]
-        if self.cost is not None:
-            parts.append(f"{about}${self.cost:.4f}")
-        if self.seconds is not None:
-            parts.append(f"{self.seconds:.0f} s")
+        parts: list[str] = []
+        for name, facts in _COUNTED.items():
+            left = getattr(self, name.removeprefix("max_"))
+            if left is not None:
+                parts.append((about if facts["needs"] else "") + facts["left"].format(left))
         return ", ".join(parts) or "no limit"
 
 
@@ -177,7 +217,6 @@ class Budget:
     Args:
         limits: what the run may use.
         parent: the budget of the run that called this one as a subagent.
-        unmeasured: what happens if a limit cannot be measured; None takes that of the parent, else ``stop``.
         name: the name of the loop; empty if it has none.
         called: the name of the tool that the loop is; empty for the outermost.
 
@@ -187,7 +226,7 @@ class Budget:
         reservations: the requests of subagents under way; None without a limit of tokens or cost.
         has_tokens: whether this run has a limit of tokens or cost.
         reserves: whether this run or a parent has one.
-
+        unmeasured: what happens if a limit cannot be measured.
         has_unlimited_calls: whether there is no limit of tool calls.
         estimates: whether this run or a parent counts estimates.
         unknown: what is not known of some response, ``usage`` or ``cost``, with the way to get it; noted only
@@ -200,7 +239,6 @@ class Budget:
         self,
         limits: Limits,
         parent: Budget | None = None,
-        unmeasured: Unmeasured | None = None,
         name: str = "",
         called: str = "",
     ) -> None:
@@ -214,9 +252,8 @@ class Budget:
         self.has_tokens = limits.has_tokens
         self.reservations = Reservations(str(self.depth)) if self.has_tokens else None
         self.reserves: bool = self.has_tokens or (parent is not None and parent.reserves)
-        if unmeasured is None:
-            unmeasured = "stop" if parent is None else parent.unmeasured
-        self.unmeasured: Unmeasured = unmeasured
+        inherited: Unmeasured = "stop" if parent is None else parent.unmeasured
+        self.unmeasured: Unmeasured = limits.unmeasured or inherited
         self.estimates: bool = self.unmeasured == "estimate" or (
             parent is not None and parent.estimates
         )
@@ -459,20 +496,13 @@ class Budget:
             if one.has_tokens:
                 is_upper_bound |= one.usage.is_lower_bound or any(_unmeasured_limits(one))
                 is_estimate |= one.usage.is_estimate
-            for kind, limit, used in (
-                (
-                    "max_iterations",
-                    one.limits.max_iterations if one is self else None,
-                    one.iterations,
-                ),
-                ("max_requests", one.limits.max_requests, one.requests),
-                ("max_tool_calls", one.limits.max_tool_calls, one.tool_calls),
-                ("max_seconds", one.limits.max_seconds, one.elapsed(now)),
-                *_usage_by_limit(one),
-            ):
+            for name, facts in _COUNTED.items():
+                limit = None if facts["is_own"] and one is not self else getattr(one.limits, name)
                 if limit is not None:
-                    name, left = kind.removeprefix("max_"), max(0, limit - used)
-                    tightest[name] = min(left, tightest.get(name, left))
+                    used = attrgetter(facts["used"])(one)
+                    used = used(now) if callable(used) else used or 0
+                    kind, left = name.removeprefix("max_"), max(0, limit - used)
+                    tightest[kind] = min(left, tightest.get(kind, left))
         return Remaining(**tightest, is_upper_bound=is_upper_bound, is_estimate=is_estimate)
 
     def used(self) -> Used:
@@ -494,33 +524,28 @@ class Budget:
 
 
 _OPTION = 'stream_options={"include_usage": True}'
-_OR_NOT = 'unmeasured="ignore" runs without this limit'
-_OR_ESTIMATE = f'unmeasured="estimate" counts an estimate, {_OR_NOT}'
+_OR_NOT = 'Limits(unmeasured="ignore") runs without this limit'
+_OR_ESTIMATE = f'Limits(unmeasured="estimate") counts an estimate, {_OR_NOT}'
 _OF_STREAM = f"send {_OPTION}, with which a streamed response reports it; {_OR_ESTIMATE}"
 _OF_USAGE = (
     f"return it with the response, as Response(usage=...) and chat completions do; {_OR_ESTIMATE}"
 )
 _OF_COST = (
-    "cost_of= has to return US dollars for each response that does not report its cost; pip install "
+    "Limits(cost_of=...) has to return US dollars for each response that does not report its cost; pip install "
     f"'treadle[prices]' has the prices of models at their own providers; {_OR_NOT}"
 )
 _OF_COST_STREAM = f"{_OF_COST}. A streamed response has the usage for it with {_OPTION}"
 
 
-def _usage_by_limit(budget: Budget) -> tuple[tuple[str, float | None, float], ...]:
+def _usage_by_limit(budget: Budget) -> list[tuple[str, float | None, float]]:
     """The limits of tokens and cost: name, limit, and what was used."""
-    limits, usage = budget.limits, budget.usage
-    return (
-        ("max_input_tokens", limits.max_input_tokens, usage.input_tokens),
-        ("max_output_tokens", limits.max_output_tokens, usage.output_tokens),
-        ("max_total_tokens", limits.max_total_tokens, usage.total_tokens),
-        ("max_cost", limits.max_cost, usage.cost or 0.0),
-    )
+    limits = budget.limits
+    return [(name, getattr(limits, name), used(budget) or 0) for name, used in _MEASURED.items()]
 
 
 def _unmeasured_limits(budget: Budget) -> Iterator[LimitNotMeasurable]:
     """The limits of a run for which the usage or the cost of some response is unknown."""
-    for kind, limit, _ in _usage_by_limit(budget):
-        missing = "cost" if kind == "max_cost" else "usage"
-        if limit is not None and missing in budget.unknown:
+    for kind in _MEASURED:
+        missing = _TABLE[kind]["needs"]
+        if getattr(budget.limits, kind) is not None and missing in budget.unknown:
             yield LimitNotMeasurable(kind, missing, budget.unknown[missing])

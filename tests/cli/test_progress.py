@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from treadle import Chunk, Loop, Usage, tool
+from treadle import Chunk, Limits, Loop, Usage, tool
 from treadle.cli.progress import ProgressLines, make_progress
 from treadle.events import RunStarted
 from treadle.testing import ScriptedLLM, call
@@ -73,7 +73,7 @@ def test_the_first_token_of_a_stream_and_the_cost_are_told():
         yield Chunk(usage=Usage(10, 5), finish_reason="stop")
 
     assert "iteration 1: an answer, 10 + 5 tokens, N s (first token after N s), $0.25" in told(
-        stream, cost_of=lambda response: 0.25
+        stream, limits=Limits(cost_of=lambda response: 0.25)
     )
 
 

@@ -13,7 +13,19 @@ from tests.ways import ASYNCIO, DRIVEN, SYNC, TRIO, Way
 from tests.whole.guard_scripts import SCRIPTS
 from tests.whole.scripts import HELLO, Busy, add
 
-from treadle import Loop, RunHandle, RunState, Tool, ToolContext, approve, deny, stage, tool
+from treadle import (
+    Loop,
+    Output,
+    Pauses,
+    RunHandle,
+    RunState,
+    Tool,
+    ToolContext,
+    approve,
+    deny,
+    stage,
+    tool,
+)
 from treadle.effects import NOW, Bounded, Call, Sleep, map_effects
 from treadle.errors import JournalError, OptionError, ReplayError
 from treadle.events import RunStarted, TextDelta
@@ -290,7 +302,7 @@ def asking(way: Way, paid: list[int], **options: Any) -> Durable:
 
     paying = paying_into(paid)
     again = tool(idempotent=True)(add.fn)
-    options = {"tools": [again, paying], "on_unknown": "ask", **options}
+    options = {"tools": [again, paying], "pauses": Pauses(on_unknown="ask"), **options}
     return Durable(way, HELLO, ScriptedLLM(batch(), "Done."), options)
 
 
@@ -344,7 +356,7 @@ def test_a_person_is_asked_about_calls_that_may_have_run(driven: Way, answer: st
 def test_a_call_of_a_subagent_that_may_have_run_is_never_said_not_to_have_run(driven: Way):
     for at in range(1, 9):
         paid: list[int] = []
-        child = Loop(tools=[paying_into(paid)], on_unknown="ask", name="sub")
+        child = Loop(tools=[paying_into(paid)], pauses=Pauses(on_unknown="ask"), name="sub")
         inner = ScriptedLLM(calls(call("pay", "d1", n=1)), "Paid.")
         model = ScriptedLLM(calls(call("sub", "c1", task="pay")), "Done.")
         one = Durable(driven, HELLO, model, {"tools": [child.as_tool("sub", "", inner)]})
@@ -389,7 +401,7 @@ def test_a_question_within_a_subagent(driven: Way):
     for at in range(1, 9):
         paid: list[int] = []
         paying = paying_into(paid)
-        child = Loop(tools=[paying], on_unknown="ask", name="sub")
+        child = Loop(tools=[paying], pauses=Pauses(on_unknown="ask"), name="sub")
         sub = child.as_tool("sub", "", ScriptedLLM(calls(call("pay", "d1", n=1)), "Paid."))
         model = ScriptedLLM(calls(call("sub", "c1", task="pay")), "Done.")
         one = Durable(driven, HELLO, model, {"tools": [sub]})
@@ -413,7 +425,7 @@ def test_an_approved_call_that_may_have_run_is_asked_about_again(driven: Way):
 
     paying = paying_into(paid, requires_approval=True)
     model = ScriptedLLM(calls(call("pay", "c1", n=1)), "Done.")
-    one = Durable(driven, HELLO, model, {"tools": [paying], "on_unknown": "ask"})
+    one = Durable(driven, HELLO, model, {"tools": [paying], "pauses": Pauses(on_unknown="ask")})
     assert one.process().stop_reason == "paused"
     one.decide({"c1": approve})
     one.journal.interrupt(3, is_stored=False)  # the part, the start of the call, its outcome
@@ -459,7 +471,7 @@ def test_an_output_that_a_validator_returns(driven: Way):
             driven,
             HELLO,
             ScriptedLLM(calls(call("Invoice", "c1", number=2))),
-            {"output": Invoice, "output_validators": [checked, checked_later]},
+            {"output": Output(Invoice, validators=[checked, checked_later])},
         )
         one.journal.interrupt(at, is_stored=False)
         assert one.run().output == Invoice(number=2)

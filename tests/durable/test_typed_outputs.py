@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from tests.ways import SYNC, Way
 from tests.whole.scripts import HELLO
 
-from treadle import Loop, stage
+from treadle import Loop, Output, stage
 from treadle.durable import SQLiteJournal
 from treadle.errors import JournalError
 from treadle.stages import default_stages
@@ -57,7 +57,7 @@ def test_an_output_validator_replaces_the_output(driven: Way):
         return price.model_copy(update={"cents": 2 * price.cents})
 
     journal = MemoryJournal()
-    options: Any = {"output": Price, "output_validators": [double], "journal": journal}
+    options: Any = {"output": Output(Price, validators=[double]), "journal": journal}
     llm = ScriptedLLM(calls(call("Price", "c1", cents=5)))
     for _ in range(2):
         result = driven.run(HELLO, llm, **options, run_id=RUN).result

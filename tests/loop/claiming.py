@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from treadle import Loop, Ok, OptionError, PausedStateError, SQLiteClaims, approve, tool
+from treadle import Loop, Ok, OptionError, PausedStateError, Pauses, SQLiteClaims, approve, tool
 from treadle.testing import ScriptedLLM, call, calls
 
 PROGRAM = Path(__file__)
@@ -28,7 +28,7 @@ def make(folder, **options):
             time.sleep(PACE)
         return "paid"
 
-    return Loop(tools=[pay], pause_secret="s3cret", **options)  # noqa: S106
+    return Loop(tools=[pay], pauses=Pauses(secret="s3cret"), **options)
 
 
 def paused_in(folder, **options):
@@ -85,7 +85,7 @@ def main():
     facts = json.loads(sys.stdin.readline())
     store = SQLiteClaims(facts["claims"]) if facts["claims"] else None
     decisions = dict.fromkeys(facts["decisions"], approve)
-    loop, model = make(facts["folder"], claim_store=store), ScriptedLLM("done")
+    loop, model = make(facts["folder"], pauses=Pauses(claims=store)), ScriptedLLM("done")
     try:
         result = loop.resume_sync(facts["given"], decisions, model, take_over=facts["take_over"])
         text = "ok" if isinstance(result, Ok) else result.stop_reason

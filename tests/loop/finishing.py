@@ -1,6 +1,6 @@
 """Runs that end with a last answer, after one iteration."""
 
-from treadle import Loop, tool
+from treadle import Limits, Loop, tool
 from treadle.loop.run import GUIDANCE
 from treadle.testing import ScriptedLLM, call, calls
 
@@ -17,6 +17,11 @@ def fail(n: int = 0):
 
 def finished(way, *script, **options):
     """Run with a limit of one iteration; return the result and the model."""
-    options = {"tools": [note, fail], "max_iterations": 1, "on_limit": "finish", **options}
+    options = {
+        "tools": [note, fail],
+        "max_iterations": 1,
+        "limits": Limits(on_limit="finish"),
+        **options,
+    }
     with ScriptedLLM(FIRST, *script) as model:
         return way.run(Loop(**options), model), model

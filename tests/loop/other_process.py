@@ -3,7 +3,7 @@
 import json
 import sys
 
-from treadle import Loop, approve, deny, edit, tool
+from treadle import Loop, Pauses, approve, deny, edit, tool
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
 SCRIPT = (
@@ -40,7 +40,7 @@ def make(ran, inner=()):
 
     subagent = Loop(name="helper", tools=[look, send])
     helper = subagent.as_tool("helper", "Helps.", ScriptedLLM(*inner))
-    return Loop(name="bot", tools=[look, send, helper], pause_secret="s3cret")  # noqa: S106
+    return Loop(name="bot", tools=[look, send, helper], pauses=Pauses(secret="s3cret"))
 
 
 def main():

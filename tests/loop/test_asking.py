@@ -315,7 +315,9 @@ class Stream:
 
 def test_a_stream_that_breaks_is_closed_and_retried():
     broken, whole = Stream("Hel", ConnectionResetError("reset")), Stream("Hello")
-    result, events = run(lambda m: broken, lambda m: whole, restart_streams=True)
+    result, events = run(
+        lambda m: broken, lambda m: whole, stages=[ask_model(restart_streams=True), ...]
+    )
     assert result.unwrap().content == "Hello"
     assert broken.closed == 1
     assert [e.error for e in of(events, ModelRetried)] == ["reset"]
@@ -335,7 +337,7 @@ def test_an_exception_of_close_is_ignored():
             raise RuntimeError("will not")
 
     broken = Stubborn("Hel", ConnectionResetError("reset"))
-    result, _ = run(lambda m: broken, "Hello", restart_streams=True)
+    result, _ = run(lambda m: broken, "Hello", stages=[ask_model(restart_streams=True), ...])
     assert result.unwrap().content == "Hello"
 
 

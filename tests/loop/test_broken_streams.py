@@ -9,6 +9,7 @@ from treadle import Chunk, Loop, ModelFailed, ModelRetried, TextDelta, tool
 from treadle.messages import CallChunk
 from treadle.recording import Recorder as Recording
 from treadle.reports.live import LiveView
+from treadle.stages import ask_model
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
 USER = [{"role": "user", "content": "Hi"}]
@@ -73,7 +74,7 @@ def test_the_conversation_can_go_on(way):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"on_event": lambda event: None, "restart_streams": True}],
+    [{}, {"on_event": lambda event: None, "stages": [ask_model(restart_streams=True), ...]}],
     ids=["no listeners", "restart_streams"],
 )
 def test_it_is_requested_again_if(options):

@@ -8,6 +8,7 @@ from treadle import (
     BudgetExhausted,
     DeadlineExceeded,
     LimitReached,
+    Limits,
     Loop,
     MaxIterationsReached,
     Ok,
@@ -75,7 +76,7 @@ class TestKinds:
     )
     def test_tokens_and_cost_between_iterations(self, way, limit, reason, iterations):
         model = ScriptedLLM(*(completion(notes(n), 0.25) for n in range(9)))
-        result = way.run(Loop(tools=[note], **limit), model)
+        result = way.run(Loop(tools=[note], limits=Limits(**limit)), model)
         assert (result.reason, result.iterations) == (reason, iterations)
         assert result.tool_calls_count == iterations
         assert result.usage == Usage(2 * iterations, 3 * iterations, cost=0.25 * iterations)
@@ -130,7 +131,9 @@ class TestShowBudget:
     """The remaining budget, in the requests."""
 
     def test_it_is_in_each_request_and_not_in_the_history(self, way):
-        loop = Loop(tools=[note], max_iterations=3, max_tool_calls=5, show_budget=True)
+        loop = Loop(
+            tools=[note], max_iterations=3, max_tool_calls=5, limits=Limits(show_budget=True)
+        )
         with ScriptedLLM(notes(1, 2), notes(3), "done") as model:
             result = way.run(loop, model)
         texts = [sent.messages[-1]["content"].rpartition("\n\n")[2] for sent in model.sent]
@@ -144,7 +147,7 @@ class TestShowBudget:
 
     def test_it_follows_the_guidance_of_a_stage(self):
         with ScriptedLLM("", "x") as model:
-            SYNC.run(Loop(show_budget=True), model)
+            SYNC.run(Loop(limits=Limits(show_budget=True)), model)
         content = model.sent[1].messages[0]["content"]
         assert content.startswith("Hi\n\nYour last reply was empty. ")
         assert content.endswith("\n\nLeft for this task: 8 model calls.")
@@ -159,7 +162,7 @@ class TestShowBudget:
             "max_cost": 1.5,
             "max_seconds": 70,
         }
-        loop = Loop(show_budget=True, middleware=[clock.middleware], **limits)
+        loop = Loop(limits=Limits(show_budget=True, **limits), middleware=[clock.middleware])
         with ScriptedLLM("x") as model:
             SYNC.run(loop, model)
         assert model.sent[0].messages[0]["content"] == (

@@ -7,7 +7,7 @@ import anyio
 import pytest
 from tests.deciding import on
 
-from treadle import Loop, Ok, PausedStateError, approve
+from treadle import Loop, Ok, PausedStateError, Pauses, approve
 from treadle.pauses import ProcessClaims
 from treadle.pauses.claimant import Claimant
 from treadle.testing import ScriptedLLM, call, calls
@@ -54,7 +54,7 @@ class TestStore:
         self, recorded, way, kind, take_over
     ):
         store = kind()
-        loop, model, paused = paused_at(recorded, claim_store=store)
+        loop, model, paused = paused_at(recorded, pauses=Pauses(claims=store))
         assert store.log == []
         result = way.resume(loop, paused, {"b": approve}, model, take_over=take_over)
         assert isinstance(result, Ok)
@@ -66,7 +66,9 @@ class TestStore:
     @pytest.mark.parametrize("kind", [Store, AsyncStore])
     def test_one_that_refuses_ends_it_before_anything_happens(self, recorded, way, kind):
         store, events = kind(answer=False), []
-        loop, model, paused = paused_at(recorded, claim_store=store, on_event=events.append)
+        loop, model, paused = paused_at(
+            recorded, pauses=Pauses(claims=store), on_event=events.append
+        )
         events.clear()
         with pytest.raises(PausedStateError, match=r"was resumed already$"):
             way.resume(loop, paused, {"b": approve}, model)
@@ -75,7 +77,7 @@ class TestStore:
 
     def test_each_attempt_has_a_claimant_of_its_own(self, recorded):
         store = Store(answer=False)
-        loop, model, paused = paused_at(recorded, claim_store=store)
+        loop, model, paused = paused_at(recorded, pauses=Pauses(claims=store))
         for _ in range(2):
             with pytest.raises(PausedStateError):
                 SYNC.resume(loop, paused, {"b": approve}, model)
@@ -87,12 +89,12 @@ class TestStore:
     def test_one_that_blocks_does_not_block_the_event_loop(self, recorded, backend):
         """It may query a database, so it is called in a thread."""
         store = Store()
-        loop, model, paused = paused_at(recorded, claim_store=store)
+        loop, model, paused = paused_at(recorded, pauses=Pauses(claims=store))
         Way(backend).resume(loop, paused, {"b": approve}, model)
         assert threading.current_thread() not in store.threads
 
     def test_a_stream_is_refused_too(self, recorded):
-        loop, model, paused = paused_at(recorded, claim_store=Store(answer=False))
+        loop, model, paused = paused_at(recorded, pauses=Pauses(claims=Store(answer=False)))
 
         async def main():
             given = (paused, on(paused, {"b": approve}), model)
@@ -107,7 +109,7 @@ class TestStore:
             def claim(self, pause_id, claimant, *, take_over):
                 raise ConnectionError("no database")
 
-        loop, model, paused = paused_at(recorded, claim_store=Broken())
+        loop, model, paused = paused_at(recorded, pauses=Pauses(claims=Broken()))
         with pytest.raises(ConnectionError, match="no database"):
             SYNC.resume(loop, paused, {"b": approve}, model)
         assert recorded.done == ["note 1"]
@@ -117,7 +119,7 @@ class TestStore:
             def release(self, pause_id, claimant, outcome):
                 raise ConnectionError("no database")
 
-        loop, model, paused = paused_at(recorded, claim_store=Broken())
+        loop, model, paused = paused_at(recorded, pauses=Pauses(claims=Broken()))
         with caplog.at_level(logging.ERROR, "treadle.loop"):
             assert isinstance(SYNC.resume(loop, paused, {"b": approve}, model), Ok)
         [record] = caplog.records
@@ -132,7 +134,7 @@ class TestStore:
         def stop(event):
             scope[0].cancel()
 
-        loop, model, paused = paused_at(recorded, claim_store=store)
+        loop, model, paused = paused_at(recorded, pauses=Pauses(claims=store))
 
         async def main():
             with anyio.CancelScope() as made:
@@ -145,7 +147,7 @@ class TestStore:
     def test_the_pause_of_a_subagent_is_claimed_with_that_of_its_parent(self, recorded):
         store = Store()
         inner = ScriptedLLM(calls(call("wipe", "i", path="/")), "inner")
-        subagent = recorded.loop(claim_store=store)
+        subagent = recorded.loop(pauses=Pauses(claims=store))
         loop = Loop(tools=[subagent.as_tool("child", "c", inner)])
         model = ScriptedLLM(calls(call("child", "k", task="t")), "done")
         paused = SYNC.run(loop, model)

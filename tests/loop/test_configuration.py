@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from treadle import Limits, Loop, Tool, ToolSearch, stage, tool
+from treadle import Limits, Loop, Pauses, Tool, ToolSearch, stage, tool
 from treadle.loop.configuration import configuration_of
 from treadle.recording.configuration import changes_between
 
@@ -82,7 +82,7 @@ def test_functions_and_objects_are_in_it_by_name():
 
 def test_it_has_no_secrets():
     made = configured(
-        pause_secret=b"swordfish",
+        pauses=Pauses(secret=b"swordfish"),
         deps={"password": "swordfish"},
         llm_opts={
             "api_key": "swordfish",

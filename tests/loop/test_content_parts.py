@@ -7,6 +7,7 @@ import pytest
 
 from treadle import (
     Err,
+    Limits,
     Loop,
     ModelRequested,
     Ok,
@@ -95,7 +96,7 @@ def test_a_view_that_a_stage_made_is_sent_in_the_same_way(way):
 
 def test_the_budget_that_the_model_is_shown_is_joined_with_the_media(way):
     model = ScriptedLLM(*shots(1))
-    way.run(Loop(tools=[shoot], show_budget=True, max_iterations=5), model)
+    way.run(Loop(tools=[shoot], limits=Limits(show_budget=True), max_iterations=5), model)
     last = model.sent[1].messages[-1]
     assert (last["role"], last["content"][2]) == ("user", image())
     assert last["content"][3]["text"].startswith("Left for this task")

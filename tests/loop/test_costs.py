@@ -6,6 +6,7 @@ from decimal import Decimal
 import pytest
 
 from treadle import (
+    Limits,
     Loop,
     Ok,
     Response,
@@ -48,32 +49,38 @@ class TestCost:
             seen.append(response)
             return response.usage.total_tokens * 0.1
 
-        usage = self.usage(completion(notes(1)), completion("x"), cost_of=price)
+        usage = self.usage(completion(notes(1)), completion("x"), limits=Limits(cost_of=price))
         assert usage.cost == pytest.approx(1.0)
         assert [one.content for one in seen] == [None, "x"]
 
     def test_a_reported_cost_takes_precedence_over_cost_of(self):
-        assert self.usage(completion("x", 0.5), cost_of=lambda response: 9).cost == 0.5
+        assert (
+            self.usage(completion("x", 0.5), limits=Limits(cost_of=lambda response: 9)).cost == 0.5
+        )
         own = Response("x", usage=Usage(1, 1, cost=0.25))
-        assert self.usage(own, cost_of=lambda response: 9).cost == 0.25
+        assert self.usage(own, limits=Limits(cost_of=lambda response: 9)).cost == 0.25
         free = Response("x", usage=Usage(1, 1, cost=0.0))
-        assert self.usage(free, cost_of=lambda response: 9).cost == 0.0
+        assert self.usage(free, limits=Limits(cost_of=lambda response: 9)).cost == 0.0
 
     def test_cost_of_is_asked_about_a_response_without_usage(self):
         """It may know the cost of a request; the tokens stay unknown."""
-        usage = self.usage("x", cost_of=lambda response: 9 if response.usage is None else 1)
+        usage = self.usage(
+            "x", limits=Limits(cost_of=lambda response: 9 if response.usage is None else 1)
+        )
         assert usage == Usage(is_lower_bound=True, cost=9)
 
     def test_cost_of_that_needs_usage_raises_no_warning_without_it(self, caplog):
         with caplog.at_level(logging.DEBUG, "treadle.model"):
-            usage = self.usage("x", cost_of=lambda response: response.usage.input_tokens)
+            usage = self.usage(
+                "x", limits=Limits(cost_of=lambda response: response.usage.input_tokens)
+            )
         assert usage.cost is None
         (record,) = [one for one in caplog.records if "cost_of= failed" in one.message]
         assert record.levelno == logging.DEBUG
 
     @pytest.mark.parametrize("made", [0, 0.0, 0.5, 2, Decimal("0.25"), None])
     def test_valid_return_values_of_cost_of(self, made):
-        usage = self.usage(completion("x"), cost_of=lambda response: made)
+        usage = self.usage(completion("x"), limits=Limits(cost_of=lambda response: made))
         assert usage.cost == (None if made is None else float(made))
         assert type(usage.cost) in {float, type(None)}
 
@@ -82,7 +89,7 @@ class TestCost:
     )
     def test_an_invalid_return_value_of_cost_of_is_unknown_and_logged(self, made, caplog):
         with caplog.at_level(logging.WARNING, "treadle.loop"):
-            usage = self.usage(completion("x"), cost_of=lambda response: made)
+            usage = self.usage(completion("x"), limits=Limits(cost_of=lambda response: made))
         assert (usage.cost, usage.total_tokens) == (None, 5)
         assert "cost_of=" in caplog.text
 
@@ -91,26 +98,30 @@ class TestCost:
             raise KeyError("model")
 
         with caplog.at_level(logging.WARNING, "treadle.loop"):
-            result = way.run(Loop(cost_of=price, max_cost=1), ScriptedLLM(completion("x")))
+            result = way.run(
+                Loop(limits=Limits(cost_of=price), max_cost=1), ScriptedLLM(completion("x"))
+            )
         assert (type(result), result.usage.cost) == (Ok, None)
         assert "cost_of= failed" in caplog.text
         assert "KeyError: 'model'" in caplog.text
 
     def test_computed_and_reported_costs_are_added_up(self):
         usage = self.usage(
-            completion(notes(1)), completion("x", 0.5), cost_of=lambda response: Decimal("0.25")
+            completion(notes(1)),
+            completion("x", 0.5),
+            limits=Limits(cost_of=lambda response: Decimal("0.25")),
         )
         assert usage.cost == 0.75
 
     def test_a_computed_cost_is_in_the_paused_state(self, recorded):
         batch = completion(calls(call("wipe", path="/")))
-        loop = recorded.loop(cost_of=lambda response: Decimal("0.25"))
+        loop = recorded.loop(limits=Limits(cost_of=lambda response: Decimal("0.25")))
         paused = SYNC.run(loop, ScriptedLLM(batch))
         assert paused.usage.cost == 0.25
         assert stored(paused)["budget"]["usage"]["cost"] == 0.25
 
     def test_it_is_in_the_nodes_and_in_the_run_state(self):
-        loop = Loop(tools=[note], cost_of=lambda response: 0.5)
+        loop = Loop(tools=[note], limits=Limits(cost_of=lambda response: 0.5))
         run = SYNC.run(loop, ScriptedLLM(completion(notes(1)), completion("x"))).run
         assert [node.usage.cost for node in run.nodes] == [0.5, 0.5]
         assert run.total_usage.cost == 1.0
@@ -119,7 +130,7 @@ class TestCost:
 def test_cost_of_keeps_the_other_fields_of_a_custom_response():
     """Only its cost is added."""
     made = Response("x", (), "stop", Usage(1, 2, cached_tokens=1), "m", "id", {"k": 1})
-    result = SYNC.run(Loop(cost_of=lambda response: 0.5), ScriptedLLM(made))
+    result = SYNC.run(Loop(limits=Limits(cost_of=lambda response: 0.5)), ScriptedLLM(made))
     priced = result.unwrap()
     assert priced.usage == Usage(1, 2, cached_tokens=1, cost=0.5)
     assert (priced.model, priced.id, priced.extra, priced.finish_reason) == (

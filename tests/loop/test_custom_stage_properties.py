@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treadle import Err, Paused, PipelineFailed, approve, default_stages, deny, edit, stage
+from treadle import Err, Limits, Paused, PipelineFailed, approve, default_stages, deny, edit, stage
 from treadle.stages import (
     dispatch_tools,
     inject_results,
@@ -50,10 +50,13 @@ OPTIONS = st.fixed_dictionaries(
     {},
     optional={
         "max_seconds": st.just(20),
-        "on_limit": st.just("finish"),
+        "limits": st.builds(
+            Limits,
+            on_limit=st.sampled_from(["stop", "finish"]),
+            max_parallel_calls=st.integers(1, 8),
+        ),
         "sequential": st.just("in_step"),
         "max_tool_calls": st.integers(1, 4),
-        "max_parallel_calls": st.integers(1, 2),
         "dedupe": st.just("off"),
         "handle": st.just(True),
         "output": st.just({"type": "object", "properties": {"total": {"type": "integer"}}}),

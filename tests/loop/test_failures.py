@@ -11,7 +11,7 @@ import pytest
 from treadle import Err, Loop, Recipe, RecipeStep, RunError, SubagentEvent, default_stages, tool
 from treadle.events import ToolFinished, ToolRetried
 from treadle.results import CircuitBroken, LLMError, PipelineFailed
-from treadle.stages import ask_model
+from treadle.stages import ask_model, validate_calls
 from treadle.testing import ScriptedLLM, call, calls
 
 USER = "Hi"
@@ -382,7 +382,11 @@ ENDS = {
     },
     "instructions": (PipelineFailed, "x", lambda: {"instructions": fault}),
     "on_retry": (PipelineFailed, an_overloaded_model, lambda: {"stages": with_on_retry()}),
-    "repair_call": (PipelineFailed, calls(call("made_up")), lambda: {"repair_call": fault}),
+    "repair_call": (
+        PipelineFailed,
+        calls(call("made_up")),
+        lambda: {"stages": [validate_calls(repair_call=fault), ...]},
+    ),
     **{
         f"a broken circuit: {name}": (CircuitBroken, BROKEN, PATHS[name])
         for name in (

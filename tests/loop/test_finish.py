@@ -8,6 +8,7 @@ from treadle import (
     BudgetExhausted,
     CircuitBroken,
     DeadlineExceeded,
+    Limits,
     Loop,
     LoopDetected,
     MaxIterationsReached,
@@ -19,6 +20,7 @@ from treadle import (
 )
 from treadle.loop.run import NO_ANSWER
 from treadle.messages import for_sdk
+from treadle.stages import loop_decision
 from treadle.testing import ScriptedLLM, call, calls
 
 from .conftest import SYNC, USER, answers
@@ -128,7 +130,7 @@ class TestAnswers:
         assert result.unwrap().content == "so far"
 
     def test_without_tools_no_tool_choice_is_sent(self, way):
-        loop = Loop(max_iterations=1, on_limit="finish")
+        loop = Loop(max_iterations=1, limits=Limits(on_limit="finish"))
         with ScriptedLLM(calls(call("nope", "a")), calls(call("nope", "b")), "ok") as model:
             result = way.run(loop, model)
         assert result.unwrap().content == "ok"
@@ -210,14 +212,16 @@ class TestWhen:
     def test_tokens_and_cost_do(self, way, limit, kind):
         usage = {"prompt_tokens": 2, "completion_tokens": 3}
         model = ScriptedLLM({"choices": [{"message": FIRST}], "usage": usage}, "so far")
-        loop = Loop(tools=[note], on_limit="finish", cost_of=lambda response: 0.5, **limit)
+        loop = Loop(
+            tools=[note], limits=Limits(on_limit="finish", cost_of=lambda response: 0.5, **limit)
+        )
         result = way.run(loop, model)
         assert result.limit.kind == kind
         assert result.usage == Usage(2, 3, 5, is_lower_bound=True, cost=1.0)
 
     def test_a_broken_circuit_does_not(self, way):
         script = [calls(call("fail", n=n)) for n in range(3)]
-        options = {"max_iterations": 9, "on_limit": "finish"}
+        options = {"max_iterations": 9, "limits": Limits(on_limit="finish")}
         with ScriptedLLM(*script) as model:
             result = way.run(Loop(tools=[fail], **options), model)
         assert result.reason == CircuitBroken("fail", "Error: ValueError: no", 3)
@@ -228,7 +232,11 @@ class TestWhen:
             clock.limit.strike()
             await anyio.sleep(30)
 
-        options = {"max_seconds": 9, "on_limit": "finish", "middleware": [clock.middleware]}
+        options = {
+            "max_seconds": 9,
+            "limits": Limits(on_limit="finish"),
+            "middleware": [clock.middleware],
+        }
         with ScriptedLLM(calls(call("work"))) as model:
             result = way.run(Loop(tools=[work], **options), model)
         assert result.reason == DeadlineExceeded(9)
@@ -236,12 +244,16 @@ class TestWhen:
 
     def test_other_failures_do_not(self, way):
         """No limit was reached."""
-        loop = Loop(on_limit="finish", max_blank_stops=0)
+        loop = Loop(
+            limits=Limits(on_limit="finish"), stages=[loop_decision(max_blank_stops=0), ...]
+        )
         assert way.run(loop, ScriptedLLM("")).stop_reason == "empty_response"
         assert way.run(loop, ScriptedLLM(TypeError())).stop_reason == "llm_error"
 
     def test_an_answer_within_the_limits_is_an_ordinary_answer(self, way):
-        result = way.run(Loop(on_limit="finish", max_iterations=1), ScriptedLLM("Hello"))
+        result = way.run(
+            Loop(limits=Limits(on_limit="finish"), max_iterations=1), ScriptedLLM("Hello")
+        )
         assert (result.stop_reason, result.limit) == ("answered", None)
 
     def test_stop_is_the_default(self):

@@ -8,6 +8,7 @@ from treadle import (
     IterationFinished,
     IterationStarted,
     LimitReached,
+    Limits,
     Loop,
     MaxIterationsReached,
     Response,
@@ -104,13 +105,13 @@ class TestEvents:
         assert result.usage == result.run.total_usage == Usage(5, 6, is_lower_bound=True)
 
     def test_its_request_shows_the_remaining_budget(self):
-        _, model = finished(SYNC, "so far", show_budget=True)
+        _, model = finished(SYNC, "so far", limits=Limits(show_budget=True))
         asked = model.sent[1].messages[-1]["content"]
         assert asked == f"{GUIDED}\n\nLeft for this task: 0 model calls."
 
     def test_its_request_replaces_the_guidance_of_a_stage(self, way):
         """The guidance after a blank response was for a request that is not sent."""
-        loop = Loop(max_iterations=1, on_limit="finish")
+        loop = Loop(max_iterations=1, limits=Limits(on_limit="finish"))
         with ScriptedLLM("", "so far") as model:
             result = way.run(loop, model)
         assert model.sent[1].messages == [{"role": "user", "content": f"Hi\n\n{GUIDED}"}]
@@ -123,7 +124,7 @@ def test_a_text_after_which_a_stage_continued_stays_a_message_before_the_guidanc
     def more(ctx):
         return ctx.guide("Go on.") if ctx.iteration == 1 else ctx.done()
 
-    loop = Loop(max_iterations=1, on_limit="finish")
+    loop = Loop(max_iterations=1, limits=Limits(on_limit="finish"))
     loop = loop.with_options(stages=loop.pipeline.replace("loop_decision", more))
     with ScriptedLLM("one", "two") as model:
         result = SYNC.run(loop, model)

@@ -1,14 +1,26 @@
 """Options that users know from other frameworks and from SDKs: the error leads to the right place in treadle."""
 
+import dataclasses
 import re
 import typing
 
 import pytest
 
-from treadle import Loop, LoopOptions, OptionError, presets, tool
+from treadle import (
+    Limits,
+    Loop,
+    LoopOptions,
+    OptionError,
+    Output,
+    Pauses,
+    Telemetry,
+    default_stages,
+    presets,
+    tool,
+)
 from treadle.context import RequestChanges
 from treadle.loop.migration_hints import HINTS
-from treadle.loop.options import OPTION_NAMES
+from treadle.loop.options import OPTIONS
 from treadle.testing import ScriptedLLM
 from treadle.tools import ToolBehaviour
 from treadle.tools.migration_hints import HINTS as TOOL_HINTS
@@ -124,7 +136,7 @@ def run(**options):
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_each_option_of_a_framework_exists_here_or_leads_to_the_right_place(framework):
-    names = set(FRAMEWORKS[framework].split()) - OPTION_NAMES.keys() - TAKES_MESSAGES
+    names = set(FRAMEWORKS[framework].split()) - OPTIONS.keys() - TAKES_MESSAGES
     unknown = [name for name in sorted(names) if name not in HINTS]
     assert unknown == []
     for name in names:
@@ -149,7 +161,7 @@ def test_each_option_of_a_framework_exists_here_or_leads_to_the_right_place(fram
         ("timeout", "use max_seconds"),
         ("toolsets", "use tools"),
         ("functions", "use tools"),
-        ("output_guardrails", "use output_validators"),
+        ("output_guardrails", "use output=Output(type, validators=...)"),
         ("temperature", "it is an option of the request: llm_opts={'temperature': ...}"),
         ("top_p", "it is an option of the request: llm_opts={'top_p': ...}"),
         ("max_tokens", "it is an option of the request: llm_opts={'max_tokens': ...}"),
@@ -165,7 +177,7 @@ def test_each_option_of_a_framework_exists_here_or_leads_to_the_right_place(fram
         ("base_url", "the client of your SDK"),
         ("prompt", "as the first argument of the run; the system message is instructions="),
         ("input", "as the first argument of the run"),
-        ("retries", "use max_retries= for the model, max_output_retries= for the output"),
+        ("retries", "use max_retries= for the model, Output(type, max_retries=...) for the output"),
         ("usage_limits", "limits=Limits(...)"),
         ("memory", "pass session=SQLiteSessions(path).session(id)"),
         ("checkpointer", "pass session=SQLiteSessions(path).session(id)"),
@@ -180,6 +192,18 @@ def test_each_option_of_a_framework_exists_here_or_leads_to_the_right_place(fram
         ("verbose", "on_event="),
         ("description", "loop.as_tool(name, description, ...)"),
         ("max_uses", "it is an option of a tool: tool(fn, ...)"),
+        ("pause_secret", "use pauses=Pauses(secret=...)"),
+        ("claim_store", "use pauses=Pauses(claims=...)"),
+        ("on_unknown", "use pauses=Pauses(on_unknown=...)"),
+        ("on_limit", "use limits=Limits(on_limit=...)"),
+        ("max_requests", "use limits=Limits(max_requests=...)"),
+        ("output_mode", "use output=Output(type, mode=...)"),
+        ("max_output_retries", "use output=Output(type, max_retries=...)"),
+        ("output_validators", "use output=Output(type, validators=...)"),
+        ("tracer_provider", "use telemetry=Telemetry(tracer_provider=...)"),
+        ("chat_telemetry", "use telemetry=Telemetry(model_calls=...)"),
+        ("restart_streams", "use stages=[ask_model(restart_streams=...), ...]"),
+        ("breaker_threshold", "use stages=[circuit_breaker(threshold=...), ...]"),
     ],
 )
 def test_an_option_of_another_framework_leads_to_the_right_place(name, text):
@@ -191,9 +215,13 @@ def test_an_option_of_another_framework_leads_to_the_right_place(name, text):
 
 def test_the_hints_name_only_options_that_exist():
     options = (
-        set(OPTION_NAMES) | set(ToolBehaviour.__annotations__) | set(RequestChanges.__annotations__)
+        set(OPTIONS) | set(ToolBehaviour.__annotations__) | set(RequestChanges.__annotations__)
     )
-    options |= {"model", "on_retry", "max_retry_delay"}  # of OpenAI's client and of ask_model
+    options |= {"model", "threshold"}  # of OpenAI's client and of circuit_breaker
+    for kind in (Limits, Output, Pauses, Telemetry):
+        options |= {spec.name for spec in dataclasses.fields(kind)}
+    for made in default_stages():
+        options |= (made.fn.__kwdefaults__ or {}).keys()
     for name, hint in HINTS.items():
         named = set(re.findall(r"\b([a-z_]+)=", hint))
         assert named - {"stream"} <= options, f"{name}: {hint}"
@@ -202,9 +230,9 @@ def test_the_hints_name_only_options_that_exist():
 
 
 def test_no_hint_hides_an_option_of_treadle():
-    assert not HINTS.keys() & OPTION_NAMES.keys()
+    assert not HINTS.keys() & OPTIONS.keys()
     assert not TOOL_HINTS.keys() & (ToolBehaviour.__annotations__.keys() | {"name", "description"})
-    assert typing.get_type_hints(LoopOptions).keys() <= OPTION_NAMES.keys()
+    assert typing.get_type_hints(LoopOptions).keys() <= OPTIONS.keys()
 
 
 @pytest.mark.parametrize("name", ["zzz", "max", "frobnicate", "colour"])

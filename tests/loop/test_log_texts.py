@@ -12,12 +12,16 @@ from tests.compacting import compacting, script
 from tests.deciding import on
 
 from treadle import (
+    Limits,
     Loop,
+    Output,
+    Pauses,
     Recipe,
     RecipeStep,
     Response,
     Retry,
     RunHandle,
+    Telemetry,
     ToolContext,
     Usage,
     approve,
@@ -26,6 +30,7 @@ from treadle import (
     tool,
 )
 from treadle.effects import Sleep
+from treadle.stages import circuit_breaker
 from treadle.testing import ScriptedLLM, call, calls
 
 CANARY = "canary-7d2"
@@ -150,7 +155,7 @@ def of_a_tool(name, **options):
         USER,
         one_call(name),
         tools=[fail, lock, guarded, sign, flaky],
-        breaker_threshold=9,
+        stages=[circuit_breaker(threshold=9), ...],
         **options,
     )
 
@@ -161,11 +166,11 @@ def resolved(name):
 
 def with_cost(usage):
     response = Response(CANARY, usage=usage)
-    return lambda: Loop.run_sync(USER, lambda messages: response, cost_of=fails)
+    return lambda: Loop.run_sync(USER, lambda messages: response, limits=Limits(cost_of=fails))
 
 
 def released():
-    loop = Loop(tools=[sign], claim_store=ClaimStore())
+    loop = Loop(tools=[sign], pauses=Pauses(claims=ClaimStore()))
     paused = loop.run_sync(USER, one_call("sign", text=CANARY))
     handle = RunHandle()
     handle.cancel()
@@ -185,7 +190,7 @@ def retried_output():
     def check(output):
         raise Retry(CANARY)
 
-    Loop.run_sync(USER, ScriptedLLM(*[CANARY] * 9), output=str, output_validators=[check])
+    Loop.run_sync(USER, ScriptedLLM(*[CANARY] * 9), output=Output(str, validators=[check]))
 
 
 def broken():
@@ -235,13 +240,16 @@ SCENARIOS = {
     "a claim store": (released, {LOOP}),
     "a session of a cancelled run": (not_stored, {LOOP}),
     "a summary": (not_summarized, set()),
-    "telemetry": (answered(tracer_provider=BrokenTracers()), {("treadle.telemetry", "ERROR")}),
+    "telemetry": (
+        answered(telemetry=Telemetry(tracer_provider=BrokenTracers())),
+        {("treadle.telemetry", "ERROR")},
+    ),
     "a stream": (broken, {("treadle.model", "DEBUG")}),
     "a model": (lambda: Loop.run_sync(USER, fails), set()),
     "instructions": (answered(instructions=fails), set()),
     "a stage": (answered(stages=[stage(fails), *default_stages()]), set()),
     "a cleanup": (cleaned_up, {PIPELINE}),
-    "an output validator": (answered(output_validators=[fails]), set()),
+    "an output validator": (answered(output=Output(str, validators=[fails])), set()),
     "a retried output": (retried_output, set()),
     "invalid calls": (invalid, set()),
 }

@@ -10,9 +10,10 @@ import pytest
 from tests.compacting import compacting, failing, script
 from tests.deciding import on
 
-from treadle import CircuitBreaker, Loop, RunHandle, approve, tool
+from treadle import CircuitBreaker, Limits, Loop, RunHandle, approve, tool
 from treadle.effects import Emit, map_effects
 from treadle.sessions import StubResults
+from treadle.stages import circuit_breaker, loop_decision
 from treadle.testing import ScriptedLLM, call, calls
 
 NAME = "treadle.loop"
@@ -113,10 +114,14 @@ class TestLevels:
         [
             ([calls(call("double", n=1))], {"max_iterations": 1}, "max_iterations_reached"),
             ([calls(call("double", n=1))], {"max_tool_calls": 0}, "budget_exhausted"),
-            ([calls(call("fail"))], {"breaker_threshold": 1}, "circuit_broken"),
+            (
+                [calls(call("fail"))],
+                {"stages": [circuit_breaker(threshold=1), ...]},
+                "circuit_broken",
+            ),
             ([calls(call("double", n=1))], {"loop_threshold": 1, "dedupe": "off"}, "loop_detected"),
             ([TypeError("canary")], {}, "llm_error"),
-            ([""], {"max_blank_stops": 0}, "empty_response"),
+            ([""], {"stages": [loop_decision(max_blank_stops=0), ...]}, "empty_response"),
             ([], {"messages": []}, "invalid_input"),
         ],
     )
@@ -135,7 +140,7 @@ class TestLevels:
 
     def test_the_end_of_a_run_finished_at_its_limit_is_not_a_warning(self, run):
         script = [calls(call("double", n=1)), "so far"]
-        records = run(*script, max_iterations=1, on_limit="finish")
+        records = run(*script, max_iterations=1, limits=Limits(on_limit="finish"))
         assert starts(
             texts_of(records, logging.INFO),
             "run started",
@@ -176,7 +181,7 @@ class TestLevels:
 
     def test_calls_that_do_not_run_are_logged_at_debug(self, run):
         batch = calls(*(call("double", f"c{n}", n=n // 2) for n in range(3)))
-        debugs = texts_of(run(batch, "x", max_parallel_calls=1), logging.DEBUG)
+        debugs = texts_of(run(batch, "x", limits=Limits(max_parallel_calls=1)), logging.DEBUG)
         assert "call of double not run: duplicate_in_batch" in debugs
         assert "call of double not run: parallel_cap" in debugs
 

@@ -26,7 +26,7 @@ from treadle import (
 from treadle.effects import Sleep, drive_sync
 from treadle.events import RunFinished, RunStarted
 from treadle.loop.observers import Observers
-from treadle.stages import default_stages
+from treadle.stages import default_stages, validate_calls
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
 USER = [{"role": "user", "content": "Hi"}]
@@ -412,4 +412,9 @@ def test_an_unhashable_function_repairs_calls():
         def __call__(self, _call, _problems):
             return None
 
-    assert Loop.run_sync(USER, ScriptedLLM("Hello"), repair_call=Repair()).stop_reason == "answered"
+    assert (
+        Loop.run_sync(
+            USER, ScriptedLLM("Hello"), stages=[validate_calls(repair_call=Repair()), ...]
+        ).stop_reason
+        == "answered"
+    )

@@ -8,7 +8,7 @@ from treadle import Loop, LoopDetected, Ok, Response, RunNode, RunState, tool
 from treadle.context import Context, Decision
 from treadle.loop.loop_detection import detected_loop
 from treadle.messages import History, ToolCall, ToolResult
-from treadle.stages import default_stages
+from treadle.stages import circuit_breaker, default_stages
 from treadle.testing import ScriptedLLM, call, calls, check_history
 from treadle.tools import fingerprint, signature
 
@@ -135,6 +135,18 @@ def test_calls_that_each_may_change_what_the_other_returns_end_the_run_without_a
     assert result.tool_calls_count == ends_at
 
 
+@pytest.mark.parametrize("threshold", [1, 2, 3])
+def test_calls_that_fail_are_never_skipped_so_the_threshold_alone_counts(threshold):
+    broken = tool(name="broken")(lambda: 1 / 0)
+    result = run(
+        *[[("broken", {})]] * 9,
+        tools=[broken],
+        stages=[circuit_breaker(threshold=9), ...],
+        loop_threshold=threshold,
+    )
+    assert (result.stop_reason, result.iterations) == ("loop_detected", threshold)
+
+
 def test_a_call_that_is_never_skipped_does_not_hide_one_that_is():
     """``other`` always runs, ``same`` runs twice: however low the threshold, the model sees the skip first."""
     off = tool(name="off", dedupe="off")(lambda: "same")
@@ -223,7 +235,9 @@ def test_blank_answers_are_not_a_loop():
 
 
 def test_long_calls_are_shortened_in_the_reason():
-    result = run(*[[("x" * 9000, {"y": "z" * 9000})] * 20] * 3, breaker_threshold=9)
+    result = run(
+        *[[("x" * 9000, {"y": "z" * 9000})] * 20] * 3, stages=[circuit_breaker(threshold=9), ...]
+    )
     assert len(result.reason.calls) == 5
     assert len(str(result.reason)) < 1200
 

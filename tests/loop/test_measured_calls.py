@@ -7,6 +7,7 @@ import pytest
 
 from treadle import (
     Err,
+    Limits,
     Loop,
     ModelCall,
     ModelCallStatus,
@@ -21,6 +22,7 @@ from treadle import (
 from treadle.effects import Call, map_effects
 from treadle.model import Fallback, Hedge, ResponseCache
 from treadle.run_state import RunState
+from treadle.stages import ask_model
 from treadle.testing import ScriptedLLM, call, calls
 
 from .conftest import SYNC, Way, of
@@ -72,7 +74,7 @@ def run(clock, model, way=SYNC, **options):
         middleware=[clock.middleware],
         retry_delay=0,
         on_event=seen.append,
-        restart_streams=True,
+        stages=[ask_model(restart_streams=True), ...],
         **options,
     )
     return way.run(loop, model), seen
@@ -219,7 +221,7 @@ class TestTheEvents:
         assert [event.status for event in of(seen, ModelResponded)] == ["success", "usage_missing"]
 
     def test_an_estimate_is_marked(self, clock):
-        result, seen = run(clock, whole(clock, "x"), unmeasured="estimate")
+        result, seen = run(clock, whole(clock, "x"), limits=Limits(unmeasured="estimate"))
         assert [event.status for event in of(seen, ModelResponded)] == ["usage_estimated"]
         assert result.run.nodes[0].model_calls[0].status == "usage_estimated"
 

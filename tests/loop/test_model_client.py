@@ -10,6 +10,7 @@ import pytest
 from treadle import Err, Loop, OptionError, tool
 from treadle.effects import Mode
 from treadle.model import ModelClient
+from treadle.stages import loop_decision
 from treadle.testing import ScriptedLLM, call, calls
 
 USER = [{"role": "user", "content": "Hi"}]
@@ -323,6 +324,6 @@ def test_a_model_that_changes_the_options_changes_its_own_copy(is_nested):
         return {"role": "assistant", "content": ""}
 
     before = repr(given)
-    Loop.run_sync(USER, mutate, llm_opts=given, max_blank_stops=2)
+    Loop.run_sync(USER, mutate, llm_opts=given, stages=[loop_decision(max_blank_stops=2), ...])
     assert seen == [before] * 3
     assert repr(given) == before

@@ -1,24 +1,39 @@
 """The options of a loop: unknown names and invalid values are errors with a hint."""
 
+import ast
 import dataclasses
+import inspect
+import itertools
 import typing
 
 import pytest
 
 from treadle import (
     Limits,
+    LLMError,
     Loop,
     LoopOptions,
     OptionError,
+    Output,
+    Pauses,
     PipelineError,
     RunHandle,
     RunState,
+    Telemetry,
     stage,
     tool,
 )
-from treadle.limits import LIMIT_NAMES
-from treadle.loop.options import Settings
-from treadle.stages import default_stages
+from treadle.loop.options import STAGE_OPTIONS, TYPES, LoopParameters
+from treadle.pipeline import switch
+from treadle.stages import (
+    ask_model,
+    circuit_breaker,
+    default_stages,
+    loop_decision,
+    plan_calls,
+    validate_calls,
+)
+from treadle.testing import ScriptedLLM
 
 USER = [{"role": "user", "content": "Hi"}]
 
@@ -30,10 +45,38 @@ def add(a: int): ...
 async def coroutine_function(_value): ...
 
 
-def test_the_types_the_settings_and_the_limits_name_the_same_options():
-    """So that a type checker accepts exactly the options that exist."""
-    names = {spec.name for spec in dataclasses.fields(Settings)} | LIMIT_NAMES
-    assert set(typing.get_type_hints(LoopOptions)) == names - {"llm_send_fn", "output"}
+def test_the_signature_has_each_option_with_its_default():
+    """And there are at most 35 of them."""
+    parameters = inspect.signature(Loop).parameters
+    assert parameters.keys() == {*LoopOptions.__annotations__, "llm_send_fn", "output"}
+    assert len(parameters) <= 35
+    assert parameters["max_retries"].default == 3
+    assert parameters["max_iterations"].default == 10
+    assert "max_retries=3" in str(inspect.signature(Loop))
+
+
+def test_the_type_of_an_option_is_that_of_its_owner():
+    """Of a field of `Limits`, or of a parameter of a stage."""
+    fields = typing.get_type_hints(Limits)
+    shared = [name for name in TYPES if name in fields]
+    assert shared == [
+        "max_iterations",
+        "max_tool_calls",
+        "max_total_tokens",
+        "max_cost",
+        "max_seconds",
+    ]
+    assert {name: TYPES[name] for name in shared} == {name: fields[name] for name in shared}
+    for name, owner in STAGE_OPTIONS.items():
+        assert typing.get_type_hints(owner.fn)[name] == TYPES[name]
+
+
+def test_each_option_has_a_docstring_under_it():
+    for kind in (LoopOptions, LoopParameters, Limits, Output, Pauses, Telemetry):
+        [declared] = ast.parse(inspect.getsource(kind)).body
+        for field, text in itertools.pairwise(declared.body):
+            if isinstance(field, ast.AnnAssign):
+                assert isinstance(text, ast.Expr), field.target.id
 
 
 @pytest.mark.parametrize(
@@ -62,7 +105,7 @@ def test_an_unknown_option_is_an_error_that_names_the_closest(name, closest):
 def test_an_option_unlike_any_other_is_an_error_that_lists_all():
     with pytest.raises(
         OptionError,
-        match="there is no option 'zzz'; known are accept_cut, breaker, breaker_threshold, ",
+        match="there is no option 'zzz'; known are breaker, dedupe, deps, handle, ",
     ):
         Loop(zzz=1)
 
@@ -85,11 +128,6 @@ def test_an_option_unlike_any_other_is_an_error_that_lists_all():
             "on_event: expected a callable that takes an event, or a list of such, got int",
         ),
         ("on_iteration", 5, "on_iteration: expected a callable that takes a Context, got int"),
-        (
-            "repair_call",
-            5,
-            "repair_call: expected a sync callable that takes a call and its problems",
-        ),
         ("state", {}, "state: expected a RunState, got dict"),
         ("handle", 5, "handle: expected a RunHandle, got int"),
         ("max_retries", -1, "max_retries: expected a whole number of at least 0, got -1"),
@@ -102,12 +140,6 @@ def test_an_option_unlike_any_other_is_an_error_that_lists_all():
             "retry_delay: expected a number of seconds of at least 0, got nan",
         ),
         ("loop_threshold", 0, "loop_threshold: expected a whole number of at least 1, got 0"),
-        (
-            "breaker_threshold",
-            None,
-            "breaker_threshold: expected a whole number of at least 1, got None",
-        ),
-        ("max_blank_stops", -1, "max_blank_stops: expected a whole number of at least 0, got -1"),
         ("max_iterations", 0, "max_iterations: expected a whole number of at least 1, got 0"),
         ("max_seconds", "1", "max_seconds: expected a number of seconds of at least 0, got '1'"),
         (
@@ -115,29 +147,17 @@ def test_an_option_unlike_any_other_is_an_error_that_lists_all():
             coroutine_function,
             "instructions: expected text or a sync function, got ",
         ),
-        ("cost_of", coroutine_function, "cost_of: expected a sync callable that takes a response"),
-        (
-            "repair_call",
-            coroutine_function,
-            "repair_call: expected a sync callable that takes a call and its problems",
-        ),
         ("resolve_tool", 5, "resolve_tool: expected a callable that takes a call"),
-        ("on_limit", "ask", "on_limit: expected 'stop' or 'finish', got 'ask'"),
-        ("on_limit", None, "on_limit: expected 'stop' or 'finish', got None"),
         ("sequential", "no", "sequential: expected 'defer' or 'in_step', got 'no'"),
-        ("show_budget", 1, "show_budget: expected True or False, got int"),
         ("dedupe", True, "dedupe: expected 'evidence', 'strict' or 'off', got True"),
         ("dedupe", None, "dedupe: expected 'evidence', 'strict' or 'off', got None"),
-        ("cost_of", 5, "cost_of: expected a sync callable that takes a response, got int"),
         ("breaker", 3, "breaker: expected a CircuitBreaker, got int"),
         ("locks", {}, "locks: expected Locks, got dict"),
-        ("pause_secret", "", "pause_secret: expected text or bytes, got str"),
-        ("pause_secret", 5, "pause_secret: expected text or bytes, got int"),
-        ("claim_store", True, "claim_store: expected an object with claim and release"),
+        ("pauses", {}, "pauses: expected Pauses, got dict"),
+        ("pauses", None, "pauses: expected Pauses, got NoneType"),
+        ("telemetry", 5, "telemetry: expected Telemetry, got int"),
+        ("model_middleware", [5], "model_middleware: expected a list of functions that take a"),
         ("middleware", [5], "middleware: expected a list of middleware, got list"),
-        ("tracer_provider", 5, "tracer_provider: expected a TracerProvider, got int"),
-        ("meter_provider", 5, "meter_provider: expected a MeterProvider, got int"),
-        ("logger_provider", 5, "logger_provider: expected a LoggerProvider, got int"),
         ("max_cost", -1, "max_cost: expected a number of US dollars of at least 0, got -1"),
         ("max_cost", "1", "max_cost: expected a number of US dollars of at least 0, got '1'"),
     ],
@@ -146,6 +166,64 @@ def test_an_invalid_value_is_an_error_with_the_expected_one(name, value, text):
     with pytest.raises(OptionError) as caught:
         Loop(**{name: value})
     assert str(caught.value).startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "text"),
+    [
+        (Limits, {"on_limit": "ask"}, "on_limit: expected 'stop' or 'finish', got 'ask'"),
+        (Limits, {"on_limit": None}, "on_limit: expected 'stop' or 'finish', got None"),
+        (Limits, {"unmeasured": "no"}, "unmeasured: expected 'stop', 'estimate' or 'ignore'"),
+        (Limits, {"show_budget": 1}, "show_budget: expected True or False, got int"),
+        (Limits, {"cost_of": 5}, "cost_of: expected a sync callable that takes a response, got"),
+        (Limits, {"cost_of": coroutine_function}, "cost_of: expected a sync callable that"),
+        (Limits, {"max_turns": 5}, "Limits: there is no limit 'max_turns'; "),
+        (Pauses, {"secret": ""}, "secret: expected text or bytes, got str"),
+        (Pauses, {"secret": 5}, "secret: expected text or bytes, got int"),
+        (Pauses, {"claims": True}, "claims: expected an object with claim and release"),
+        (Pauses, {"on_unknown": "x"}, "on_unknown: expected 'tell' or 'ask', got 'x'"),
+        (Telemetry, {"tracer_provider": 5}, "tracer_provider: expected a TracerProvider, got int"),
+        (Telemetry, {"meter_provider": 5}, "meter_provider: expected a MeterProvider, got int"),
+        (Telemetry, {"logger_provider": 5}, "logger_provider: expected a LoggerProvider, got int"),
+        (Telemetry, {"capture_content": "1"}, "capture_content: expected True, False or None"),
+        (Telemetry, {"model_calls": None}, "model_calls: expected True or False, got NoneType"),
+    ],
+)
+def test_an_invalid_field_of_an_option_is_an_error_with_the_expected_value(make, options, text):
+    with pytest.raises(OptionError) as caught:
+        make(**options)
+    assert str(caught.value).startswith(text)
+
+
+def configured_with(made):
+    return [one if one.fn is not made.fn else made for one in default_stages()]
+
+
+NUMBER = "expected a whole number of at least"
+
+
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [
+        (ask_model(retry_delay=-1), "retry_delay: expected a number of seconds of at least 0"),
+        (ask_model(restart_streams=1), "restart_streams: expected True or False, got int"),
+        (validate_calls(repair_call=5), "repair_call: expected a sync callable that takes a call"),
+        (validate_calls(repair_call=coroutine_function), "repair_call: expected a sync callable"),
+        (loop_decision(max_blank_stops=-1), f"max_blank_stops: {NUMBER} 0, got -1"),
+        (loop_decision(accept_cut=None), "accept_cut: expected True or False, got NoneType"),
+        (plan_calls(dedupe="no"), "dedupe: expected 'evidence', 'strict' or 'off', got 'no'"),
+        (circuit_breaker(threshold=None), f"threshold: {NUMBER} 1, got None"),
+    ],
+)
+def test_an_invalid_option_of_a_default_stage_is_an_error_wherever_it_stands(made, text):
+    for stages in (
+        [made, ...],
+        configured_with(made),
+        [switch(bool, {True: configured_with(made), False: []})],
+    ):
+        with pytest.raises(OptionError) as caught:
+            Loop(stages=stages)
+        assert str(caught.value).startswith(text)
 
 
 @pytest.mark.parametrize(
@@ -159,11 +237,8 @@ def test_an_invalid_value_is_an_error_with_the_expected_one(name, value, text):
         "on_iteration",
         "state",
         "handle",
-        "cost_of",
         "breaker",
         "locks",
-        "pause_secret",
-        "claim_store",
         "loop_threshold",
     ],
 )
@@ -177,27 +252,22 @@ def test_members_of_limits_are_options_and_take_precedence_over_limits():
     assert Loop(limits=5 if False else Limits(max_tool_calls=1)).settings.limits.max_tool_calls == 1
 
 
+def test_a_limit_that_was_given_by_name_holds_until_it_is_given_again():
+    """So that `limits=` of a run does not remove a limit of its loop."""
+    made = Loop(max_cost=1, limits=Limits(max_requests=5))
+    changed = made.with_options(limits=Limits(on_limit="finish"))
+    assert changed.settings.limits == Limits(max_cost=1, on_limit="finish")
+    assert changed.with_options(max_cost=None).settings.limits == Limits(on_limit="finish")
+
+
 def test_wrong_limits_next_to_a_field_of_limits_are_reported_as_such():
     with pytest.raises(OptionError, match=r"^limits: expected Limits, got int"):
         Loop(limits=5, max_iterations=3)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("breaker_threshold", 5),
-        ("max_blank_stops", 1),
-        ("repair_call", print),
-        ("sequential", "in_step"),
-        ("dedupe", "off"),
-    ],
-)
-def test_options_of_the_default_stages_are_an_error_with_custom_stages(name, value):
-    """They would be ignored silently."""
-    with pytest.raises(OptionError, match=f"^{name} configures the default stages"):
-        Loop(stages=default_stages(), **{name: value})
-    with pytest.raises(OptionError, match=f"^{name} configures the default stages"):
-        Loop(stages=default_stages()).with_options(**{name: value})
+def options_of(loop, name):
+    [found] = [one for one in loop.pipeline.components if one.name == name]
+    return found.options
 
 
 @pytest.mark.parametrize("kind", [list, tuple, iter])
@@ -208,10 +278,78 @@ def test_an_ellipsis_among_the_stages_is_the_default_ones_with_the_options_of_th
 
     made = Loop(stages=kind([first, ...]), dedupe="strict", max_retries=7)
     assert made.pipeline.names == ("first", *Loop().pipeline.names)
-    assert made.pipeline.components[1].options["max_retries"] == 7
-    again = made.with_options(dedupe="off")
-    [planned] = [one for one in again.pipeline.components if one.name == "plan_calls"]
-    assert planned.options["dedupe"] == "off"
+    assert options_of(made, "ask_model") == {"max_retries": 7}
+    assert options_of(made.with_options(dedupe="off"), "plan_calls") == {"dedupe": "off"}
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        default_stages,
+        lambda: [lambda ctx: ctx, *default_stages()],
+        lambda: [switch(bool, {True: default_stages(), False: []})],
+        lambda: Loop().pipeline.insert_after("ask_model", lambda ctx: ctx),
+        lambda: [lambda ctx: ctx, *default_stages()[1:]],
+    ],
+    ids=["alone", "after another", "nested", "of another loop", "without ask_model"],
+)
+def test_the_options_of_the_loop_reach_the_default_stages_of_any_list(stages):
+    model = ScriptedLLM(ConnectionError(), "Hello")
+    result = Loop.run_sync(USER, model, stages=stages(), max_retries=0)
+    assert isinstance(result.reason, LLMError)
+    assert (
+        Loop.run_sync(USER, ScriptedLLM("Hello"), stages=stages(), dedupe="off").output == "Hello"
+    )
+
+
+def test_an_option_of_a_stage_takes_precedence_over_that_of_the_loop():
+    asking = ask_model(max_retries=1)
+    made = Loop(stages=[asking, *default_stages()[1:]], max_retries=5, retry_delay=0)
+    assert options_of(made, "ask_model") == {"max_retries": 1, "retry_delay": 0}
+
+
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_a_default_stage_next_to_an_ellipsis_takes_the_position_of_the_default_one(position):
+    @stage
+    def mine(ctx):
+        return ctx
+
+    stages = [mine, ...]
+    stages.insert(position, loop_decision(max_blank_stops=1))
+    made = Loop(stages=stages, max_retries=2)
+    assert made.pipeline.names == ("mine", *Loop().pipeline.names)
+    assert options_of(made, "loop_decision") == {"max_blank_stops": 1}
+    assert options_of(made, "ask_model") == {"max_retries": 2}
+
+
+def test_a_stage_is_known_by_its_function_and_not_by_its_name():
+    @stage(name="loop_decision", provides=("output",))
+    def mine(ctx):
+        return ctx
+
+    with pytest.raises(PipelineError, match="two components named 'loop_decision'"):
+        Loop(stages=[mine, ...])
+    renamed = stage(loop_decision, name="decide")
+    assert Loop(stages=[..., renamed]).pipeline.names[3] == "decide"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("max_retries", 0), ("retry_delay", 0), ("dedupe", "off")]
+)
+def test_an_option_that_no_stage_of_the_list_takes_is_an_error(name, value):
+    """It would be ignored silently."""
+
+    @stage(provides=("response",))
+    def answers(ctx):
+        return ctx.done("Hello")
+
+    loop = Loop(stages=[answers])
+    with pytest.raises(
+        OptionError, match=f"^{name}: no stage of the list takes it, since it has no"
+    ):
+        Loop(stages=[answers], **{name: value})
+    with pytest.raises(OptionError, match=f"^{name}: no stage of the list takes it"):
+        loop.with_options(**{name: value})
 
 
 def test_the_default_stages_cannot_be_among_the_stages_twice():

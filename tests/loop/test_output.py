@@ -11,9 +11,11 @@ from typing_extensions import TypedDict
 from treadle import (
     Chunk,
     Err,
+    Limits,
     Loop,
     Ok,
     OptionError,
+    Output,
     OutputMissing,
     PartialOutput,
     PipelineError,
@@ -25,6 +27,7 @@ from treadle import (
     tool,
 )
 from treadle.messages import CallChunk
+from treadle.stages import circuit_breaker
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
 from .conftest import SYNC, answers
@@ -122,7 +125,7 @@ class TestForms:
         ids=lambda one: str(one)[:30],
     )
     def test_as_json_text(self, output, text, expected):
-        result, model = run(SYNC, text, output=output, output_mode="json")
+        result, model = run(SYNC, text, output=Output(output, mode="json"))
         assert (result.output, type(result.output)) == (expected, type(expected))
         asked = model.sent[0].opts["response_format"]
         assert (asked["type"], asked["json_schema"]["schema"]["type"]) == ("json_schema", "object")
@@ -134,13 +137,13 @@ class TestForms:
 
         text = '{"why": "no", "total": 9}'
         for output, strict in ((Refusal, True), (Open, False), (Invoice, False), (SCHEMA, False)):
-            _, model = run(SYNC, text, output=output, output_mode="json")
+            _, model = run(SYNC, text, output=Output(output, mode="json"))
             asked = model.sent[0].opts["response_format"]["json_schema"]
             assert asked["strict"] is strict
             assert asked["schema"].get("additionalProperties", True) is not strict
 
     def test_what_is_sent_as_closed_accepts_what_the_type_accepts(self):
-        result, _ = run(SYNC, '{"why": "no", "more": 1}', output=Refusal, output_mode="json")
+        result, _ = run(SYNC, '{"why": "no", "more": 1}', output=Output(Refusal, mode="json"))
         assert result.output == Refusal(why="no")
 
     @pytest.mark.parametrize(
@@ -149,7 +152,7 @@ class TestForms:
     @pytest.mark.parametrize("output", [Invoice, SCHEMA, float, list[float]], ids=str)
     def test_text_that_is_not_json_is_no_output(self, output, text):
         body = f'{{"total": {text}, "value": {text}}}'
-        result, _ = run(SYNC, body, output=output, output_mode="json", max_output_retries=0)
+        result, _ = run(SYNC, body, output=Output(output, mode="json", max_retries=0))
         assert isinstance(result.reason, OutputMissing)
         assert "the reply is not JSON: " in str(result.reason)
 
@@ -158,7 +161,7 @@ class TestForms:
         [("-0", 0), ("1.0", 1), ("1E2", 100), ("1e-400", 0), ('1, "total": 2', 2)],
     )
     def test_odd_but_legal_json_is_an_output(self, text, total):
-        result, _ = run(SYNC, f'{{"total": {text}}}', output=SCHEMA, output_mode="json")
+        result, _ = run(SYNC, f'{{"total": {text}}}', output=Output(SCHEMA, mode="json"))
         assert result.output == {"total": total}
 
     def test_text_may_be_one_of_the_alternatives(self):
@@ -181,17 +184,32 @@ class TestForms:
             ({"output": str.upper}, "output: expected a type, .* got the function"),
             ({"output": "lok", "tools": [look]}, "output: there is no tool 'lok'; did you mean"),
             ({"output": [Invoice, Invoice]}, "output: there are two tools named 'Invoice'"),
-            ({"output": "look", "tools": [look], "output_mode": "json"}, "'look' is a tool, and"),
-            ({"output": [Invoice, SCHEMA], "output_mode": "json"}, "takes one JSON Schema"),
+            ({"output": Output("look", mode="json"), "tools": [look]}, "'look' is a tool, and"),
+            ({"output": Output([Invoice, SCHEMA], mode="json")}, "takes one JSON Schema"),
             ({"output": Invoice, "tools": [tool(look, terminal=True)]}, "terminal tool 'look'"),
-            ({"output": Invoice, "output_mode": "text"}, "output_mode: expected 'tool' or 'json'"),
-            ({"output": Invoice, "max_output_retries": -1}, "max_output_retries: expected a whole"),
-            ({"output": Invoice, "output_validators": 5}, "output_validators: expected a callable"),
         ],
     )
     def test_what_it_may_not_be(self, options, problem):
         with pytest.raises(OptionError, match=problem):
             Loop(**options)
+
+    @pytest.mark.parametrize(
+        ("options", "problem"),
+        [
+            ({"form": None}, "output: Output takes the type of the output, got None"),
+            ({"mode": "text"}, "mode: expected 'tool' or 'json', got 'text'"),
+            ({"max_retries": -1}, "max_retries: expected a whole number of at least 0, got -1"),
+            ({"validators": 5}, "validators: expected a callable, or a list of callables, got int"),
+        ],
+    )
+    def test_what_its_options_may_not_be(self, options, problem):
+        with pytest.raises(OptionError, match=f"^{problem}$"):
+            Output(**{"form": Invoice, **options})
+
+    def test_the_same_output_can_be_given_with_its_options(self):
+        wanted = Output([Invoice, str], max_retries=0)
+        assert run(SYNC, "Hello", output=wanted)[0].output == "Hello"
+        assert Loop(output=wanted).settings.output == Output((Invoice, str), max_retries=0)
 
     def test_a_list_of_stages_needs_one_that_takes_it(self):
         stages = [stage for stage in default_stages() if stage.name != "loop_decision"]
@@ -207,7 +225,7 @@ def test_references_within_a_schema_lead_to_its_own_parts(mode, reference):
     schema = {**node, "title": "Tree", "properties": {**node["properties"], **more}}
     tree = {"v": 1, "rest": [{"v": 2}]}
     said = json.dumps(tree) if mode == "json" else calls(call("Tree", "t", **tree))
-    options = {"output": schema, "output_mode": mode, "max_output_retries": 0}
+    options = {"output": Output(schema, mode=mode, max_retries=0)}
     assert Loop.run_sync("q", ScriptedLLM(said), **options).output == tree
     wrong = {"v": 1, "rest": [{"value": {"v": 2}}]}
     said = json.dumps(wrong) if mode == "json" else calls(call("Tree", "t", **wrong))
@@ -233,7 +251,7 @@ class TestRetries:
 
     def test_an_invalid_text_is_answered_with_its_violations(self, way):
         script = ["nine", '{"total": "x"}', '{"total": 9}']
-        result, model = run(way, *script, output=Invoice, output_mode="json")
+        result, model = run(way, *script, output=Output(Invoice, mode="json"))
         assert result.output == INVOICE
         assert "the reply is not JSON" in model.sent[1].messages[-1]["content"]
         assert "- total: " in model.sent[2].messages[-1]["content"]
@@ -250,7 +268,7 @@ class TestRetries:
 
     @pytest.mark.parametrize("retries", [0, 2])
     def test_after_the_last_one_the_run_ends(self, way, retries):
-        result, _ = run(way, *["9"] * (retries + 1), output=Invoice, max_output_retries=retries)
+        result, _ = run(way, *["9"] * (retries + 1), output=Output(Invoice, max_retries=retries))
         assert result.reason == OutputMissing(retries + 1, ("it was plain text",))
         assert result.stop_reason == "output_missing"
 
@@ -280,7 +298,7 @@ class TestValidators:
                 raise Retry("the total has to be positive")
 
         wrong, right = (calls(call("Invoice", f"c{n}", total=n)) for n in (0, 9))
-        result, _ = run(way, wrong, right, output=Invoice, output_validators=is_positive)
+        result, _ = run(way, wrong, right, output=Output(Invoice, validators=is_positive))
         assert result.output == INVOICE
         assert answers(result.messages)["c0"] == (
             "Error: the output was not accepted: the total has to be positive"
@@ -295,7 +313,7 @@ class TestValidators:
             return invoice.model_copy(update={"total": invoice.total * 2})
 
         ending = calls(call("Invoice", total=4.4))
-        result, _ = run(way, ending, output=Invoice, output_validators=[rounded, doubled])
+        result, _ = run(way, ending, output=Output(Invoice, validators=[rounded, doubled]))
         assert result.output == Invoice(total=8)
 
     def test_any_other_exception_is_a_failure_of_the_stage(self, way):
@@ -303,7 +321,7 @@ class TestValidators:
             raise ValueError("oh")
 
         result, _ = run(
-            way, calls(call("Invoice", total=9)), output=Invoice, output_validators=broken
+            way, calls(call("Invoice", total=9)), output=Output(Invoice, validators=broken)
         )
         assert isinstance(result.reason, PipelineFailed)
         assert (result.reason.error_type, result.reason.message) == ("ValueError", "oh")
@@ -341,7 +359,9 @@ class TestRetryOfATool:
             raise Retry("closed")
 
         script = [calls(call("book", day=day)) for day in range(5)]
-        result, _ = run(way, *script, "Done.", tools=[book], breaker_threshold=2)
+        result, _ = run(
+            way, *script, "Done.", tools=[book], stages=[circuit_breaker(threshold=2), ...]
+        )
         assert result.unwrap().content == "Done."
 
 
@@ -369,13 +389,13 @@ class TestPartialOutput:
 
     def test_of_a_text(self):
         chunks = [Chunk(part) for part in ('{"tot', 'al": 9, "cur', 'rency": "CHF"}')]
-        seen, _ = self.partials(*chunks, output_mode="json")
+        seen, _ = self.partials(*chunks, output=Output(Invoice, mode="json"))
         assert seen == [{}, {"total": 9}, {"total": 9, "currency": "CHF"}]
 
     @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
     def test_of_a_text_that_is_not_json(self, number):
         chunks = [Chunk('{"total": 9, "x": '), Chunk(f"{number}, "), Chunk('"y": [1, 2, 3, 4]}')]
-        seen, _ = self.partials(*chunks, output_mode="json", max_output_retries=0)
+        seen, _ = self.partials(*chunks, output=Output(Invoice, mode="json", max_retries=0))
         assert seen == [{"total": 9}]
 
     def test_of_a_value_that_is_no_object(self):
@@ -405,13 +425,13 @@ class TestPartialOutput:
 
 
 REJECTED = [
-    pytest.param({"output": Invoice, "output_mode": "json"}, ['{"x": 1}', "no", '{"total": 9}'], id="json"),
+    pytest.param({"output": Output(Invoice, mode="json")}, ['{"x": 1}', "no", '{"total": 9}'], id="json"),
     pytest.param({"output": Invoice}, ["Nine.", "So.", calls(call("Invoice", total=9))], id="tool"),
-    pytest.param({"output": Invoice, "output_mode": "json", "show_budget": True},
+    pytest.param({"output": Output(Invoice, mode="json"), "limits": Limits(show_budget=True)},
                  ['{"x": 1}', "no", '{"total": 9}'], id="with the budget"),
-    pytest.param({"output": Invoice, "output_mode": "json", "max_iterations": 1, "on_limit": "finish"},
+    pytest.param({"output": Output(Invoice, mode="json"), "limits": Limits(1, on_limit="finish")},
                  ['{"x": 1}', '{"x": 2}', '{"total": 9}'], id="at a limit"),
-    pytest.param({"output": Invoice, "output_mode": "json", "model_middleware": ()},
+    pytest.param({"output": Output(Invoice, mode="json"), "model_middleware": ()},
                  ['{"x": 1}', '{"total": "x"}', '{"x": 3}'], id="never accepted"),
 ]  # fmt: skip
 
@@ -438,5 +458,5 @@ def test_a_request_that_a_stage_has_changed_has_the_reason_too():
 
     stages = [last, *default_stages()]
     script = ['{"x": 1}', '{"total": 9}']
-    _, model = run(SYNC, *script, stages=stages, output=Invoice, output_mode="json")
+    _, model = run(SYNC, *script, stages=stages, output=Output(Invoice, mode="json"))
     assert [one["role"] for one in model.sent[1].messages] == ["assistant", "user"]

@@ -10,6 +10,7 @@ from treadle import (
     BudgetExhausted,
     Err,
     LimitNotMeasurable,
+    Limits,
     Loop,
     MaxIterationsReached,
     ModelRequested,
@@ -74,7 +75,9 @@ def outer_model(count, usage=DOLLAR):
 
 def tree(model, *, inner=None, **options):
     helper = Loop(tools=[note], **(inner or {})).as_tool("helper", "Helps.", model)
-    return Loop(tools=[helper], max_parallel_calls=64, max_requests=10_000, **options)
+    return Loop(
+        tools=[helper], limits=Limits(max_parallel_calls=64, max_requests=10_000), **options
+    )
 
 
 @pytest.fixture(params=["asyncio", "trio", "sync"])
@@ -102,7 +105,9 @@ class TestTokensAndCost:
     )
     def test_however_many_subagents_there_are(self, any_way, count, limit, used, one):
         world = World()
-        result = any_way.run(tree(asked_of(world, any_way), **limit), outer_model(count))
+        result = any_way.run(
+            tree(asked_of(world, any_way), limits=Limits(**limit)), outer_model(count)
+        )
         [most] = limit.values()
         assert used(result.usage) < most + one
         if count > 1:
@@ -144,7 +149,9 @@ class TestTokensAndCost:
         world = World(Usage(tokens, 10, cost=0.0))
         messages = lambda arguments: [{"role": "user", "content": text}]  # noqa: E731
         helper = Loop().as_tool("helper", "Helps.", world.ask, messages=messages)
-        loop = Loop(tools=[helper], max_parallel_calls=64, max_total_tokens=5 * tokens)
+        loop = Loop(
+            tools=[helper], limits=Limits(max_parallel_calls=64), max_total_tokens=5 * tokens
+        )
         result = Way("asyncio").run(loop, outer_model(64, Usage(50, 10, cost=0.0)))
         assert result.usage.total_tokens < 6 * tokens + 10
 
@@ -176,7 +183,9 @@ class TestTokensAndCost:
     def test_what_is_not_reported(self, any_way, unmeasured):
         """Nothing waits for a number that no response has, if the limit is ignored."""
         world = World(usage=None, seconds=0.3, iterations=2)
-        loop = tree(asked_of(world, any_way), max_total_tokens=50_000, unmeasured=unmeasured)
+        loop = tree(
+            asked_of(world, any_way), max_total_tokens=50_000, limits=Limits(unmeasured=unmeasured)
+        )
         result = any_way.run(loop, outer_model(16, Usage(40, 10)))
         if unmeasured == "ignore":
             assert isinstance(result, Ok)
@@ -208,7 +217,7 @@ class TestTokensAndCost:
     def test_a_limit_of_a_subagent_holds_for_its_own_subagents(self):
         world = World()
         leaf = Loop(tools=[note]).as_tool("helper", "l", world.ask)
-        middle = Loop(tools=[leaf], max_cost=3, name="middle", max_parallel_calls=64)
+        middle = Loop(tools=[leaf], max_cost=3, name="middle", limits=Limits(max_parallel_calls=64))
         loop = Loop(tools=[middle.as_tool("middle", "m", outer_model(64))])
         result = Way("asyncio").run(loop, ScriptedLLM(calls(call("middle", "k", task="t")), "out"))
         assert result.usage.cost < 4
@@ -254,7 +263,9 @@ class TestWaiting:
         """The others go on: nothing is reserved for it any more."""
         world = World(iterations=1, seconds=0.02)
         helper = Loop().as_tool("helper", "h", asked_of(world, any_way), timeout=0.05)
-        loop = Loop(tools=[helper], max_parallel_calls=64, max_cost=2.5, on_limit="stop")
+        loop = Loop(
+            tools=[helper], limits=Limits(max_parallel_calls=64, on_limit="stop"), max_cost=2.5
+        )
         result = any_way.run(loop, outer_model(8))
         assert isinstance(result, Err)
         assert world.under_way == 0
@@ -314,7 +325,9 @@ class TestIterations:
     @pytest.mark.parametrize("name", ["", "root"])
     def test_max_requests_counts_the_tree(self, any_way, name):
         world = World(iterations=5)
-        loop = tree(asked_of(world, any_way)).with_options(max_requests=12, name=name)
+        loop = tree(asked_of(world, any_way)).with_options(
+            limits=Limits(max_requests=12), name=name
+        )
         result = any_way.run(loop, outer_model(8))
         assert result.reason == BudgetExhausted("max_requests", 12, 12)
         assert world.sent == 11
@@ -326,7 +339,7 @@ class TestIterations:
 
     def test_a_retry_is_no_further_request(self):
         model = ScriptedLLM(ConnectionError("a"), ConnectionError("b"), "done")
-        result = SYNC.run(Loop(max_requests=1, retry_delay=0), model)
+        result = SYNC.run(Loop(limits=Limits(max_requests=1), retry_delay=0), model)
         assert isinstance(result, Ok)
 
     def test_max_iterations_is_as_before_for_one_loop(self):
@@ -386,7 +399,7 @@ class TestEnds:
         middle = Loop(tools=[inner]).as_tool(
             "middle", "m", ScriptedLLM(calls(call("inner", "i", task="t")), "in")
         )
-        loop = Loop(tools=[middle], max_depth=1, name="root")
+        loop = Loop(tools=[middle], limits=Limits(max_depth=1), name="root")
         result = SYNC.run(loop, ScriptedLLM(calls(call("middle", "k", task="t")), "out"))
         assert isinstance(result, Ok)
         text = answers(subagent_run(result).messages)["i"]
@@ -395,5 +408,5 @@ class TestEnds:
     def test_without_subagents(self):
         inner = Loop().as_tool("inner", "i", ScriptedLLM())
         script = calls(call("inner", "i", task="t")), "out"
-        result = SYNC.run(Loop(tools=[inner], max_depth=0), ScriptedLLM(*script))
+        result = SYNC.run(Loop(tools=[inner], limits=Limits(max_depth=0)), ScriptedLLM(*script))
         assert "max_depth=0 of the outermost loop" in answers(result.messages)["i"]

@@ -4,6 +4,7 @@ import pytest
 from tests.deciding import on, unbound
 
 from treadle import (
+    Limits,
     Loop,
     Ok,
     OptionError,
@@ -91,7 +92,7 @@ class TestPausing:
 
     def test_calls_that_run_one_after_another_stop_at_it_too(self, recorded, way):
         loop, model, paused = paused_at(
-            recorded, BATCH, way=way, sequential="in_step", max_parallel_calls=1
+            recorded, BATCH, way=way, sequential="in_step", limits=Limits(max_parallel_calls=1)
         )
         assert recorded.done == ["note 1"]
         way.resume(loop, paused, {"b": approve}, model)

@@ -4,12 +4,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treadle import Loop, Ok, OptionError, Paused, PendingCall, approve, default_stages, deny
+from treadle import (
+    Loop,
+    Ok,
+    OptionError,
+    Paused,
+    Pauses,
+    PendingCall,
+    approve,
+    default_stages,
+    deny,
+)
 from treadle.testing import ScriptedLLM, call, calls
 
 from .conftest import SYNC, RecordedTools, Way, answers, stored
 
-SECRET = {"pause_secret": "s3cret"}
+SECRET = {"pauses": Pauses(secret="s3cret")}
 
 
 def paying(recorded, amount, **options):

@@ -11,6 +11,7 @@ import pytest
 from tests.deciding import on
 
 from treadle import (
+    Limits,
     Ok,
     Usage,
     approve,
@@ -143,7 +144,7 @@ class TestForms:
             calls(call("note", "z", n=9)),
             completion,
             max_tool_calls=4,
-            cost_of=lambda r: 0.5,
+            limits=Limits(cost_of=lambda r: 0.5),
         )
         assert paused.usage == Usage(3, 4, 7, is_lower_bound=True, cost=1.0)
         result = SYNC.resume(loop, stored(paused), {"b": approve}, model)

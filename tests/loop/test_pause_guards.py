@@ -6,6 +6,7 @@ from treadle import (
     BudgetExhausted,
     CircuitBreaker,
     CircuitBroken,
+    Limits,
     Loop,
     LoopDetected,
     MaxIterationsReached,
@@ -22,7 +23,14 @@ from treadle import (
     stage,
     tool,
 )
-from treadle.stages import dispatch_tools, parse_tool_calls, plan_calls, validate_calls
+from treadle.stages import (
+    circuit_breaker,
+    dispatch_tools,
+    loop_decision,
+    parse_tool_calls,
+    plan_calls,
+    validate_calls,
+)
 from treadle.testing import ScriptedLLM, call, calls
 
 from .conftest import SYNC, answers, stored
@@ -129,8 +137,8 @@ class TestBudgets:
     @pytest.mark.parametrize(
         ("limit", "reason"),
         [
-            ({"max_input_tokens": 3}, BudgetExhausted("max_input_tokens", 3, 3)),
-            ({"max_output_tokens": 4}, BudgetExhausted("max_output_tokens", 4, 4)),
+            ({"limits": Limits(max_input_tokens=3)}, BudgetExhausted("max_input_tokens", 3, 3)),
+            ({"limits": Limits(max_output_tokens=4)}, BudgetExhausted("max_output_tokens", 4, 4)),
             ({"max_total_tokens": 7}, BudgetExhausted("max_total_tokens", 7, 7)),
             ({"max_cost": 0.25}, BudgetExhausted("max_cost", 0.25, 0.25)),
         ],
@@ -156,7 +164,7 @@ class TestBudgets:
 
     def test_a_last_answer_that_needs_approval_is_the_answer_after_the_pause(self, recorded):
         stages = Loop().pipeline.insert_before("loop_decision", asking_about_texts)
-        loop = recorded.loop(stages=stages, max_iterations=1, on_limit="finish")
+        loop = recorded.loop(stages=stages, max_iterations=1, limits=Limits(on_limit="finish"))
         model = ScriptedLLM(calls(call("note", n=1)), "so far")
         paused = SYNC.run(loop, model)
         assert paused.messages[-1]["content"] == "so far"
@@ -179,7 +187,7 @@ class TestBudgets:
 
     def test_a_last_answer_is_requested_after_a_pause_too(self, recorded):
         model = ScriptedLLM(WIPE, "so far")
-        result = through(recorded.loop(max_iterations=1, on_limit="finish"), model)
+        result = through(recorded.loop(max_iterations=1, limits=Limits(on_limit="finish")), model)
         assert (result.stop_reason, result.limit) == ("finished", MaxIterationsReached(1))
 
 
@@ -288,7 +296,7 @@ class TestRepetition:
         def wait():
             raise OSError("no")
 
-        loop = Loop(tools=[look, wait], breaker_threshold=9)
+        loop = Loop(tools=[look, wait], stages=[circuit_breaker(threshold=9), ...])
         batches = [calls(call("look", f"a{n}", n=1), call("wait", f"b{n}")) for n in range(5)]
         model = ScriptedLLM(*batches)
         result = resumed(loop, SYNC.run(loop, model), model)
@@ -321,7 +329,7 @@ class TestBreakers:
 
     def test_the_shared_breaker_counts_each_call_once(self, recorded, failing):
         breaker = CircuitBreaker(threshold=3)
-        loop = recorded.loop(breaker=breaker, breaker_threshold=9)
+        loop = recorded.loop(breaker=breaker, stages=[circuit_breaker(threshold=9), ...])
         model = ScriptedLLM(*failing[:2], "done")
         result = through(loop, model)
         assert (result.tool_calls_count, breaker.states["fail"]) == (2, "closed")
@@ -335,7 +343,7 @@ class TestBreakers:
             return ctx if ctx.iteration != 2 or ctx.approvals else ctx.pause((pending_call,))
 
         pending_call = PendingCall("q", "asks", {}, "?")
-        loop = recorded.loop(stages=[asks, *default_stages(max_blank_stops=2)])
+        loop = recorded.loop(stages=[asks, loop_decision(max_blank_stops=2), ...])
         result = through(loop, ScriptedLLM("", "", ""))
         assert (result.stop_reason, result.reason.attempts) == ("empty_response", 3)
 

@@ -6,7 +6,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treadle import Loop, Paused, approve, deny, tool
+from treadle import Limits, Loop, Paused, approve, deny, tool
 from treadle.testing import ScriptedLLM, call, calls
 
 from .conftest import SYNC, RecordedTools
@@ -25,10 +25,13 @@ AMPLE = 99
 OPTIONS = st.fixed_dictionaries(
     {
         "sequential": st.sampled_from(["defer", "in_step"]),
-        "max_parallel_calls": st.integers(1, 3),
+        "limits": st.builds(
+            Limits,
+            max_parallel_calls=st.integers(1, 3),
+            on_limit=st.sampled_from(["stop", "finish"]),
+        ),
         "max_tool_calls": st.none() | st.none() | st.integers(1, 6),
         "max_iterations": st.just(AMPLE + 1) | st.integers(2, 12),
-        "on_limit": st.sampled_from(["stop", "finish"]),
         "loop_threshold": st.sampled_from([None, 2, 3]),
         "dedupe": st.sampled_from(["evidence", "strict", "off"]),
     }
@@ -60,7 +63,7 @@ def family(options, needs_approval):
         )
         return batch if done < 2 else f"did {task}"
 
-    inner = Loop(tools=tools, sequential="in_step", max_parallel_calls=1)
+    inner = Loop(tools=tools, sequential="in_step", limits=Limits(max_parallel_calls=1))
     is_ample = options["max_tool_calls"] is None and options["max_iterations"] > AMPLE
     subagent = inner.as_tool("helper", "Helps.", model, parallel_safe=is_ample)
     return recorded, [*tools, subagent]

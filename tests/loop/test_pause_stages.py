@@ -20,6 +20,7 @@ from treadle import (
     OptionError,
     Paused,
     PausedStateError,
+    Pauses,
     PendingCall,
     StoppedByStage,
     approve,
@@ -232,7 +233,7 @@ class TestCustomStages:
 
 
 def test_invalid_values_of_pause_secret_and_claim_store_are_errors():
-    for option in ({"pause_secret": ""}, {"claim_store": "x"}):
+    for option in ({"pauses": Pauses(secret="")}, {"pauses": Pauses(claims="x")}):
         with pytest.raises(OptionError):
             Loop(**option)
 

@@ -5,6 +5,7 @@ import pytest
 from treadle import (
     Loop,
     Ok,
+    Pauses,
     RunState,
     approve,
     default_stages,
@@ -40,7 +41,7 @@ class TestStale:
 
     def test_a_refused_resumption_emits_nothing_and_does_not_call_the_model(self, recorded):
         events = []
-        loop, _, paused = paused_at(recorded, claim_store=Refusing())
+        loop, _, paused = paused_at(recorded, pauses=Pauses(claims=Refusing()))
         with ScriptedLLM() as model:
             refused(loop, paused, model, "was resumed already", on_event=events.append)
         assert events == []

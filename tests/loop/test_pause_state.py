@@ -11,6 +11,7 @@ from treadle import (
     Loop,
     Ok,
     Paused,
+    Pauses,
     approve,
     deny,
 )
@@ -116,8 +117,8 @@ class TestSigned:
         [("ß☃", "ß☃"), (b"\xff\x00", b"\xff\x00"), ("s", b"s"), ("ß".encode(), "ß")],
     )
     def test_the_same_secret_is_accepted_as_text_or_as_bytes(self, recorded, signed, opened):
-        _, model, paused = paused_at(recorded, pause_secret=signed)
-        loop = recorded.loop(pause_secret=opened)
+        _, model, paused = paused_at(recorded, pauses=Pauses(secret=signed))
+        loop = recorded.loop(pauses=Pauses(secret=opened))
         assert isinstance(SYNC.resume(loop, stored(paused), {"b": approve}, model), Ok)
 
     @pytest.mark.parametrize(
@@ -125,11 +126,15 @@ class TestSigned:
         [("one", "another"), (None, "one"), ("one", None), ("one", "one "), (b"1", b"\x01")],
     )
     def test_another_secret_or_none_is_refused(self, recorded, signed, opened):
-        _, _, paused = paused_at(recorded, pause_secret=signed)
-        refused(recorded.loop(pause_secret=opened), paused.state, text="signed with another secret")
+        _, _, paused = paused_at(recorded, pauses=Pauses(secret=signed))
+        refused(
+            recorded.loop(pauses=Pauses(secret=opened)),
+            paused.state,
+            text="signed with another secret",
+        )
 
     def test_an_unsigned_digest_is_refused_if_there_is_a_secret(self, recorded):
-        loop, _, paused = paused_at(recorded, pause_secret=b"s")
+        loop, _, paused = paused_at(recorded, pauses=Pauses(secret=b"s"))
         forged = {key: value for key, value in paused.state.items() if key != "digest"}
         forged["approvals"] = {"b": {"runs": True, "reason": "", "arguments": None}}
         refused(loop, {**forged, "digest": digest_of(forged, None)}, text="signed with another")
@@ -145,12 +150,12 @@ class TestSigned:
 
     def test_the_state_of_a_subagent_has_its_own_signature(self, recorded):
         inner = ScriptedLLM(calls(call("wipe", "i", path="/")))
-        subagent = recorded.loop(pause_secret=b"inner").as_tool("child", "c", inner)
-        loop = Loop(tools=[subagent], pause_secret=b"outer")
+        subagent = recorded.loop(pauses=Pauses(secret=b"inner")).as_tool("child", "c", inner)
+        loop = Loop(tools=[subagent], pauses=Pauses(secret=b"outer"))
         model = ScriptedLLM(calls(call("child", "k", task="t")), "done")
         paused = SYNC.run(loop, model)
-        other = recorded.loop(pause_secret=b"other").as_tool("child", "c", inner)
-        changed_subagent = Loop(tools=[other], pause_secret=b"outer")
+        other = recorded.loop(pauses=Pauses(secret=b"other")).as_tool("child", "c", inner)
+        changed_subagent = Loop(tools=[other], pauses=Pauses(secret=b"outer"))
         refused(changed_subagent, paused, text="signed with another", decisions={"k/i": approve})
         inner._script.append("inner done")
         assert isinstance(SYNC.resume(loop, paused, {"k/i": approve}, model), Ok)

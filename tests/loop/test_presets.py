@@ -1,11 +1,13 @@
 """Presets: their values, and runs with them."""
 
+import dataclasses
 import inspect
 
 import pytest
 
 from treadle import (
     CircuitBroken,
+    Limits,
     Loop,
     LoopDetected,
     LoopOptions,
@@ -18,58 +20,33 @@ from treadle.testing import ScriptedLLM, call, calls
 
 from .conftest import answers
 
+IN_STEP = {"sequential": "in_step", "dedupe": "off"}
 VALUES = {
     "recommended": {
-        "max_iterations": 25,
-        "max_tool_calls": 100,
-        "max_parallel_calls": 8,
-        "max_total_tokens": 1_000_000,
-        "max_seconds": 600,
-        "on_limit": "finish",
-        "unmeasured": "estimate",
+        "limits": Limits(
+            max_iterations=25,
+            max_tool_calls=100,
+            max_parallel_calls=8,
+            max_total_tokens=1_000_000,
+            max_seconds=600,
+            on_limit="finish",
+            unmeasured="estimate",
+        ),
         "sequential": "defer",
         "dedupe": "evidence",
         "loop_threshold": 3,
-        "breaker_threshold": 3,
-        "max_blank_stops": 3,
         "max_retries": 3,
     },
-    "llmcore": {
-        "max_iterations": 10,
-        "on_limit": "stop",
-        "sequential": "in_step",
-        "dedupe": "off",
-        "loop_threshold": None,
-        "breaker_threshold": 3,
-        "max_blank_stops": 3,
-    },
-    "orbiter": {
-        "max_iterations": 10,
-        "on_limit": "stop",
-        "sequential": "in_step",
-        "dedupe": "off",
-        "loop_threshold": 3,
-        "max_retries": 3,
-    },
-    "planck": {
-        "max_iterations": 100,
-        "sequential": "in_step",
-        "dedupe": "off",
-        "loop_threshold": None,
-    },
+    "llmcore": {"limits": Limits(10), **IN_STEP, "loop_threshold": None},
+    "orbiter": {"limits": Limits(10), **IN_STEP, "loop_threshold": 3, "max_retries": 3},
+    "planck": {"limits": Limits(100), **IN_STEP, "loop_threshold": None},
     "runax": {
-        "max_iterations": 3,
-        "max_tool_calls": 6,
-        "max_parallel_calls": 3,
-        "on_limit": "finish",
+        "limits": Limits(3, 6, 3, on_limit="finish"),
         "sequential": "defer",
         "dedupe": "strict",
     },
     "runax_project": {
-        "max_iterations": 3,
-        "max_tool_calls": 4,
-        "max_parallel_calls": 3,
-        "on_limit": "finish",
+        "limits": Limits(3, 4, 3, on_limit="finish"),
         "sequential": "defer",
         "dedupe": "strict",
     },
@@ -128,11 +105,11 @@ def test_all_values_are_options_of_a_loop_and_can_be_changed(name):
     values = getattr(presets, name)()
     assert values.keys() <= LoopOptions.__annotations__.keys()
     made = Loop(**values).settings
-    for option, value in values.items():
-        assert getattr(made, option, None) == value or getattr(made.limits, option) == value
-    values["max_iterations"] = 1
+    assert {option: getattr(made, option) for option in values} == values
+    values["limits"] = Limits()
     assert getattr(presets, name)() == VALUES[name]
-    assert Loop(**{**getattr(presets, name)(), "max_iterations": 20}).settings.limits
+    changed = Loop(**getattr(presets, name)(), max_iterations=20).settings.limits
+    assert changed == dataclasses.replace(VALUES[name]["limits"], max_iterations=20)
 
 
 def test_there_are_no_other_presets():

@@ -7,6 +7,7 @@ from tests.deciding import on
 from treadle import (
     HistoryRepaired,
     IterationFinished,
+    Limits,
     Loop,
     Ok,
     OptionError,
@@ -49,7 +50,9 @@ class TestEvents:
 
     def test_the_run_ends_as_paused_and_starts_as_resumed(self, recorded, way):
         events = []
-        loop = recorded.loop(on_event=events.append, max_parallel_calls=1, sequential="in_step")
+        loop = recorded.loop(
+            on_event=events.append, limits=Limits(max_parallel_calls=1), sequential="in_step"
+        )
         model = ScriptedLLM(BATCH, "done")
         paused = way.run(loop, model)
         assert names(events) == self.PAUSING.split()

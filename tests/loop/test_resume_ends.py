@@ -7,6 +7,7 @@ from tests.deciding import on
 from treadle import (
     DeadlineExceeded,
     Err,
+    Limits,
     Loop,
     RunCancelled,
     RunHandle,
@@ -30,7 +31,7 @@ def paused(recorded):
 class TestCancelled:
     """A resumed run that is cancelled keeps the results from before and after the pause."""
 
-    ONE_BY_ONE = {"sequential": "in_step", "max_parallel_calls": 1}  # noqa: RUF012 - never changed
+    ONE_BY_ONE = {"sequential": "in_step", "limits": Limits(max_parallel_calls=1)}  # noqa: RUF012 - never changed
 
     @pytest.fixture
     def hanging(self, recorded):

@@ -11,6 +11,7 @@ from treadle import (
     Loop,
     LoopDetected,
     Ok,
+    Output,
     OutputMissing,
     RunHandle,
     UserMessageAdded,
@@ -85,7 +86,7 @@ class TestAccepted:
         handle = RunHandle()
         first = saying(handle, "in words", then=calls(call("end", "a", x=1)))
         with ScriptedLLM(first, "two") as model:
-            loop = Loop(tools=[end], output="end", max_output_retries=0)
+            loop = Loop(tools=[end], output=Output("end", max_retries=0))
             result = SYNC.run(loop, model, handle=handle)
         assert isinstance(result.reason, OutputMissing)
 

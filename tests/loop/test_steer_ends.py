@@ -4,6 +4,7 @@ import anyio
 import pytest
 
 from treadle import (
+    Limits,
     Loop,
     Ok,
     OptionError,
@@ -12,6 +13,7 @@ from treadle import (
     default_stages,
     tool,
 )
+from treadle.stages import circuit_breaker, loop_decision
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
 from .conftest import SYNC, USER, stored
@@ -30,7 +32,7 @@ class TestTooLate:
         ("script", "options"),
         [
             ([TypeError("no")], {}),
-            ([""], {"max_blank_stops": 0}),
+            ([""], {"stages": [loop_decision(max_blank_stops=0), ...]}),
             ([calls(call("nope"))], {"max_iterations": 1}),
             ([], {"max_seconds": 0}),
         ],
@@ -49,8 +51,12 @@ class TestTooLate:
         ("then", "options", "reason"),
         [
             (calls(call("nope", "n")), {"max_iterations": 1}, "max_iterations_reached"),
-            (calls(call("nope", "n")), {"breaker_threshold": 1}, "circuit_broken"),
-            ("", {"max_blank_stops": 0}, "empty_response"),
+            (
+                calls(call("nope", "n")),
+                {"stages": [circuit_breaker(threshold=1), ...]},
+                "circuit_broken",
+            ),
+            ("", {"stages": [loop_decision(max_blank_stops=0), ...]}, "empty_response"),
         ],
     )
     def test_a_message_to_a_run_that_ends_is_the_last_of_its_messages(
@@ -71,12 +77,12 @@ class TestTooLate:
             accepted.append(handle.steer("too late"))
             return "so far"
 
-        loop = Loop(max_iterations=1, on_limit="finish")
+        loop = Loop(max_iterations=1, limits=Limits(on_limit="finish"))
         result = SYNC.run(loop, ScriptedLLM(calls(call("nope")), last), handle=handle)
         assert (accepted, result.messages[-1]["content"]) == ([False], "so far")
 
     def test_a_message_before_the_last_answer_is_in_its_request(self, handle):
-        loop = Loop(max_iterations=1, on_limit="finish")
+        loop = Loop(max_iterations=1, limits=Limits(on_limit="finish"))
         first = saying(handle, "in French", then=calls(call("nope")))
         with ScriptedLLM(first, "bref") as model:
             result = SYNC.run(loop, model, handle=handle)

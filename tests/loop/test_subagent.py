@@ -6,6 +6,7 @@ import pytest
 from pydantic import BaseModel
 
 from treadle import (
+    Limits,
     Loop,
     Ok,
     OptionError,
@@ -84,7 +85,7 @@ class TestAnswer:
         assert (result.stop_reason, result.reason.tool) == ("circuit_broken", "helper")
 
     def test_a_last_answer_at_a_limit_is_an_answer(self):
-        loop = Loop(tools=[add], max_iterations=1, on_limit="finish")
+        loop = Loop(tools=[add], max_iterations=1, limits=Limits(on_limit="finish"))
         subagent, _ = helper(calls(call("add", a=1, b=1)), "so far 2", loop=loop)
         result = SYNC.run(Loop(tools=[subagent]), ScriptedLLM(asked(), "outer"))
         assert answers(result.messages) == {"k": "so far 2"}

@@ -6,6 +6,7 @@ import pytest
 from tests.deciding import unbound
 
 from treadle import (
+    Limits,
     Paused,
     PendingCall,
     RunFinished,
@@ -82,7 +83,9 @@ class TestPausing:
         assert paused.tool_calls_count == 1
 
     def test_calls_after_it_in_steps_do_not_run(self, family, recorded):
-        loop = family(calls(wipe("w")), "in", sequential="in_step", max_parallel_calls=1)
+        loop = family(
+            calls(wipe("w")), "in", sequential="in_step", limits=Limits(max_parallel_calls=1)
+        )
         model = ScriptedLLM(asked_each("k", more=[call("note", "n", n=5)]), "outer")
         paused = SYNC.run(loop, model)
         assert recorded.done == []
@@ -154,10 +157,10 @@ class TestDeciding:
         """In the order of the calls: the second waits for the first, and its decision is kept."""
         script = [calls(wipe("w", "/1")), calls(wipe("w", "/2")), "in", "in"]
         loop, model = (
-            family(*script, max_parallel_calls=1),
+            family(*script, limits=Limits(max_parallel_calls=1)),
             ScriptedLLM(asked_each("k", "l"), "outer"),
         )
-        paused = SYNC.run(loop, model, sequential="in_step", max_parallel_calls=8)
+        paused = SYNC.run(loop, model, sequential="in_step", limits=Limits(max_parallel_calls=8))
         assert [one.call_id for one in paused.pending] == ["k/w", "l/w"]
         paused = SYNC.resume(loop, stored(paused), {first: approve}, model)
         assert [one.call_id for one in paused.pending] == waits

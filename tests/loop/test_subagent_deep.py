@@ -7,6 +7,7 @@ from tests.deciding import on
 
 from treadle import (
     BudgetExhausted,
+    Limits,
     Loop,
     Ok,
     OptionError,
@@ -80,10 +81,12 @@ class TestDeep:
     def test_limits_apply_at_every_level(self, recorded):
         script = [calls(wipe(f"w{n}", f"/{n}")) for n in range(9)]
         loop, model = self.nest(recorded, 2, *script)
-        result = SYNC.run(loop, model, max_requests=6)
+        result = SYNC.run(loop, model, limits=Limits(max_requests=6))
         while isinstance(result, Paused):
             decisions = {one.id: approve for one in result.pending}
-            result = SYNC.resume(loop, stored(result), decisions, model, max_requests=6)
+            result = SYNC.resume(
+                loop, stored(result), decisions, model, limits=Limits(max_requests=6)
+            )
         assert result.reason == BudgetExhausted("max_requests", 6, 6)
         assert recorded.done == ["wipe /0", "wipe /1", "wipe /2", "wipe /3"]
 

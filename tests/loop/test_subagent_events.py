@@ -7,6 +7,7 @@ import anyio
 import pytest
 
 from treadle import (
+    Limits,
     Loop,
     LoopDetected,
     ModelResponded,
@@ -63,7 +64,7 @@ class TestState:
         for most, ended in ((2, "budget_exhausted"), (9, "answered")):
             subagent, _ = helper(answer("in", 10))
             model = ScriptedLLM(answer(asked(), 1), answer("outer", 1))
-            result = SYNC.run(Loop(tools=[subagent]), model, max_requests=most)
+            result = SYNC.run(Loop(tools=[subagent]), model, limits=Limits(max_requests=most))
             assert result.stop_reason == ended
             assert result.usage == Usage(11 + (ended == "answered"), 11 + (ended == "answered"))
             assert result.run.nodes[0].tool_calls[0].run.total_usage == Usage(10, 10)
@@ -107,7 +108,7 @@ class TestNested:
 
     def test_all_of_them_draw_on_the_budget_of_the_outermost(self):
         loop, model = self.nest(3, *[calls(call("add", a=1, b=n)) for n in range(9)])
-        result = SYNC.run(loop, model, max_requests=6)
+        result = SYNC.run(loop, model, limits=Limits(max_requests=6))
         assert "the budget of level0 is spent: max_requests=6" in answers(result.messages)["k0"]
         assert result.reason.limit == 6
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from treadle import (
     BudgetExhausted,
     LimitReached,
+    Limits,
     Loop,
     Ok,
     Remaining,
@@ -40,7 +41,9 @@ class TestBudgets:
     """The usage of a subagent counts for its parent."""
 
     def test_requests(self, way):
-        result = way.run(Loop(tools=[helper(busy)], max_requests=5), ScriptedLLM(asked_each()))
+        result = way.run(
+            Loop(tools=[helper(busy)], limits=Limits(max_requests=5)), ScriptedLLM(asked_each())
+        )
         assert subagent_run(result).iterations == 4
         assert answers(result.messages)["k"].endswith("max_requests=5, used 5")
         assert (result.reason, result.iterations) == (BudgetExhausted("max_requests", 5, 5), 1)
@@ -61,7 +64,7 @@ class TestBudgets:
 
     def test_without_a_remaining_request_the_model_of_the_subagent_is_not_called(self, way):
         with ScriptedLLM() as inner:
-            loop = Loop(tools=[helper(inner)], max_requests=1)
+            loop = Loop(tools=[helper(inner)], limits=Limits(max_requests=1))
             result = way.run(loop, ScriptedLLM(asked_each()))
         assert result.reason == BudgetExhausted("max_requests", 1, 1)
         assert subagent_run(result).iterations == 0
@@ -109,8 +112,8 @@ class TestBudgets:
     @pytest.mark.parametrize(
         ("limit", "kind"),
         [
-            ({"max_input_tokens": 12}, "max_input_tokens"),
-            ({"max_output_tokens": 12}, "max_output_tokens"),
+            ({"limits": Limits(max_input_tokens=12)}, "max_input_tokens"),
+            ({"limits": Limits(max_output_tokens=12)}, "max_output_tokens"),
             ({"max_total_tokens": 22}, "max_total_tokens"),
             ({"max_cost": 1.1}, "max_cost"),
         ],
@@ -176,10 +179,10 @@ class TestBudgets:
         subagent = inner.as_tool("helper", "h", ScriptedLLM(calls(call("look")), "in"))
         loop = Loop(tools=[subagent], max_iterations=9, max_tool_calls=8, max_total_tokens=100)
         script = completion(asked_each()), "outer"
-        SYNC.run(loop, ScriptedLLM(*script), unmeasured="ignore")
+        SYNC.run(loop, ScriptedLLM(*script), limits=Limits(unmeasured="ignore"))
         assert seen == [Remaining(3, 6, total_tokens=95, is_upper_bound=True)]
         seen.clear()
-        limits = {"max_iterations": 2, "max_requests": 7}
+        limits = {"max_iterations": 2, "limits": Limits(max_requests=7)}
         inner_model = ScriptedLLM(calls(call("look")), "in")
         outer = Loop(tools=[inner.as_tool("helper", "h", inner_model)], **limits)
         SYNC.run(outer, ScriptedLLM(asked_each(), "outer"))
@@ -190,17 +193,22 @@ class TestBudgets:
         self, way, on_limit
     ):
         events = []
-        subagent = helper(busy, max_iterations=99, on_limit=on_limit, on_event=events.append)
-        result = way.run(Loop(tools=[subagent], max_requests=3), ScriptedLLM(asked_each()))
+        subagent = helper(
+            busy, max_iterations=99, limits=Limits(on_limit=on_limit), on_event=events.append
+        )
+        result = way.run(
+            Loop(tools=[subagent], limits=Limits(max_requests=3)), ScriptedLLM(asked_each())
+        )
         assert (subagent_run(result).iterations, result.iterations) == (2, 1)
         assert len(of(events, LimitReached)) == 1
         assert answers(result.messages)["k"].startswith("Error: 'helper' gave no answer")
 
     def test_the_last_answer_of_a_subagent_counts_for_the_parent(self):
         inner = ScriptedLLM(calls(call("note", n=1)), "so far")
-        subagent = helper(inner, max_iterations=1, on_limit="finish")
+        subagent = helper(inner, max_iterations=1, limits=Limits(on_limit="finish"))
         result = SYNC.run(
-            Loop(tools=[subagent], max_requests=3), ScriptedLLM(asked_each(), asked_each("l"))
+            Loop(tools=[subagent], limits=Limits(max_requests=3)),
+            ScriptedLLM(asked_each(), asked_each("l")),
         )
         assert answers(result.messages)["k"] == "so far"
         assert result.reason == BudgetExhausted("max_requests", 3, 3)
@@ -213,7 +221,7 @@ class TestBudgets:
         inner = Loop(tools=[sign, note])
         model = ScriptedLLM(calls(call("sign", "s", n=1)), *[busy] * 9)
         subagent = inner.as_tool("helper", "h", model)
-        loop = Loop(tools=[subagent], max_requests=4, max_tool_calls=3)
+        loop = Loop(tools=[subagent], limits=Limits(max_requests=4), max_tool_calls=3)
         paused = SYNC.run(loop, ScriptedLLM(asked_each()))
         result = SYNC.resume(loop, paused, {"k/s": approve}, ScriptedLLM("outer"))
         assert result.reason == BudgetExhausted("max_requests", 4, 4)
@@ -253,8 +261,10 @@ def test_concurrent_subagents_never_exceed_the_limits_together(
         asked_models.append("outer")
         return asked_each(*(f"k{len(messages)}.{n}" for n in range(count)))
 
-    subagent = Loop(tools=[act], on_limit=on_limit, max_iterations=3).as_tool("helper", "h", inner)
-    loop = Loop(tools=[subagent], max_requests=iterations, max_tool_calls=tool_calls)
+    subagent = Loop(tools=[act], limits=Limits(on_limit=on_limit), max_iterations=3).as_tool(
+        "helper", "h", inner
+    )
+    loop = Loop(tools=[subagent], limits=Limits(max_requests=iterations), max_tool_calls=tool_calls)
     result = Way(backend).run(loop, outer)
     assert len(asked_models) <= iterations
     # The calls of the subagents are calls of tools, too.

@@ -5,10 +5,13 @@ from pydantic import BaseModel
 
 from treadle import (
     Err,
+    Limits,
     Loop,
     Ok,
+    Output,
     OutputMissing,
     Paused,
+    Pauses,
     Retry,
     approve,
     deny,
@@ -106,7 +109,7 @@ class TestDeciding:
         assert '{"amount": 7}' in answers(result.messages)["t"]
 
     def test_a_denial_is_no_failed_attempt_at_the_output(self):
-        loop = Loop(output=typed_tool(), max_output_retries=0)
+        loop = Loop(output=Output(typed_tool(), max_retries=0))
         model = ScriptedLLM(ENDS, ENDS, ENDS)
         result = SYNC.run(loop, model)
         for _ in range(2):
@@ -221,7 +224,7 @@ class TestOutput:
 
     def test_validators_run_on_what_was_approved(self, way):
         seen = []
-        loop = Loop(output=typed_tool(), output_validators=seen.append)
+        loop = Loop(output=Output(typed_tool(), validators=seen.append))
         model = ScriptedLLM(ENDS)
         paused = way.run(loop, model)
         assert seen == []
@@ -234,7 +237,7 @@ class TestOutput:
                 raise Retry("at most 100")
 
         less = calls(call("transfer", "u", amount=5))
-        loop = Loop(output=typed_tool(), output_validators=check)
+        loop = Loop(output=Output(typed_tool(), validators=check))
         model = ScriptedLLM(ENDS, less)
         paused = way.run(loop, model)
         again = way.resume(loop, stored(paused), decided(paused, approve), model)
@@ -243,14 +246,14 @@ class TestOutput:
         assert result.output == Transfer(amount=5)
 
     def test_as_json_text_there_is_no_call_to_approve(self):
-        loop = Loop(output=Transfer, output_mode="json")
+        loop = Loop(output=Output(Transfer, mode="json"))
         assert SYNC.run(loop, ScriptedLLM('{"amount": 5}')).output == Transfer(amount=5)
 
 
 class TestLastAnswer:
     """At a limit with ``on_limit="finish"``, the last answer may be such a call."""
 
-    OPTIONS = {"max_iterations": 1, "on_limit": "finish"}  # noqa: RUF012
+    OPTIONS = {"max_iterations": 1, "limits": Limits(on_limit="finish")}  # noqa: RUF012
 
     def paused(self, recorded, way, *script, **options):
         options = {"tools": [*recorded.tools, transfer_tool()], **self.OPTIONS, **options}
@@ -318,7 +321,7 @@ class TestStages:
     """Custom stages cannot get around the approval."""
 
     def test_a_signed_pause_is_resumed_with_the_secret_only(self, way):
-        secret = {"pause_secret": "s3cret"}
+        secret = {"pauses": Pauses(secret="s3cret")}
         loop, model = Loop(tools=[transfer_tool()], **secret), ScriptedLLM(ENDS)
         paused = way.run(loop, model)
         result = way.resume(loop, stored(paused), decided(paused, approve), model)

@@ -14,6 +14,7 @@ from treadle import (
     Err,
     LimitNotMeasurable,
     LimitReached,
+    Limits,
     Loop,
     MaxIterationsReached,
     Ok,
@@ -48,7 +49,7 @@ class TestStop:
     @pytest.mark.parametrize("kind", TOKEN_LIMITS)
     def test_a_token_limit_ends_the_run_after_a_response_without_usage(self, way, kind):
         with ScriptedLLM(completion(notes(1)), notes(2)) as model:
-            result = way.run(Loop(tools=[note], **{kind: 100}), model)
+            result = way.run(Loop(tools=[note], limits=Limits(**{kind: 100})), model)
         assert isinstance(result.reason, LimitNotMeasurable)
         assert (result.reason.kind, result.reason.missing) == (kind, "usage")
         assert result.stop_reason == "limit_not_measurable"
@@ -74,12 +75,16 @@ class TestStop:
     )
     def test_a_part_of_the_usage_is_not_enough(self, usage):
         script = {"choices": [{"message": notes(1)}], "usage": usage}, "never"
-        result = SYNC.run(Loop(tools=[note], max_input_tokens=100), ScriptedLLM(*script))
+        result = SYNC.run(
+            Loop(tools=[note], limits=Limits(max_input_tokens=100)), ScriptedLLM(*script)
+        )
         assert result.stop_reason == "limit_not_measurable"
 
     def test_a_limit_that_is_known_to_be_reached_is_named_instead(self):
         partly = {"choices": [{"message": notes(1)}], "usage": {"prompt_tokens": 500}}
-        result = SYNC.run(Loop(tools=[note], max_input_tokens=100), ScriptedLLM(partly))
+        result = SYNC.run(
+            Loop(tools=[note], limits=Limits(max_input_tokens=100)), ScriptedLLM(partly)
+        )
         assert result.reason == BudgetExhausted("max_input_tokens", 100, 500)
 
     def test_zero_tokens_of_a_backend_that_counts_are_measured(self):
@@ -131,11 +136,11 @@ class TestCost:
         "options",
         [
             {},
-            {"cost_of": lambda response: None},
-            {"cost_of": lambda response: response.nothing},
-            {"cost_of": lambda response: -1},
-            {"cost_of": lambda response: math.nan},
-            {"cost_of": lambda response: "free"},
+            {"limits": Limits(cost_of=lambda response: None)},
+            {"limits": Limits(cost_of=lambda response: response.nothing)},
+            {"limits": Limits(cost_of=lambda response: -1)},
+            {"limits": Limits(cost_of=lambda response: math.nan)},
+            {"limits": Limits(cost_of=lambda response: "free")},
         ],
         ids=["none", "None", "raises", "negative", "nan", "text"],
     )
@@ -151,7 +156,9 @@ class TestCost:
 
     def test_cost_of_that_needs_no_usage_is_enough(self, way):
         with ScriptedLLM(notes(1), notes(2)) as model:
-            result = way.run(Loop(tools=[note], max_cost=1, cost_of=lambda response: 0.5), model)
+            result = way.run(
+                Loop(tools=[note], max_cost=1, limits=Limits(cost_of=lambda response: 0.5)), model
+            )
         assert result.reason == BudgetExhausted("max_cost", 1, 1.0)
 
     def test_a_reported_cost_needs_no_tokens(self):
@@ -169,22 +176,25 @@ class TestAdvice:
         assert self.reason(notes(1), max_total_tokens=9) == (
             "max_total_tokens cannot be measured: the usage of a response is not known; return it with the "
             "response, as Response(usage=...) and chat completions do; "
-            'unmeasured="estimate" counts an estimate, unmeasured="ignore" runs without this limit'
+            'Limits(unmeasured="estimate") counts an estimate, '
+            'Limits(unmeasured="ignore") runs without this limit'
         )
 
     def test_for_a_stream(self):
         assert self.reason(streamed(1), max_total_tokens=9) == (
             "max_total_tokens cannot be measured: the usage of a response is not known; send "
             f"{STREAM_OPTIONS}, with which a streamed response reports it; "
-            'unmeasured="estimate" counts an estimate, unmeasured="ignore" runs without this limit'
+            'Limits(unmeasured="estimate") counts an estimate, '
+            'Limits(unmeasured="ignore") runs without this limit'
         )
 
     def test_for_a_cost(self):
         assert self.reason(completion(notes(1)), max_cost=9) == (
-            "max_cost cannot be measured: the cost of a response is not known; cost_of= has to return US dollars "
+            "max_cost cannot be measured: the cost of a response is not known; Limits(cost_of=...) has to return "
+            "US dollars "
             "for each response that does not report its cost; pip install 'treadle[prices]' has the prices of "
             "models at their own providers; "
-            'unmeasured="ignore" runs without this limit'
+            'Limits(unmeasured="ignore") runs without this limit'
         )
 
     def test_for_the_cost_of_a_stream_without_usage(self):
@@ -199,19 +209,23 @@ class TestLastAnswer:
 
     @pytest.mark.parametrize("limit", [{"max_iterations": 1}, {"max_tool_calls": 0}, {}])
     def test_it_is_not_asked_for(self, way, limit):
-        loop = Loop(tools=[note], max_total_tokens=100, on_limit="finish", **limit)
+        loop = Loop(tools=[note], max_total_tokens=100, limits=Limits(on_limit="finish"), **limit)
         with ScriptedLLM(notes(1)) as model:
             result = way.run(loop, model)
         assert result.stop_reason == "limit_not_measurable"
 
     def test_it_is_not_asked_for_again_after_a_first_request_without_usage(self):
-        loop = Loop(tools=[note], max_total_tokens=100, max_iterations=1, on_limit="finish")
+        loop = Loop(
+            tools=[note], max_total_tokens=100, max_iterations=1, limits=Limits(on_limit="finish")
+        )
         with ScriptedLLM(completion(notes(1)), notes(2)) as model:
             result = SYNC.run(loop, model)
         assert result.stop_reason == "limit_not_measurable"
 
     def test_a_last_answer_without_usage_is_an_answer(self):
-        loop = Loop(tools=[note], max_total_tokens=100, max_iterations=1, on_limit="finish")
+        loop = Loop(
+            tools=[note], max_total_tokens=100, max_iterations=1, limits=Limits(on_limit="finish")
+        )
         result = SYNC.run(loop, ScriptedLLM(completion(notes(1)), "So far."))
         assert (result.stop_reason, result.limit) == ("finished", MaxIterationsReached(1))
 
@@ -221,12 +235,16 @@ class TestIgnore:
 
     def test_other_limits_end_it(self, way):
         loop = Loop(
-            tools=[note], max_total_tokens=1, max_cost=1e-9, max_iterations=3, unmeasured="ignore"
+            tools=[note],
+            max_total_tokens=1,
+            max_cost=1e-9,
+            max_iterations=3,
+            limits=Limits(unmeasured="ignore"),
         )
         assert way.run(loop, endless).reason == MaxIterationsReached(3)
 
     def test_what_is_reported_counts(self):
-        loop = Loop(tools=[note], max_total_tokens=10, unmeasured="ignore")
+        loop = Loop(tools=[note], max_total_tokens=10, limits=Limits(unmeasured="ignore"))
         result = SYNC.run(loop, ScriptedLLM(completion(notes(1)), notes(2), completion(notes(3))))
         assert result.reason == BudgetExhausted("max_total_tokens", 10, 10)
         assert result.usage == Usage(4, 6, is_lower_bound=True)
@@ -239,29 +257,40 @@ class TestEstimate:
         """What was sent, tools and instructions included, and what was received."""
         name = Loop(tools=[note]).tools["note"].as_openai()
         sent = len("user" + "Hi" + "Be brief.") + len(json.dumps(name, ensure_ascii=False))
-        loop = Loop(tools=[note], instructions="Be brief.", unmeasured="estimate")
+        loop = Loop(tools=[note], instructions="Be brief.", limits=Limits(unmeasured="estimate"))
         result = way.run(loop, ScriptedLLM("Hello there"))
         assert result.usage == Usage(math.ceil(sent / 4), 3, is_estimate=True)
         assert result.usage == result.run.total_usage == result.run.nodes[0].usage
         assert result.unwrap().usage == result.usage
 
     def test_it_counts_towards_the_limits(self, way):
-        loop = Loop(tools=[note], max_total_tokens=500, max_iterations=99, unmeasured="estimate")
+        loop = Loop(
+            tools=[note],
+            max_total_tokens=500,
+            max_iterations=99,
+            limits=Limits(unmeasured="estimate"),
+        )
         result = way.run(loop, endless)
         assert result.reason.kind == "max_total_tokens"
         assert 500 <= result.reason.used < 800
         assert (result.usage.is_estimate, result.usage.is_lower_bound) == (True, False)
 
     def test_a_last_answer_is_made(self):
-        loop = Loop(tools=[note], max_total_tokens=10, on_limit="finish", unmeasured="estimate")
+        loop = Loop(
+            tools=[note],
+            max_total_tokens=10,
+            limits=Limits(on_limit="finish", unmeasured="estimate"),
+        )
         assert SYNC.run(loop, ScriptedLLM(notes(1), "So far.")).stop_reason == "finished"
 
     def test_reported_usage_is_not_estimated(self):
-        result = SYNC.run(Loop(unmeasured="estimate"), ScriptedLLM(completion("Hello")))
+        result = SYNC.run(
+            Loop(limits=Limits(unmeasured="estimate")), ScriptedLLM(completion("Hello"))
+        )
         assert result.usage == Usage(2, 3)
 
     def test_one_estimate_marks_the_sum(self):
-        loop = Loop(tools=[note], unmeasured="estimate")
+        loop = Loop(tools=[note], limits=Limits(unmeasured="estimate"))
         result = SYNC.run(loop, ScriptedLLM(completion(notes(1)), "Hello"))
         assert result.usage.is_estimate
         assert [node.usage.is_estimate for node in result.run.nodes] == [False, True]
@@ -273,13 +302,13 @@ class TestEstimate:
             seen.append(response.usage)
             return response.usage.output_tokens * 0.5
 
-        loop = Loop(tools=[note], max_cost=1, cost_of=cost_of, unmeasured="estimate")
+        loop = Loop(tools=[note], max_cost=1, limits=Limits(cost_of=cost_of, unmeasured="estimate"))
         result = SYNC.run(loop, ScriptedLLM(notes(1)))
         assert result.reason == BudgetExhausted("max_cost", 1, seen[0].output_tokens * 0.5)
         assert seen[0].is_estimate
 
     def test_it_does_not_make_up_a_cost(self):
-        loop = Loop(tools=[note], max_cost=1, unmeasured="estimate")
+        loop = Loop(tools=[note], max_cost=1, limits=Limits(unmeasured="estimate"))
         assert SYNC.run(loop, ScriptedLLM(notes(1))).reason.missing == "cost"
 
     def test_a_paused_run_keeps_it(self):
@@ -287,7 +316,7 @@ class TestEstimate:
         def sign(n: int):
             return f"signed {n}"
 
-        loop = Loop(tools=[sign], max_total_tokens=10_000, unmeasured="estimate")
+        loop = Loop(tools=[sign], max_total_tokens=10_000, limits=Limits(unmeasured="estimate"))
         paused = SYNC.run(loop, ScriptedLLM(calls(call("sign", "s", n=1))))
         result = SYNC.resume(
             loop, json.dumps(paused.state), {"s": approve}, ScriptedLLM(completion("Hello"))
@@ -302,7 +331,10 @@ class TestEstimate:
         def look(context: ToolContext):
             seen.append(context.remaining)
 
-        options = {"max_total_tokens": 10_000, "unmeasured": "estimate", "show_budget": True}
+        options = {
+            "max_total_tokens": 10_000,
+            "limits": Limits(unmeasured="estimate", show_budget=True),
+        }
         with ScriptedLLM(calls(call("look")), "Hello") as model:
             SYNC.run(Loop(tools=[look], **options), model)
         assert (seen[0].is_estimate, seen[0].is_upper_bound) == (True, False)
@@ -330,15 +362,20 @@ class TestSubagents:
         assert "max_total_tokens cannot be measured" in answers(result.messages)["k"]
 
     def test_it_inherits_cost_of(self, way):
-        loop = Loop(tools=[helper(notes(1), notes(2))], max_cost=1.5, cost_of=lambda response: 0.5)
+        loop = Loop(
+            tools=[helper(notes(1), notes(2))],
+            max_cost=1.5,
+            limits=Limits(cost_of=lambda response: 0.5),
+        )
         with ScriptedLLM(asked_each()) as model:
             result = way.run(loop, model)
         assert result.reason == BudgetExhausted("max_cost", 1.5, 1.5)
 
     def test_its_own_cost_of_is_used_for_its_responses(self):
-        subagent = helper("in", cost_of=lambda response: 0.25)
+        subagent = helper("in", limits=Limits(cost_of=lambda response: 0.25))
         result = SYNC.run(
-            Loop(tools=[subagent], cost_of=lambda response: 2), ScriptedLLM(asked_each(), "Hello")
+            Loop(tools=[subagent], limits=Limits(cost_of=lambda response: 2)),
+            ScriptedLLM(asked_each(), "Hello"),
         )
         assert result.usage.cost == 4.25
 
@@ -356,8 +393,8 @@ class TestSubagents:
     def test_it_inherits_unmeasured_and_cannot_void_the_limit_of_its_parent(
         self, outer, inner, stops
     ):
-        subagent = helper(notes(1), "in", unmeasured=inner)
-        loop = Loop(tools=[subagent], max_total_tokens=10_000, unmeasured=outer)
+        subagent = helper(notes(1), "in", limits=Limits(unmeasured=inner))
+        loop = Loop(tools=[subagent], max_total_tokens=10_000, limits=Limits(unmeasured=outer))
         result = SYNC.run(loop, ScriptedLLM(completion(asked_each()), completion("Hello")))
         assert isinstance(result, Err if stops else Ok)
         assert result.usage.is_estimate is ("estimate" in {outer, inner})
@@ -365,7 +402,8 @@ class TestSubagents:
     def test_an_inherited_policy_holds_for_its_own_limits(self):
         subagent = helper(notes(1), "in", max_total_tokens=1)
         result = SYNC.run(
-            Loop(tools=[subagent], unmeasured="ignore"), ScriptedLLM(asked_each(), "Hello")
+            Loop(tools=[subagent], limits=Limits(unmeasured="ignore")),
+            ScriptedLLM(asked_each(), "Hello"),
         )
         assert answers(result.messages)["k"] == "in"
 
@@ -479,7 +517,7 @@ def test_with_a_token_limit_no_request_follows_a_response_without_usage(
             )
         return Response(text, (made,) if what == "call" else (), usage=usage)
 
-    loop = Loop(tools=[note], on_limit=on_limit, max_iterations=max_iterations, **{kind: 200})
+    loop = Loop(tools=[note], limits=Limits(max_iterations, on_limit=on_limit, **{kind: 200}))
     result = Way(backend).run(loop, model)
     assert None not in asked[:-1]
     if asked and asked[-1] is None and isinstance(result, Err):

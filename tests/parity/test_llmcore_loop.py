@@ -17,6 +17,7 @@ from treadle import (
     presets,
     tool,
 )
+from treadle.stages import loop_decision
 from treadle.testing import ScriptedLLM, call, calls
 
 from .conftest import answers
@@ -324,7 +325,19 @@ def test_blank_answers_have_a_separate_limit(run):
     """``max_blank_stops`` counts consecutive blanks, wherever in the run they occur."""
     worked = calls(call("add", a=1, b=2))
     llm = ScriptedLLM(blank(), worked, blank(), "3")
-    assert isinstance(run("1 + 2?", llm, tools=[add], max_blank_stops=1), Ok)
-    result = run("1 + 2?", ScriptedLLM(worked, blank(), blank()), tools=[add], max_blank_stops=1)
+    assert isinstance(
+        run("1 + 2?", llm, tools=[add], stages=[loop_decision(max_blank_stops=1), ...]), Ok
+    )
+    result = run(
+        "1 + 2?",
+        ScriptedLLM(worked, blank(), blank()),
+        tools=[add],
+        stages=[loop_decision(max_blank_stops=1), ...],
+    )
     assert (result.reason.iteration, result.reason.attempts) == (3, 2)
-    assert run("Hello?", ScriptedLLM(blank()), max_blank_stops=0).reason.attempts == 1
+    assert (
+        run(
+            "Hello?", ScriptedLLM(blank()), stages=[loop_decision(max_blank_stops=0), ...]
+        ).reason.attempts
+        == 1
+    )

@@ -10,8 +10,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from treadle import Loop, RunHandle, default_stages, tool
+from treadle import Limits, Loop, RunHandle, Telemetry, default_stages, tool
 from treadle.events import IterationFinished, RunFinished, ToolFinished, ToolStarted
+from treadle.stages import loop_decision
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
 
@@ -84,11 +85,17 @@ def exits():
     yield [one, two], {**add_one, "max_tool_calls": 1}, "budget_exhausted", 2, 1
     yield [one] * 4, add_one, "loop_detected", 4, 2  # twice it was suppressed, and never ran
     yield [one] * 3, {**add_one, "dedupe": "off"}, "loop_detected", 3, 3
-    yield [one, two, "7"], {**add_one, "max_iterations": 2, "on_limit": "finish"}, "finished", 3, 2
+    yield (
+        [one, two, "7"],
+        {**add_one, "max_iterations": 2, "limits": Limits(on_limit="finish")},
+        "finished",
+        3,
+        2,
+    )
     failing = [calls(call("search", page=page)) for page in range(3)]
     yield failing, {"tools": [search]}, "circuit_broken", 3, 3
     yield [one, TypeError("no")], add_one, "llm_error", 2, 1
-    yield [""], {"max_blank_stops": 0}, "empty_response", 1, 0
+    yield [""], {"stages": [loop_decision(max_blank_stops=0), ...]}, "empty_response", 1, 0
     yield [one], {**add_one, "stages": [*default_stages()[:1], broken]}, "pipeline_failed", 1, 0
     yield [], {"messages": []}, "invalid_input", 0, 0
     slow = {"tools": [wait_long], "max_seconds": 0.05}
@@ -109,7 +116,11 @@ def test_the_completion_event_is_emitted_once_on_every_exit(
     messages = options.get("messages", "Go on.")
     kept = {name: value for name, value in options.items() if name != "messages"}
     events = []
-    providers = {"tracer_provider": spans.provider, "meter_provider": iterations_metric.provider}
+    providers = {
+        "telemetry": Telemetry(
+            tracer_provider=spans.provider, meter_provider=iterations_metric.provider
+        )
+    }
     run(messages, ScriptedLLM(*script), on_event=events.append, **kept, **providers)
     (agent,) = spans.named("invoke_agent")
     (complete,) = [event for event in agent.events if event.name == "treadle.loop.complete"]
@@ -135,7 +146,13 @@ def test_the_completion_event_is_emitted_when_the_run_is_cancelled(run, spans):
         return "late"
 
     llm = ScriptedLLM(calls(call("give_up")))
-    run("Go.", llm, tools=[give_up], handle=handle, tracer_provider=spans.provider)
+    run(
+        "Go.",
+        llm,
+        tools=[give_up],
+        handle=handle,
+        telemetry=Telemetry(tracer_provider=spans.provider),
+    )
     (agent,) = spans.named("invoke_agent")
     (complete,) = [event for event in agent.events if event.name == "treadle.loop.complete"]
     assert complete.attributes["treadle.stop_reason"] == "cancelled"
@@ -158,7 +175,7 @@ def test_the_completion_event_is_emitted_when_the_caller_is_cancelled(spans, bac
     async def give_up():
         nonlocal scope
         with anyio.CancelScope() as scope:
-            await start(tracer_provider=spans.provider)
+            await start(telemetry=Telemetry(tracer_provider=spans.provider))
             pytest.fail("the cancellation was swallowed")
 
     scope = None
@@ -181,7 +198,13 @@ def test_tool_calls_are_reported_with_start_and_stop_and_duration(run, spans):
         return "awake"
 
     llm = ScriptedLLM(calls(call("nap", "c1")), "Done.")
-    run("Nap.", llm, tools=[nap], on_event=events.append, tracer_provider=spans.provider)
+    run(
+        "Nap.",
+        llm,
+        tools=[nap],
+        on_event=events.append,
+        telemetry=Telemetry(tracer_provider=spans.provider),
+    )
     (start,) = [event for event in events if isinstance(event, ToolStarted)]
     (stop,) = [event for event in events if isinstance(event, ToolFinished)]
     assert (start.call.id, stop.call.id, stop.result.content) == ("c1", "c1", "awake")
@@ -196,6 +219,12 @@ def test_each_iteration_is_reported_once(run, spans):
     """There is one event for each iteration, and one ``chat`` span."""
     events = []
     llm = ScriptedLLM(calls(call("add", a=1, b=2)), calls(call("add", a=3, b=3)), "9")
-    run("Sum.", llm, tools=[add], on_event=events.append, tracer_provider=spans.provider)
+    run(
+        "Sum.",
+        llm,
+        tools=[add],
+        on_event=events.append,
+        telemetry=Telemetry(tracer_provider=spans.provider),
+    )
     assert [e.iteration for e in events if isinstance(e, IterationFinished)] == [1, 2, 3]
     assert [s.attributes["treadle.iteration"] for s in spans.named("chat")] == [1, 2, 3]

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from treadle import Ok, RunCancelled, RunHandle, presets, tool
+from treadle import Limits, Ok, RunCancelled, RunHandle, presets, tool
 from treadle.events import ToolFinished, UserMessageAdded
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
@@ -65,7 +65,12 @@ def test_an_abort_after_the_tools_completed_keeps_their_results(run):
             handle.cancel()
 
     asked = calls(call("look", "c1", place="here"), call("look", "c2", place="there"))
-    options = {**presets.planck(), "max_parallel_calls": 1, "handle": handle, "on_event": abort}
+    options = {
+        **presets.planck(),
+        "limits": Limits(max_parallel_calls=1),
+        "handle": handle,
+        "on_event": abort,
+    }
     result = run("?", ScriptedLLM(asked), tools=[look], **options)
     assert result.reason == RunCancelled()
     assert answers(result) == ["here is empty", "there is empty"]

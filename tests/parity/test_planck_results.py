@@ -6,6 +6,7 @@ import pytest
 
 from treadle import presets, tool
 from treadle.events import RepeatWarned
+from treadle.stages import circuit_breaker
 from treadle.testing import ScriptedLLM, call, calls
 
 from .conftest import answers
@@ -85,7 +86,9 @@ def test_failed_calls_get_no_note(run):
         raise RuntimeError("no")
 
     llm = ScriptedLLM(*[calls(call("fail"))] * 4, "No.")
-    result = run("?", llm, **presets.planck(), tools=[fail], breaker_threshold=9)
+    result = run(
+        "?", llm, **presets.planck(), tools=[fail], stages=[circuit_breaker(threshold=9), ...]
+    )
     assert noted(result) == [None] * 4
 
 

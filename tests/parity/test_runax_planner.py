@@ -2,7 +2,7 @@
 
 import pytest
 
-from treadle import Ok, presets, tool
+from treadle import Limits, Ok, presets, tool
 from treadle.events import (
     CallNotRun,
     CallsPlanned,
@@ -95,7 +95,9 @@ def test_the_plan_and_its_event_have_the_reason(planned, asked, reason, batches,
     """The plan and `CallsPlanned` have the reason, with every call that does not run and why."""
     limit = 2 if reason is PlanReason.OVER_BUDGET else None
     script = [asked] if limit else [asked, "Done."]
-    _, plans, events = planned(*script, tools=TOOLS, max_parallel_calls=3, max_tool_calls=limit)
+    _, plans, events = planned(
+        *script, tools=TOOLS, limits=Limits(max_parallel_calls=3), max_tool_calls=limit
+    )
     plan = plans[0]
     assert (plan.reason, dict(plan.not_run)) == (reason, not_run)
     assert [[each.id for each in batch] for batch in plan.batches] == batches
@@ -159,7 +161,7 @@ def test_a_call_that_is_twice_in_a_batch_runs_once(planned):
 def test_calls_over_the_cap_are_answered_as_deferred(planned):
     """Reason: parallel cap. They are answered that they may be made again."""
     result, _, events = planned(
-        looks(*"abcde"), looks("d", "e"), "Done.", tools=TOOLS, max_parallel_calls=3
+        looks(*"abcde"), looks("d", "e"), "Done.", tools=TOOLS, limits=Limits(max_parallel_calls=3)
     )
     cut = [("d", NotRun.PARALLEL_CAP), ("e", NotRun.PARALLEL_CAP)]
     assert of_kind(events, CallNotRun) == cut

@@ -32,6 +32,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from runs import RUNS
 
+from treadle import Telemetry
+
 GUIDE = Path(__file__).parents[2] / "docs" / "guide-phoenix.md"
 SECONDS_TO_START = 240.0
 SECONDS_TO_ARRIVE = 30.0
@@ -122,7 +124,7 @@ def run(name: str) -> list[dict[str, Any]]:
     tracers.add_span_processor(SimpleSpanProcessor(kept))
     exporter = OTLPSpanExporter(f"{ADDRESS}/v1/traces", timeout=30)
     tracers.add_span_processor(BatchSpanProcessor(exporter))
-    RUNS[name](tracers.get_tracer("application"), {"tracer_provider": tracers})
+    RUNS[name](tracers.get_tracer("application"), {"telemetry": Telemetry(tracer_provider=tracers)})
     tracers.shutdown()  # what is left goes out
     return [sent(span) for span in kept.get_finished_spans()]
 

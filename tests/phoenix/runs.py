@@ -14,7 +14,7 @@ from typing import Any
 
 from opentelemetry.trace import Tracer
 
-from treadle import Chunk, Loop, Recipe, RecipeStep, Usage, approve, tool
+from treadle import Chunk, Loop, Recipe, RecipeStep, Telemetry, Usage, approve, tool
 from treadle.testing import ScriptedLLM, call, calls
 
 QUESTION = [
@@ -101,7 +101,7 @@ def two_tools(**options: Any) -> None:
 @project
 def with_content(tracer: Tracer, options: dict[str, Any]) -> None:
     """The same with content."""
-    two_tools(capture_content=True, **options)
+    two_tools(telemetry=Telemetry(capture_content=True), **options)
 
 
 @project
@@ -249,7 +249,9 @@ def pictures(tracer: Tracer, options: dict[str, Any]) -> None:
     ]
     said = {"role": "assistant", "content": "A cat.", "reasoning_content": "It has whiskers."}
     messages = [{"role": "user", "name": "ada", "content": content}]
-    Loop.run_sync(messages, ScriptedLLM(answer(said, 0)), capture_content=True, **options)
+    Loop.run_sync(
+        messages, ScriptedLLM(answer(said, 0)), telemetry=Telemetry(capture_content=True), **options
+    )
 
 
 @project
@@ -260,4 +262,6 @@ def hostile(tracer: Tracer, options: dict[str, Any]) -> None:
     made["tool_calls"][1]["function"]["arguments"] = '{"n": NaN}'
     model = ScriptedLLM(answer(made, 0), answer(f"done {odd}", 1))
     messages = [{"role": "user", "content": odd}]
-    Loop.run_sync(messages, model, tools=[double], capture_content=True, **options)
+    Loop.run_sync(
+        messages, model, tools=[double], telemetry=Telemetry(capture_content=True), **options
+    )

@@ -10,7 +10,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle import Err, Loop, Ok, OptionError, tool
+from treadle import Err, Loop, Ok, OptionError, Output, tool
 from treadle.events import TextDelta
 from treadle.messages import Chunk, Response, StreamAccumulator, Usage, to_response
 from treadle.pipeline import stage
@@ -378,7 +378,7 @@ def test_the_constraint_can_be_looser(kind):
 def test_an_answer_in_json_needs_no_constraint_by_the_server():
     scripted = ScriptedLLM(CALL, '{"answer": {"value": 3}}')
     model = JSONToolModel(scripted, response_format=None)
-    result = run(model, "run_sync", output=Sum, output_mode="json")
+    result = run(model, "run_sync", output=Output(Sum, mode="json"))
     assert result.output == Sum(3)
     assert [sent.opts for sent in scripted.sent] == [{}, {}]
 
@@ -421,7 +421,7 @@ class Sum:
 )
 def test_typed_output_works_in_both_modes(mode, reply):
     scripted = ScriptedLLM(CALL, reply)
-    result = run(JSONToolModel(scripted), "run_sync", output=Sum, output_mode=mode)
+    result = run(JSONToolModel(scripted), "run_sync", output=Output(Sum, mode=mode))
     assert isinstance(result, Ok), result
     assert result.output == Sum(3)
 

@@ -13,7 +13,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle import Err, Loop, Ok, OptionError, tool
+from treadle import Err, Loop, Ok, OptionError, Output, tool
 from treadle.events import ModelRetried, ReasoningDelta, TextDelta
 from treadle.messages import placeholder, text_of_parts
 from treadle.model import is_retryable
@@ -487,7 +487,7 @@ def test_tools_can_be_called_before_an_answer_in_a_format(server, stream):
     server.add(typed('{"calls": [{"tool": "add", "arguments": {"a": 3, "b": null}}]}'))
     server.add(typed('{"answer": {"value": 3}}'))
 
-    result = ask(server, stream=stream, output=Sum, output_mode="json")
+    result = ask(server, stream=stream, output=Output(Sum, mode="json"))
 
     assert (result.output, result.tool_calls_count) == (Sum(3), 1)
     assert all("tools" not in body and "anyOf" in body["format"] for body in server.bodies)
@@ -495,7 +495,7 @@ def test_tools_can_be_called_before_an_answer_in_a_format(server, stream):
 
 def test_a_format_without_tools_is_native(server):
     server.add(typed('{"value": 3}'))
-    result = ask(server, tools=[], output=Sum, output_mode="json")
+    result = ask(server, tools=[], output=Output(Sum, mode="json"))
     assert result.output == Sum(3)
     assert server.bodies[0]["format"]["properties"].keys() == {"value"}
 

@@ -11,7 +11,7 @@ import pytest
 from genai_prices import Usage as ListedUsage
 from genai_prices import calc_price
 
-from treadle import Err, Loop, Ok, OptionError, Response, Usage
+from treadle import Err, Limits, Loop, Ok, OptionError, Response, Usage
 from treadle.model import ModelClient
 from treadle.providers import JSONToolModel, Prices, backend
 from treadle.providers.openai import OpenAIModel
@@ -223,13 +223,13 @@ class TestTheLoop:
         assert result.run.nodes[0].model_calls[0].cost == 0.25
 
     def test_cost_of_of_the_loop_takes_precedence(self, priced):
-        assert priced("x").run(cost_of=lambda response: 2.0).usage.cost == 2.0
+        assert priced("x").run(limits=Limits(cost_of=lambda response: 2.0)).usage.cost == 2.0
 
     def test_a_reported_cost_takes_precedence(self, priced):
         assert priced(Response("x", usage=Usage(1, 2, cost=0.5))).run().usage.cost == 0.5
 
     def test_an_estimate_has_an_estimated_cost(self, priced):
-        result = priced("x").run(unmeasured="estimate")
+        result = priced("x").run(limits=Limits(unmeasured="estimate"))
         assert (result.usage.cost, result.usage.is_estimate) == (0.25, True)
 
     def test_what_is_unknown_stays_unknown(self, priced):
@@ -238,7 +238,7 @@ class TestTheLoop:
 
     def test_max_cost_works_without_cost_of(self, priced):
         result = priced(*(noted(n) for n in range(9))).run(
-            tools=[note], max_cost=0.6, unmeasured="ignore"
+            tools=[note], max_cost=0.6, limits=Limits(unmeasured="ignore")
         )
         assert isinstance(result, Err)
         assert str(result.reason) == "the budget is spent: max_cost=0.6, used 0.75"

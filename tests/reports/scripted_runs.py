@@ -5,7 +5,7 @@ import time
 
 from tests.compacting import compacting, look_ups
 
-from treadle import CircuitBreaker, Loop, RunHandle, approve, tool
+from treadle import CircuitBreaker, Limits, Loop, RunHandle, Telemetry, approve, tool
 from treadle.testing import ScriptedLLM, call, calls
 
 QUESTION = [{"role": "user", "content": "Go."}]
@@ -155,8 +155,8 @@ class Rounds:
 
     def __init__(self, meters):
         self.options = {
-            "meter_provider": meters,
-            "cost_of": price,
+            "telemetry": Telemetry(meter_provider=meters),
+            "limits": Limits(cost_of=price),
             "llm_opts": {"model": "script"},
             "retry_delay": 0,
         }
@@ -198,7 +198,14 @@ class Rounds:
         many = [reply(call("read", path=path)) for path in "ab"]
         self.run("limited", *many, tools=[read], max_iterations=2)
         self.run("limited", many[0], tools=[read], max_total_tokens=100)
-        self.run("limited", many[0], reply(), tools=[read], max_iterations=1, on_limit="finish")
+        self.run(
+            "limited",
+            many[0],
+            reply(),
+            tools=[read],
+            max_iterations=1,
+            limits=Limits(on_limit="finish"),
+        )
         self.run("limited", lambda messages: time.sleep(1), max_seconds=0.5)
 
     def failing(self):

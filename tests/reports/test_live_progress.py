@@ -346,7 +346,7 @@ def test_what_is_followed_is_what_happens_whatever_a_model_does(block):
             max_iterations=6,
             max_tool_calls=30,
             breaker=CircuitBreaker(),
-            on_limit="finish" if seed % 2 else "stop",
+            limits=Limits(on_limit="finish" if seed % 2 else "stop"),
         )
         followed = Followed()
         try:

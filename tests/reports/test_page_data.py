@@ -13,7 +13,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry
 
-from treadle import CircuitBreaker, Loop, Recipe, RecipeStep, Usage, approve, tool
+from treadle import CircuitBreaker, Limits, Loop, Recipe, RecipeStep, Usage, approve, tool
 from treadle.events import (
     IterationStarted,
     RunFinished,
@@ -82,7 +82,11 @@ def path(tmp_path_factory):
         ("failing", [ConnectionError("away")], {"max_retries": 0}),
         ("failing", [ConnectionError("away"), chunks("It ", "is.")], {}),
         ("limited", adds(2)[:2], {**tools, "max_iterations": 2}),
-        ("limited", [adds(1)[0], reply()], {**tools, "max_iterations": 1, "on_limit": "finish"}),
+        (
+            "limited",
+            [adds(1)[0], reply()],
+            {**tools, "max_iterations": 1, "limits": Limits(on_limit="finish")},
+        ),
         ("guarded", [*[reply(call("add", a=1, b=1))] * 3, reply()], tools),
     )
 

@@ -131,7 +131,7 @@ class TestTheBudgetOfTheParent:
         assert guard(budget=budget).decision is None
 
     def test_its_requests_end_the_run(self, guard):
-        budget = self.with_parent(max_requests=3, iterations=3)
+        budget = self.with_parent(limits=Limits(max_requests=3), iterations=3)
         assert guard(budget=budget).error == BudgetExhausted("max_requests", 3, 3)
 
     def test_its_iterations_are_its_own(self, guard):

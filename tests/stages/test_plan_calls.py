@@ -36,7 +36,7 @@ def test_a_mode_that_does_not_exist_is_an_error_that_names_the_three(dedupe):
     stages = [one(dedupe=dedupe) if one.name == "plan_calls" else one for one in default_stages()]
     for given in (
         {"stages": stages},
-        {"stages": default_stages(dedupe=dedupe)},
+        {"dedupe": dedupe},
         {"dedupe": dedupe},
     ):
         with pytest.raises(OptionError) as caught:

@@ -6,7 +6,8 @@ from typing import Any
 
 import anyio
 
-from treadle import Loop, RunHandle, tool
+from treadle import Limits, Loop, RunHandle, tool
+from treadle.stages import circuit_breaker, loop_decision
 from treadle.testing import ScriptedLLM, call, calls
 
 DRIVERS = ("sync", "asyncio", "trio")
@@ -57,12 +58,12 @@ EXITS = {
     "max_iterations_reached": (ONE, {"max_iterations": 1}),
     "budget_exhausted": (ONE, {"max_tool_calls": 0}),
     "deadline_exceeded": ([calls(call("hang"))], {"max_seconds": 0.03}),
-    "circuit_broken": ([calls(call("fail"))], {"breaker_threshold": 1}),
+    "circuit_broken": ([calls(call("fail"))], {"stages": [circuit_breaker(threshold=1), ...]}),
     "loop_detected": (ONE, {"loop_threshold": 1, "dedupe": "off"}),
     "llm_error": ([TypeError()], {}),
     "paused": ([calls(call("sign"))], {}),
-    "finished": ([*ONE, "so far"], {"max_iterations": 1, "on_limit": "finish"}),
-    "empty_response": ([""], {"max_blank_stops": 0}),
+    "finished": ([*ONE, "so far"], {"max_iterations": 1, "limits": Limits(on_limit="finish")}),
+    "empty_response": ([""], {"stages": [loop_decision(max_blank_stops=0), ...]}),
     "pipeline_failed": (["x"], {"stages": [broken]}),
     "invalid_input": ([], {"messages": []}),
     "cancelled": (["x"], {"handle": handle}),

@@ -7,6 +7,7 @@ from treadle import (
     Chunk,
     CircuitBreaker,
     Err,
+    Limits,
     Loop,
     Paused,
     Recipe,
@@ -15,6 +16,7 @@ from treadle import (
     deny,
     tool,
 )
+from treadle.stages import validate_calls
 from treadle.telemetry.content import captures_content
 from treadle.testing import ScriptedLLM, call, calls
 
@@ -127,7 +129,7 @@ RUNS = {
     "llm_error": ([ValueError(f"{CANARY} wrong")], {"max_retries": 0}),
     "no_response": ([lambda messages: object()], {}),
     "output": ([taking()], {"output": "take"}),
-    "invalid_calls": ([INVALID, "x"], {"repair_call": repaired}),
+    "invalid_calls": ([INVALID, "x"], {"stages": [validate_calls(repair_call=repaired), ...]}),
     "tools_that_fail": ([calls(call("flaky"), call("refuse"), call("fail")), "x"], {}),
     "duplicates": ([calls(*(call("take", f"c{n}", text=CANARY) for n in range(3))), taking(), "x"], {}),
     "nudged": ([taking() for _ in range(4)], {"loop_threshold": None, "dedupe": "off", "max_iterations": 4}),
@@ -135,8 +137,8 @@ RUNS = {
     "circuit_broken": ([taking("fail") for _ in range(4)], {"dedupe": "off", "loop_threshold": None}),
     "breaker": ([taking("fail"), taking("fail"), "x"], {"breaker": CircuitBreaker(1, 60)}),
     "max_iterations": ([taking()], {"max_iterations": 1}),
-    "finished": ([taking(), f"{CANARY} so far"], {"max_iterations": 1, "on_limit": "finish"}),
-    "budget": ([taking()], {"max_tool_calls": 0, "show_budget": True}),
+    "finished": ([taking(), f"{CANARY} so far"], {"max_iterations": 1, "limits": Limits(on_limit="finish")}),
+    "budget": ([taking()], {"max_tool_calls": 0, "limits": Limits(show_budget=True)}),
     "deadline": ([calls(call("wait"))], {"max_seconds": 0.03}),
     "timeout": ([taking("hang"), "x"], {}),
     "pipeline_failed": (["x"], {"stages": [stage_that_fails]}),
@@ -146,7 +148,7 @@ RUNS = {
     "invalid_input": ([], {"messages": [{"role": "user", "content": CANARY, "x": object()}, {"role": CANARY}]}),
     "repaired": (["x"], {"messages": [{"role": "tool", "tool_call_id": CANARY, "content": CANARY}, *USER]}),
     "paused": ([taking("sign"), f"{CANARY} answer"], {}),
-    "unpriced": ([taking(), "x"], {"cost_of": lambda response: 1 / 0}),
+    "unpriced": ([taking(), "x"], {"limits": Limits(cost_of=lambda response: 1 / 0)}),
 }  # fmt: skip
 
 
@@ -191,7 +193,7 @@ def test_the_same_runs_report_content_if_it_is_captured(driver, quick):
     silent = []
     for name in RUNS:
         watch = Watch()
-        play(driver, name, capture_content=True, **watch.options)
+        play(driver, name, **watch.reporting(capture_content=True))
         if CANARY not in watch.everything():
             silent.append(name)
     assert silent == ["invalid_input"]
@@ -234,7 +236,7 @@ class TestOption:
     def test_of_a_run(self, driver, monkeypatch, variable, option, is_told):
         watch, loop = Watch(), Loop()
         monkeypatch.setenv(VARIABLE, variable)
-        loop = loop.with_options(**watch.options, capture_content=option)
+        loop = loop.with_options(**watch.reporting(capture_content=option))
         loop.run_sync(USER, ScriptedLLM(f"{CANARY} answer"))
         assert (CANARY in watch.everything()) == is_told
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from treadle import Loop, OptionError
+from treadle import Loop, OptionError, Telemetry
 from treadle.telemetry import names
 from treadle.testing import ScriptedLLM, call, calls
 
@@ -32,7 +32,12 @@ class Traced:
 
 def run(driver, watch, **options):
     model = Traced(watch, calls(call("double", n=1)), ConnectionError("gone"), COMPLETION)
-    options = {"chat_telemetry": False, "retry_delay": 0, "tools": [double], **options}
+    options = {
+        "telemetry": Telemetry(model_calls=False),
+        "retry_delay": 0,
+        "tools": [double],
+        **options,
+    }
     go(driver, USER, model, name="bot", **options, **watch.options).unwrap()
 
 
@@ -75,7 +80,7 @@ def test_metrics_of_treadle_are_recorded(driver):
 
 def test_all_spans_end_if_the_run_ends_during_a_model_call(driver):
     watch = Watch()
-    go(driver, USER, ScriptedLLM(TypeError()), chat_telemetry=False, **watch.options)
+    go(driver, USER, ScriptedLLM(TypeError()), **watch.reporting(model_calls=False))
     watch.check_whole(runs=1)
     assert [span.name for span in watch.spans] == ["invoke_agent"]
     assert watch.points(names.OPERATION_DURATION) == []
@@ -83,7 +88,7 @@ def test_all_spans_end_if_the_run_ends_during_a_model_call(driver):
 
 def test_captured_content_is_on_the_span_of_the_run(driver):
     watch = Watch()
-    run(driver, watch, capture_content=True)
+    run(driver, watch, telemetry=Telemetry(capture_content=True))
     agent = watch.one("invoke_agent bot")
     assert '"content": "Hi"' in agent.attributes[names.INPUT_MESSAGES]
     assert '"content": "Hi"' in agent.attributes[names.OUTPUT_MESSAGES]
@@ -92,7 +97,7 @@ def test_captured_content_is_on_the_span_of_the_run(driver):
 def test_with_the_option_on_both_chat_spans_exist_and_the_sdks_is_the_child(driver):
     """This is the reason for the option."""
     watch = Watch()
-    run(driver, watch, chat_telemetry=True)
+    run(driver, watch, telemetry=Telemetry(model_calls=True))
     ours = [span for span in watch.kind(names.CHAT) if span.instrumentation_scope.name == "treadle"]
     theirs = [span for span in watch.kind(names.CHAT) if span not in ours]
     assert (len(ours), len(theirs)) == (2, 3)
@@ -102,4 +107,4 @@ def test_with_the_option_on_both_chat_spans_exist_and_the_sdks_is_the_child(driv
 @pytest.mark.parametrize("value", [None, 1, "no"])
 def test_the_option_must_be_a_bool(value):
     with pytest.raises(OptionError, match="chat_telemetry: expected True or False"):
-        Loop(chat_telemetry=value)
+        Loop(telemetry=Telemetry(model_calls=value))

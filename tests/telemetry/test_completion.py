@@ -4,7 +4,7 @@ import pytest
 from opentelemetry._logs import SeverityNumber
 from opentelemetry.trace import StatusCode
 
-from treadle import Loop
+from treadle import Loop, Telemetry
 from treadle.telemetry import names
 from treadle.testing import ScriptedLLM, call, calls
 
@@ -63,7 +63,7 @@ class TestLogRecord:
             ScriptedLLM(*ONE, "done"),
             tools=[double],
             name="bot",
-            logger_provider=watch.loggers,
+            telemetry=Telemetry(logger_provider=watch.loggers),
         )
         (record,) = watch.logs()
         assert record.attributes["treadle.total_iterations"] == 2
@@ -73,13 +73,18 @@ class TestLogRecord:
     def test_has_the_trace_of_the_caller_with_a_logger_provider_only(self, driver):
         watch = Watch()
         with watch.tracers.get_tracer("mine").start_as_current_span("mine") as mine:
-            go(driver, USER, ScriptedLLM("done"), logger_provider=watch.loggers)
+            go(
+                driver,
+                USER,
+                ScriptedLLM("done"),
+                telemetry=Telemetry(logger_provider=watch.loggers),
+            )
         (record,) = watch.logs()
         assert record.trace_id == mine.get_span_context().trace_id
 
     def test_none_without_a_logger_provider(self, driver):
         watch = Watch()
-        end(driver, "answered", tracer_provider=watch.tracers)
+        end(driver, "answered", telemetry=Telemetry(tracer_provider=watch.tracers))
         assert watch.logs() == []
         assert len(watch.spans) == 2
 

@@ -282,7 +282,13 @@ def test_each_span_has_its_content(driver):
     watch = Watch()
     first = calls(call("double", "c1", n=4), text="Let me see.")
     model = ScriptedLLM(first, [Chunk("It is "), Chunk("8.")])
-    go(driver, USER, model, tools=[double], capture_content=True, **watch.options)
+    go(
+        driver,
+        USER,
+        model,
+        tools=[double],
+        **watch.reporting(capture_content=True),
+    )
     one, two = watch.kind(names.CHAT)
     agent = watch.one("invoke_agent")
     reported = {span: read(span.attributes) for span in (one, two, agent)}
@@ -381,7 +387,7 @@ class TestExceptions:
     def span_of(self, driver, **options):
         watch = Watch()
         model = ScriptedLLM(calls(call("broken", "c1")), "ok")
-        go(driver, USER, model, tools=[broken], **watch.options, **options)
+        go(driver, USER, model, tools=[broken], **watch.reporting(**options))
         return watch.one("execute_tool broken")
 
     @pytest.mark.parametrize("driver", DRIVERS)

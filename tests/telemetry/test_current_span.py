@@ -198,7 +198,7 @@ class TestModels:
     @pytest.mark.parametrize("form", range(4))
     def test_without_chat_spans_the_span_of_the_run_is_current(self, driver, watch, form):
         seen = []
-        go(driver, USER, self.streams(seen)[form], chat_telemetry=False, **watch.options)
+        go(driver, USER, self.streams(seen)[form], **watch.reporting(model_calls=False))
         assert {name for _, name in seen} == {"invoke_agent"}
 
 

@@ -244,9 +244,14 @@ class TestChaos:
         kid = Loop(tools=[*theirs], name="kid", retry_delay=0, max_retries=0, max_iterations=4)
         child = kid.as_tool("delegate", "", ChaosLLM(seed, [*theirs], longest=300, most_calls=10))
         loop = Loop(
-            tools=[*tools, child], name="bot", retry_delay=0, max_retries=1, max_iterations=6,
-            max_seconds=20, capture_content=bool(seed % 2), **{**watch.options, **more},
-        )  # fmt: skip
+            tools=[*tools, child],
+            name="bot",
+            retry_delay=0,
+            max_retries=1,
+            max_iterations=6,
+            max_seconds=20,
+            **watch.reporting(capture_content=bool(seed % 2), **more),
+        )
         model = ChaosLLM(seed, longest=300, most_calls=15, is_async=driver != "sync")
         result = self.drive(driver, loop.run, loop.run_sync, USER, model)
         for _ in range(9):
@@ -315,10 +320,14 @@ class TestNasty:
         for captures in (True, False):
             tries = iter([nasty(NASTY)])
             Loop.run_sync(
-                [{"role": "user", "content": NASTY}], model, name=NASTY, retry_delay=0,
-                resolve_tool=lambda asked: NASTY, llm_opts={"stop": [NASTY], "seed": 10**30},
-                **{**watch.options, "meter_provider": meters}, capture_content=captures,
-            )  # fmt: skip
+                [{"role": "user", "content": NASTY}],
+                model,
+                name=NASTY,
+                retry_delay=0,
+                resolve_tool=lambda asked: NASTY,
+                llm_opts={"stop": [NASTY], "seed": 10**30},
+                **watch.reporting(meter_provider=meters, capture_content=captures),
+            )
         watch.check_whole()
         assert encoded(watch)
         assert generate_latest(registry)

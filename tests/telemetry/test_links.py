@@ -6,7 +6,7 @@ import anyio
 import pytest
 from tests.deciding import on
 
-from treadle import Loop, RunState, approve, deny, tool
+from treadle import Loop, RunState, Telemetry, approve, deny, tool
 from treadle.codec import decode
 from treadle.pauses import digest_of
 from treadle.telemetry import names
@@ -108,7 +108,9 @@ def test_the_link_is_kept_if_the_resumed_run_has_no_span(driver, measures):
     before, after = Watch(), Watch()
     script = ScriptedLLM(signing("c1"), signing("c2"), "done")
     paused = run(driver, bot(before), script)
-    between = bot().with_options(**({"meter_provider": before.meters} if measures else {}))
+    between = bot().with_options(
+        **({"telemetry": Telemetry(meter_provider=before.meters)} if measures else {})
+    )
     paused = resume(driver, between, paused.state, {"c1": approve}, script)
     resume(driver, bot(after), paused.state, {"c2": approve}, script)
     (link,) = after.one("invoke_agent bot").links

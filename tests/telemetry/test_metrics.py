@@ -8,7 +8,7 @@ from opentelemetry.sdk.metrics.export import Histogram, Sum
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from tests.deciding import on
 
-from treadle import CircuitBreaker, Loop, approve, tool
+from treadle import CircuitBreaker, Limits, Loop, Telemetry, approve, tool
 from treadle.telemetry import names
 from treadle.telemetry.instruments import instruments_of
 from treadle.telemetry.telemetry import scope
@@ -61,10 +61,18 @@ def everything(driver, watch):
         streamed(),
     )
     return go(
-        driver, USER, model, tools=[double, fail], name="bot", retry_delay=0, max_parallel_calls=2,
+        driver,
+        USER,
+        model,
+        tools=[double, fail],
+        name="bot",
+        retry_delay=0,
+        limits=Limits(max_parallel_calls=2),
         dedupe="strict",
-        breaker=CircuitBreaker(threshold=2, cool_down=600), loop_threshold=None, **watch.options,
-    )  # fmt: skip
+        breaker=CircuitBreaker(threshold=2, cool_down=600),
+        loop_threshold=None,
+        **watch.options,
+    )
 
 
 AGENT = {"gen_ai.agent.name": "bot"}
@@ -247,8 +255,8 @@ class TestProviders:
     @pytest.mark.parametrize("given", ["tracer_provider", "meter_provider", "logger_provider"])
     def test_each_provider_works_alone(self, driver, watch, given):
         model = Model(completion(calls(call("double", n=1))), OverloadedError(), streamed())
-        options = {given: watch.options[given], "capture_content": True}
-        go(driver, USER, model, tools=[double], retry_delay=0, **options).unwrap()
+        telemetry = Telemetry(capture_content=True, **{given: watch.providers[given]})
+        go(driver, USER, model, tools=[double], retry_delay=0, telemetry=telemetry).unwrap()
         reported = {
             "tracer_provider": bool(watch.spans),
             "meter_provider": bool(list(watch.metrics())),
@@ -278,5 +286,5 @@ class TestProviders:
             def get_meter(self, *args, **options):
                 return watch.meters.get_meter(*args, **options)
 
-        go(driver, USER, ScriptedLLM("x"), meter_provider=Own()).unwrap()
+        go(driver, USER, ScriptedLLM("x"), telemetry=Telemetry(meter_provider=Own())).unwrap()
         assert watch.total(names.ITERATIONS_METRIC) == 1

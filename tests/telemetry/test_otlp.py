@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from treadle import Loop, Paused, __version__, approve
+from treadle import Loop, Paused, Telemetry, __version__, approve
 from treadle.telemetry import names
 from treadle.testing.chaos import ChaosLLM, ChaosTools
 
@@ -136,10 +136,12 @@ def sent():
         logs = OTLPLogExporter(f"{receiver.address}/v1/logs")
         loggers.add_log_record_processor(BatchLogRecordProcessor(logs))
         options = {
-            "tracer_provider": tracers,
-            "meter_provider": meters,
-            "logger_provider": loggers,
-            "capture_content": True,
+            "telemetry": Telemetry(
+                tracer_provider=tracers,
+                meter_provider=meters,
+                logger_provider=loggers,
+                capture_content=True,
+            )
         }
         results = []
         for seed in range(RUNS):

@@ -7,6 +7,7 @@ from opentelemetry.trace import StatusCode
 
 from treadle import Chunk, tool
 from treadle.stages import _run_call as calling
+from treadle.stages import loop_decision
 from treadle.telemetry import names
 from treadle.testing import ScriptedLLM, call, calls
 
@@ -61,7 +62,7 @@ class TestModel:
 
     def test_without_chat_spans_they_are_events_of_the_run(self, driver, watch):
         model = ScriptedLLM(OverloadedError("busy"), "Hi")
-        go(driver, USER, model, retry_delay=0, chat_telemetry=False, **watch.options)
+        go(driver, USER, model, retry_delay=0, **watch.reporting(model_calls=False))
         assert watch.one("invoke_agent").events[0].name == "treadle.model.retry"
         assert watch.total(names.MODEL_RETRIES) == 1
 
@@ -130,7 +131,7 @@ class TestFirstChunk:
         def empty(messages):
             yield from ()
 
-        go(driver, USER, empty, max_blank_stops=0, **watch.options)
+        go(driver, USER, empty, stages=[loop_decision(max_blank_stops=0), ...], **watch.options)
         assert names.TIME_TO_FIRST_CHUNK not in watch.one("chat").attributes
         assert watch.points(names.FIRST_CHUNK_DURATION) == []
 

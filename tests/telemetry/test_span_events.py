@@ -5,7 +5,7 @@ import time
 import pytest
 from tests.compacting import compacting, failing, script
 
-from treadle import CircuitBreaker, RunHandle, tool
+from treadle import CircuitBreaker, Limits, RunHandle, tool
 from treadle.sessions import StubResults
 from treadle.telemetry import names
 from treadle.testing import ScriptedLLM, call, calls
@@ -38,7 +38,7 @@ def test_calls_that_do_not_run(driver, watch):
     batch = calls(call("double", "a", n=1), call("double", "b", n=1), call("double", "c", n=2))
     model = ScriptedLLM(batch, calls(call("double", "d", n=1)), "done")
     options = {**watch.options, "dedupe": "strict"}
-    go(driver, USER, model, tools=[double], max_parallel_calls=1, **options)
+    go(driver, USER, model, tools=[double], limits=Limits(max_parallel_calls=1), **options)
     assert noted(watch, "treadle.tool_call.not_run") == [
         {
             "gen_ai.tool.name": "double",
@@ -139,7 +139,15 @@ def test_a_circuit_breaker_that_changes_its_state(driver, watch):
 @pytest.mark.parametrize("on_limit", ["stop", "finish"])
 def test_a_limit_that_is_reached(driver, watch, on_limit):
     model = ScriptedLLM(calls(call("double", n=1)), "so far")
-    go(driver, USER, model, tools=[double], max_iterations=1, on_limit=on_limit, **watch.options)
+    go(
+        driver,
+        USER,
+        model,
+        tools=[double],
+        max_iterations=1,
+        limits=Limits(on_limit=on_limit),
+        **watch.options,
+    )
     assert noted(watch, "treadle.limit.reached") == [
         {"treadle.iteration": 1, "treadle.stop_reason": "max_iterations_reached"}
     ]

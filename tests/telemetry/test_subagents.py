@@ -6,7 +6,7 @@ from opentelemetry import trace
 from opentelemetry.trace import SpanKind, StatusCode
 from tests.deciding import on
 
-from treadle import CircuitBreaker, Locks, Loop, approve, tool
+from treadle import CircuitBreaker, Limits, Locks, Loop, Telemetry, approve, tool
 from treadle.telemetry import names
 from treadle.testing import ScriptedLLM, call, calls
 
@@ -162,7 +162,7 @@ class TestSpans:
 
     def test_providers_of_a_subagent_are_ignored(self, watch):
         """One trace has one exporter: that of the run."""
-        child = helper("in", tracer_provider=watch.tracers)
+        child = helper("in", telemetry=Telemetry(tracer_provider=watch.tracers))
         Loop.run_sync(USER, ScriptedLLM(asked(), "out"), tools=[child])
         assert watch.spans == []
 
@@ -237,7 +237,7 @@ class TestFinished:
             calls(call("double", "late", n=2)),
             "so far",
             max_iterations=1,
-            on_limit="finish",
+            limits=Limits(on_limit="finish"),
         )
         agent = watch.one("invoke_agent")
         assert agent.attributes["treadle.stop_reason"] == "finished"
@@ -258,7 +258,7 @@ class TestNotRun:
             batch,
             calls(call("double", "b", n=3), call("double", "cut", n=4)),
             calls(call("double", "over", n=5), call("double", "over2", n=6)),
-            max_parallel_calls=1,
+            limits=Limits(max_parallel_calls=1),
             max_tool_calls=4,
             dedupe="strict",
         )

@@ -10,14 +10,20 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from treadle import Chunk, Loop, Paused, Response, ToolCall, Usage, approve, deny, tool
+from treadle import Chunk, Limits, Loop, Paused, Response, ToolCall, Usage, approve, deny, tool
 from treadle.messages import CallChunk
+from treadle.stages import circuit_breaker
 from treadle.telemetry import names
 from treadle.testing import ScriptedLLM
 
 from .watching import DRIVERS, Watch
 
-GUARDS = {"loop_threshold": None, "breaker_threshold": 99, "dedupe": "off", "retry_delay": 0}
+GUARDS = {
+    "loop_threshold": None,
+    "stages": [circuit_breaker(threshold=99), ...],
+    "dedupe": "off",
+    "retry_delay": 0,
+}
 
 
 @tool
@@ -170,8 +176,9 @@ class Play:
         return {
             "tools": [work, sign, *(self.kids(depth - 1) if depth else ())],
             "max_iterations": script.max_iterations,
-            "on_limit": script.on_limit,
-            "cost_of": priced if script.is_priced else None,
+            "limits": Limits(
+                on_limit=script.on_limit, cost_of=priced if script.is_priced else None
+            ),
             **GUARDS,
         }
 
@@ -277,7 +284,10 @@ def test_tokens_that_no_provider_counted_are_not_exported(answer, cost):
     """Neither an estimate, nor the cost of one, nor a count that is only a lower bound."""
     watch = Watch()
     unmeasured = "stop" if cost else "estimate"
-    options = {"cost_of": lambda response: 0.25, "unmeasured": unmeasured, **watch.options}
+    options = {
+        "limits": Limits(cost_of=lambda response: 0.25, unmeasured=unmeasured),
+        **watch.options,
+    }
     result = Loop.run_sync("Hi", ScriptedLLM(answer), **options)
     assert (result.usage.total_tokens > 0) is not bool(cost)
     (chat,) = watch.kind(names.CHAT)

@@ -9,8 +9,9 @@ from tests.whole.cancelling import DRIVES, Cancelling
 from tests.whole.scripts import HELLO, Busy, completion_chunks, doze
 from tests.whole.test_chaos import Trouble
 
-from treadle import Loop, Recipe, RecipeStep, ToolContext, approve, tool
+from treadle import Limits, Loop, Recipe, RecipeStep, ToolContext, approve, tool
 from treadle.stages import _run_call as calling
+from treadle.stages import ask_model
 from treadle.telemetry import names
 from treadle.testing import ScriptedLLM, call, calls
 
@@ -113,7 +114,9 @@ def a_streaming_model_that_is_asked_again(run):
     ]
     broken = completion_chunks("Oh", None)
     script = ScriptedLLM(Busy(), first, broken, completion_chunks("Oh"), is_async=True)
-    return run.run(script, tools=[run.rest()], retry_delay=0.001, restart_streams=True)
+    return run.run(
+        script, tools=[run.rest()], retry_delay=0.001, stages=[ask_model(restart_streams=True), ...]
+    )
 
 
 async def observe(event):
@@ -145,7 +148,7 @@ def children(run):
 
 def a_last_answer(run):
     script = [rests("c1", "c2"), rests("c3"), "That is all."]
-    options = {"tools": [run.rest()], "max_iterations": 1, "on_limit": "finish"}
+    options = {"tools": [run.rest()], "max_iterations": 1, "limits": Limits(on_limit="finish")}
     return run.run(ScriptedLLM(*script, is_async=True), **options)
 
 

@@ -14,6 +14,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Sampler
 
+from treadle import Telemetry
 from treadle.telemetry import names
 
 from .exits import DRIVERS, go
@@ -55,6 +56,15 @@ class Watch:
     @property
     def options(self) -> dict[str, Any]:
         """The options of a loop that uses these providers."""
+        return self.reporting()
+
+    def reporting(self, **changes: Any) -> dict[str, Any]:
+        """The options of a loop that uses these providers, with other fields of its telemetry."""
+        return {"telemetry": Telemetry(**{**self.providers, **changes})}
+
+    @property
+    def providers(self) -> dict[str, Any]:
+        """The providers, by the names of the fields of `Telemetry`."""
         return {
             "tracer_provider": self.tracers,
             "meter_provider": self.meters,

@@ -13,6 +13,7 @@ from chaos_trial import OPTIONS, Trial, UnprintableError
 
 from treadle import (
     Err,
+    Limits,
     Ok,
     PipelineFailed,
     Response,
@@ -124,7 +125,10 @@ WRONG = {
         [],
     ),
     "too many iterations": ({"iterations": 11}, ["limits: 11 iterations, at most 10 are allowed"]),
-    "two more to finish": ({"iterations": 12, "options": {"on_limit": "finish"}}, []),
+    "two more to finish": (
+        {"iterations": 12, "options": {"limits": Limits(on_limit="finish")}},
+        [],
+    ),
     "too many calls": ({"options": {"max_tool_calls": 4}}, ["limits: 5 tool calls"]),
     "too late": ({"seconds": 9.0, "options": {"max_seconds": 1}}, ["limits: it took 9.0 s"]),
     "a run in progress": (
@@ -156,7 +160,10 @@ WRONG = {
         ["tools: 'ping' and 'ping' ran at once with the same lock"],
     ),
     "too many at once": (
-        {"tools": lambda: having_run(PING, FILE), "options": {"max_parallel_calls": 1}},
+        {
+            "tools": lambda: having_run(PING, FILE),
+            "options": {"limits": Limits(max_parallel_calls=1)},
+        },
         ["tools: 2 calls at once, at most 1 are allowed"],
     ),
     "a tool that is not parallel-safe, cancelled through a handle": (

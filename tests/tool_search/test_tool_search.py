@@ -10,6 +10,7 @@ import pytest
 from tests.deciding import on
 
 from treadle import (
+    Limits,
     Loop,
     OptionError,
     Paused,
@@ -28,7 +29,7 @@ from treadle import (
     tool,
 )
 from treadle.events import CallsPlanned, RunStarted
-from treadle.stages import dispatch_tools, parse_tool_calls
+from treadle.stages import dispatch_tools, parse_tool_calls, validate_calls
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
 
@@ -387,7 +388,7 @@ def test_an_invalid_output_through_call_tool_is_asked_for_again():
 
 def test_a_last_answer_at_a_limit_is_asked_for():
     steps = (calls(through("add", a=1, b=1)), calls(through("add", a=1, b=2)), "Three.")
-    result, model = searching(*steps, max_iterations=1, on_limit="finish")
+    result, model = searching(*steps, max_iterations=1, limits=Limits(on_limit="finish"))
     assert (result.stop_reason, result.output) == ("finished", "Three.")
     assert answers(result)[0] == "2"
     assert answers(result)[1].startswith("Not run: the budget")
@@ -585,7 +586,7 @@ def test_a_repaired_call_is_shown_as_a_call_of_call_tool():
         return ToolCall(made.id, "add", '{"a": 1, "b": 1}')
 
     steps = (calls(through("add", a="one", b=1)), "Done.")
-    result, _ = searching(*steps, repair_call=repair)
+    result, _ = searching(*steps, stages=[validate_calls(repair_call=repair), ...])
     assert answers(result) == ["2"]
     assert wrote(result) == [("call_tool", '{"name": "add", "arguments": {"a": 1, "b": 1}}')]
 

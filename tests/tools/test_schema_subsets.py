@@ -19,7 +19,7 @@ from openai.lib._pydantic import _ensure_strict_json_schema
 from pydantic import AnyUrl, BaseModel, Field, TypeAdapter
 from typing_extensions import TypedDict
 
-from treadle import Loop
+from treadle import Loop, Output
 from treadle.testing import ScriptedLLM
 from treadle.tools.schema_subsets import ANTHROPIC, GEMINI, OPENAI, NotInSubsetError, fit
 
@@ -278,7 +278,7 @@ def test_a_schema_is_strict_if_the_subset_has_all_its_keywords(schema, is_strict
 @pytest.mark.parametrize(("kind", "is_strict"), TYPES, ids=lambda one: str(one)[:50])
 def test_an_ordinary_type_is_sent_closed_and_strict(kind, is_strict):
     model = ScriptedLLM("x")
-    Loop.run_sync("Go.", model, output=kind, output_mode="json", max_output_retries=0)
+    Loop.run_sync("Go.", model, output=Output(kind, mode="json", max_retries=0))
     sent = model.sent[0].opts["response_format"]["json_schema"]
     assert sent["strict"] is is_strict
     if is_strict:

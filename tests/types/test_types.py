@@ -39,6 +39,7 @@ from treadle import (
     Message,
     Ok,
     OptionError,
+    Output,
     OutputMissing,
     Paused,
     Pipeline,
@@ -484,7 +485,7 @@ def test_an_unknown_option_is_an_error() -> None:
 
 def test_a_wrong_kind_of_value_is_an_error() -> None:
     with pytest.raises(OptionError):
-        Loop(output_mode="xml")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+        Loop(sequential="xml")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
     with pytest.raises(OptionError):
         Loop(max_iterations="3")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
     with pytest.raises(OptionError):
@@ -511,7 +512,7 @@ def test_validators_and_retry() -> None:
 
     model = giving("Invoice", total=9)
     checks: Sequence[Callable[..., Any]] = [check, check_later]
-    result = Loop.run_sync("?", model, output=Invoice, output_validators=checks)
+    result = Loop.run_sync("?", model, output=Output(Invoice, validators=checks))
     assert_type(result, Ok[Invoice] | Err | Paused)
     assert result.output == Invoice(total=9)
 

@@ -11,6 +11,7 @@ from tests.ways import HandleRef
 
 from treadle import (
     CircuitBreaker,
+    Limits,
     Locks,
     Loop,
     Response,
@@ -183,7 +184,11 @@ def price(response: Response) -> float:
 
 @script(ends="budget_exhausted")
 def too_costly():
-    return spender(adds(1), adds(2)), {"tools": [add], "cost_of": price, "max_cost": 0.002}
+    return spender(adds(1), adds(2)), {
+        "tools": [add],
+        "limits": Limits(cost_of=price),
+        "max_cost": 0.002,
+    }
 
 
 @script()
@@ -193,7 +198,7 @@ def a_budget_that_is_shown():
         """Tell what is left."""
         return str(context.remaining)
 
-    options = {"show_budget": True, "max_tool_calls": 5, "max_total_tokens": 10_000}
+    options = {"limits": Limits(show_budget=True), "max_tool_calls": 5, "max_total_tokens": 10_000}
     return spender(calls(call("left", "c1")), "Done."), {"tools": [left], **options}
 
 
@@ -202,25 +207,25 @@ def a_last_answer():
     return ScriptedLLM(adds(1), adds(2), "Six."), {
         "tools": [add],
         "max_iterations": 2,
-        "on_limit": "finish",
+        "limits": Limits(on_limit="finish"),
     }
 
 
 @script(ends="finished")
 def a_last_answer_of_a_model_that_calls_on():
-    options = {"tools": [add], "max_tool_calls": 1, "on_limit": "finish"}
+    options = {"tools": [add], "max_tool_calls": 1, "limits": Limits(on_limit="finish")}
     return ScriptedLLM(adds(1, 2), adds(3), "Two."), options
 
 
 @script(ends="finished")
 def a_last_answer_of_a_model_that_says_nothing():
-    options = {"tools": [add], "max_iterations": 1, "on_limit": "finish"}
+    options = {"tools": [add], "max_iterations": 1, "limits": Limits(on_limit="finish")}
     return ScriptedLLM(adds(1), adds(3), ""), options
 
 
 @script(ends="finished")
 def a_last_answer_that_is_streamed():
-    options = {"tools": [add], "max_iterations": 1, "on_limit": "finish"}
+    options = {"tools": [add], "max_iterations": 1, "limits": Limits(on_limit="finish")}
     return ScriptedLLM(adds(1), ["Tw", "o."]), options
 
 
@@ -230,18 +235,31 @@ class Sum(BaseModel):
 
 @script(ends="finished")
 def a_last_answer_by_a_terminal_tool():
-    options = {"tools": [add], "output": Sum, "max_iterations": 1, "on_limit": "finish"}
+    options = {
+        "tools": [add],
+        "output": Sum,
+        "max_iterations": 1,
+        "limits": Limits(on_limit="finish"),
+    }
     return ScriptedLLM(adds(1), calls(call("Sum", "c1", number=2))), options
 
 
 @script(ends="finished")
 def a_last_answer_of_a_model_that_loops():
-    return ScriptedLLM(*(adds(1) for _ in range(4)), "Two."), {"tools": [add], "on_limit": "finish"}
+    return ScriptedLLM(*(adds(1) for _ in range(4)), "Two."), {
+        "tools": [add],
+        "limits": Limits(on_limit="finish"),
+    }
 
 
 @script(ends="llm_error")
 def a_last_answer_that_never_comes():
-    options = {"tools": [add], "max_iterations": 1, "on_limit": "finish", "max_retries": 0}
+    options = {
+        "tools": [add],
+        "max_iterations": 1,
+        "limits": Limits(on_limit="finish"),
+        "max_retries": 0,
+    }
     return ScriptedLLM(adds(1), ConnectionError("gone")), options
 
 
@@ -354,8 +372,11 @@ def a_child_with_an_output():
 
 @script(ends="budget_exhausted")
 def a_child_that_spends_what_is_its_parents():
-    sub = child("sub", *(adds(n) for n in range(9)), tools=[add], on_limit="finish")
-    return ScriptedLLM(calls(call("sub", "c1", task="a"))), {"tools": [sub], "max_requests": 4}
+    sub = child("sub", *(adds(n) for n in range(9)), tools=[add], limits=Limits(on_limit="finish"))
+    return ScriptedLLM(calls(call("sub", "c1", task="a"))), {
+        "tools": [sub],
+        "limits": Limits(max_requests=4),
+    }
 
 
 @script()
@@ -455,7 +476,6 @@ def a_run_with_all_of_it():
         "tools": tools,
         "handle_ref": handle_ref,
         "max_tool_calls": 9,
-        "on_limit": "finish",
+        "limits": Limits(on_limit="finish", show_budget=True),
         "llm_opts": {"temperature": 0},
-        "show_budget": True,
     }

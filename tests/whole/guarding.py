@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 import threading
@@ -33,6 +34,7 @@ from treadle.events import (
     ToolFinished,
     ToolStarted,
 )
+from treadle.stages import circuit_breaker
 from treadle.testing import check_history
 from treadle.tools import NotRun
 
@@ -402,11 +404,10 @@ class Play:
         """The loop of a root."""
         return Loop(
             tools=[*TOOLS.values(), *self._children(root, 0)],
-            limits=self.plot.limits,
             locks=self.locks,
             on_event=lambda event: self.meter.hear(root, event),
             **COMMON,
-            **self.plot.options,
+            **_under(self.plot.limits, **self.plot.options),
         )
 
     def _children(self, root: str, task: int) -> list[Tool]:
@@ -414,9 +415,8 @@ class Play:
             return []
         loop = Loop(
             tools=[*TOOLS.values(), *self._children(root, task + 1)],
-            limits=self.plot.child_limits,
             **COMMON,
-            **self.plot.child_options,
+            **_under(self.plot.child_limits, **self.plot.child_options),
         )
         model, schema = self.model(root, self.plot.tasks[task]), TOOLS["plain"].input_schema
         return [
@@ -476,4 +476,13 @@ class Play:
         )
 
 
-COMMON: dict[str, Any] = {"breaker_threshold": 50, "loop_threshold": None, "retry_delay": 0}
+def _under(limits: Limits, on_limit: Any, **options: Any) -> dict[str, Any]:
+    """The options of a loop with some limits and a policy."""
+    return {"limits": dataclasses.replace(limits, on_limit=on_limit), **options}
+
+
+COMMON: dict[str, Any] = {
+    "stages": [circuit_breaker(threshold=50), ...],
+    "loop_threshold": None,
+    "retry_delay": 0,
+}

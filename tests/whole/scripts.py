@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from treadle import (
     Chunk,
     Err,
+    Limits,
     Ok,
     Recipe,
     RecipeStep,
@@ -26,7 +27,7 @@ from treadle import (
 )
 from treadle.messages import CallChunk
 from treadle.model import status_of
-from treadle.stages import default_stages
+from treadle.stages import ask_model, default_stages, loop_decision, validate_calls
 from treadle.testing import ScriptedLLM, call, calls
 
 HELLO = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello."})
@@ -249,7 +250,7 @@ def parallel_calls_sync_and_async():
 @script()
 def parallel_calls_two_at_a_time():
     batch = calls(*(call("nap", f"c{n}", seconds=0.01 * (5 - n)) for n in range(5)))
-    return ScriptedLLM(batch, "Done."), {"tools": [nap], "max_parallel_calls": 2}
+    return ScriptedLLM(batch, "Done."), {"tools": [nap], "limits": Limits(max_parallel_calls=2)}
 
 
 @script()
@@ -383,7 +384,10 @@ def a_repaired_call():
 
     broken = calls(call("add", "c1"))
     broken["tool_calls"][0]["function"]["arguments"] = "{'a': 1}"
-    return ScriptedLLM(broken, "2."), {"tools": [add], "repair_call": repair}
+    return ScriptedLLM(broken, "2."), {
+        "tools": [add],
+        "stages": [validate_calls(repair_call=repair), ...],
+    }
 
 
 # Blank answers, and other ends.
@@ -396,7 +400,7 @@ def a_blank_answer():
 
 @script(ends="empty_response")
 def blank_answers_only():
-    return ScriptedLLM(*[""] * 3), {"max_blank_stops": 2}
+    return ScriptedLLM(*[""] * 3), {"stages": [loop_decision(max_blank_stops=2), ...]}
 
 
 @script(ends="output")
@@ -524,7 +528,7 @@ def streamed_completion_chunks():
 @script()
 def a_stream_that_breaks_off_and_is_asked_for_again():
     model = ScriptedLLM(completion_chunks("Hel", None), completion_chunks("Hello."))
-    return model, {"retry_delay": 0, "restart_streams": True}
+    return model, {"retry_delay": 0, "stages": [ask_model(restart_streams=True), ...]}
 
 
 @script()
@@ -539,7 +543,10 @@ def streams_that_raise_sync_and_async():
         raise ConnectionError("lost again")
 
     streams = iter([broken, broken_later, lambda: iter(["Hello."])])
-    return (lambda messages: next(streams)()), {"retry_delay": 0, "restart_streams": True}
+    return (lambda messages: next(streams)()), {
+        "retry_delay": 0,
+        "stages": [ask_model(restart_streams=True), ...],
+    }
 
 
 @script(ends="llm_error")

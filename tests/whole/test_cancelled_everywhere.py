@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from treadle import CircuitBreaker, Locks, Loop, Tool, approve, tool
+from treadle import CircuitBreaker, Limits, Locks, Loop, Tool, approve, tool
 from treadle.events import SubagentEvent
 from treadle.stages import _run_call as calling
 from treadle.testing import ScriptedLLM, call, calls
@@ -203,7 +203,7 @@ def test_a_cancelled_call_gives_back_its_keys_and_its_place_in_the_queue(drive):
 
 def a_last_answer(run: Cancelling) -> Any:
     script = [rests("c1", "c2"), rests("c3", seconds=0), "That is all."]
-    options = {"tools": [run.rest()], "max_iterations": 1, "on_limit": "finish"}
+    options = {"tools": [run.rest()], "max_iterations": 1, "limits": Limits(on_limit="finish")}
     return run.run(ScriptedLLM(*script, is_async=True), **options)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from treadle import Loop, Paused, RunHandle, Tool, approve, deny, edit
+from treadle import Limits, Loop, Paused, RunHandle, Tool, approve, deny, edit
 from treadle.events import ModelResponded, RunFinished, RunStarted, SubagentEvent
 from treadle.testing import ChaosLLM, ChaosTools, check_history
 
@@ -35,7 +35,7 @@ class Trouble:
             "max_retries": 1,
             "retry_delay": 0,
             "sequential": self.die.choice(["defer", "in_step"]),
-            "on_limit": self.die.choice(["stop", "finish"]),
+            "limits": Limits(on_limit=self.die.choice(["stop", "finish"])),
             "max_seconds": 20,
         }
         self.handle: RunHandle | None = None

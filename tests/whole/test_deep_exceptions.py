@@ -11,6 +11,7 @@ from tests.telemetry.watching import Watch
 
 from treadle import (
     Err,
+    Limits,
     Loop,
     Recipe,
     Response,
@@ -95,7 +96,7 @@ PLACES = {
         "pipeline_failed",
     ),
     "an observer": lambda fail: (answers, {"on_iteration": fail}, "answered"),
-    "a cost": lambda fail: (answers, {"cost_of": fail}, "answered"),
+    "a cost": lambda fail: (answers, {"limits": Limits(cost_of=fail)}, "answered"),
 }
 
 
@@ -124,9 +125,8 @@ def test_a_deep_exception_is_handled_as_any_other(place, kind, tmp_path, caplog)
             "Hi",
             model,
             on_event=[recorder, lambda event: events.append(event.to_json())],
-            capture_content=True,
             **options,
-            **watch.options,
+            **watch.reporting(capture_content=True),
         )
     assert result.stop_reason == stop_reason, result
     assert recorder.failure is None

@@ -29,7 +29,7 @@ from treadle.events import (
     RepeatWarned,
     ToolStarted,
 )
-from treadle.stages import default_stages, loop_decision
+from treadle.stages import circuit_breaker, default_stages, loop_decision
 from treadle.testing import ScriptedLLM, call, calls, check_history
 from treadle.tools import NotRun
 
@@ -244,7 +244,9 @@ def test_a_failing_call_is_broken_before_it_is_stopped(driven: Way):
 
 def test_a_failing_call_is_stopped_where_no_breaker_stops_it(driven: Way):
     """The last rung is there for it as well."""
-    observed = climb(driven, each_time("fail", "a", "a", "a"), breaker_threshold=4)
+    observed = climb(
+        driven, each_time("fail", "a", "a", "a"), stages=[circuit_breaker(threshold=4), ...]
+    )
     assert rungs(observed.events) == ["runs", "runs", "runs loop_detected"]
     stages = [each for each in default_stages() if each.name != "circuit_breaker"]
     observed = climb(driven, each_time("fail", "a", "a", "a"), stages=stages)
@@ -255,7 +257,9 @@ def test_other_arguments_are_broken_too_and_never_stopped(driven: Way):
     """The breaker looks at tool and error; a loop is of the same calls."""
     observed = climb(driven, each_time("fail", "a", "b", "c"))
     assert rungs(observed.events) == ["runs", "runs", "runs circuit_broken"]
-    observed = climb(driven, [*each_time("fail", *"abcd"), "No."], breaker_threshold=9)
+    observed = climb(
+        driven, [*each_time("fail", *"abcd"), "No."], stages=[circuit_breaker(threshold=9), ...]
+    )
     assert rungs(observed.events) == ["runs"] * 4 + [""]
 
 
@@ -338,7 +342,7 @@ def test_texts_that_take_turns_are_stopped_as_well(driven: Way):
     [
         (each_time("look", "a", "a", "a", "a"), {}),
         (each_time("look", *"ababab"), {}),
-        (each_time("fail", "a", "a", "a"), {"breaker_threshold": 9}),
+        (each_time("fail", "a", "a", "a"), {"stages": [circuit_breaker(threshold=9), ...]}),
         (["Some."] * 3, {"stages": INSISTING}),
     ],
     ids=["the same call", "calls by turns", "a failing call", "text"],
@@ -346,7 +350,7 @@ def test_texts_that_take_turns_are_stopped_as_well(driven: Way):
 def test_where_it_is_to_finish_the_last_rung_asks_for_an_answer(driven: Way, script, options):
     """The rungs before it are the same; the stop is a request for the answer, and the result says why."""
     stopped = climb(driven, script, **options)
-    observed = climb(driven, [*script, "It is 4."], **options, on_limit="finish")
+    observed = climb(driven, [*script, "It is 4."], **options, limits=Limits(on_limit="finish"))
     assert rungs(observed.events) == [*rungs(stopped.events), ""]
     assert rungs(observed.events)[-2].endswith("loop_detected")
     result = observed.result
@@ -359,7 +363,7 @@ def test_where_it_is_to_finish_the_last_rung_asks_for_an_answer(driven: Way, scr
 def test_a_duplicate_instead_of_the_last_answer_is_suppressed_and_ends_no_run(driven: Way):
     """It is answered as any duplicate; then the model is asked with tools disabled."""
     script = [*each_time("look", *["a"] * 5), "Empty."]
-    observed = climb(driven, script, on_limit="finish")
+    observed = climb(driven, script, limits=Limits(on_limit="finish"))
     assert rungs(observed.events)[3:] == [
         "suppressed nudged loop_detected",
         "suppressed nudged",
@@ -370,7 +374,7 @@ def test_a_duplicate_instead_of_the_last_answer_is_suppressed_and_ends_no_run(dr
 
 def test_what_is_broken_is_not_finished(driven: Way):
     """The third rung ends the run whatever there is to be done at limits: a tool is out of order."""
-    observed = climb(driven, each_time("fail", "a", "a", "a"), on_limit="finish")
+    observed = climb(driven, each_time("fail", "a", "a", "a"), limits=Limits(on_limit="finish"))
     assert rungs(observed.events) == ["runs", "runs", "runs circuit_broken"]
     assert observed.result.reason == CircuitBroken("fail", "Error: OSError: no such place", 3)
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from treadle import Loop, LoopDetected, ToolContext, tool
 from treadle.events import CallNotRun, RepeatWarned, ToolStarted
+from treadle.stages import circuit_breaker
 from treadle.testing import ScriptedLLM, call, calls, check_history
 from treadle.tools import NotRun
 
@@ -74,7 +75,7 @@ def climb(script: list[list[Key]], play: dict[str, Any]) -> tuple[Any, list[Any]
         tools=tools_of(play["results"]),
         dedupe=play["dedupe"],
         loop_threshold=play["threshold"],
-        breaker_threshold=99,
+        stages=[circuit_breaker(threshold=99), ...],
         max_iterations=99,
         on_event=events.append,
     )

@@ -16,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.ways import ASYNCIO, SYNC, TRIO, Way
 
-from treadle import Chunk, Err, Loop, Ok, Response, RunHandle, Tool, ToolCall, Usage, tool
+from treadle import Chunk, Err, Limits, Loop, Ok, Response, RunHandle, Tool, ToolCall, Usage, tool
 from treadle.events import RunFinished
 from treadle.messages import CallChunk, for_sdk, repair_history
 from treadle.stages import _run_call as calling
@@ -419,10 +419,11 @@ scripts = st.lists(answers, max_size=7)
 guards = st.fixed_dictionaries(
     {
         "sequential": st.sampled_from(["defer", "in_step"]),
-        "on_limit": st.sampled_from(["stop", "finish"]),
+        "limits": st.builds(
+            Limits, on_limit=st.sampled_from(["stop", "finish"]), show_budget=st.booleans()
+        ),
         "dedupe": st.sampled_from(["evidence", "strict", "off"]),
         "max_tool_calls": st.sampled_from([None, 0, 1, 3]),
-        "show_budget": st.booleans(),
     }
 )
 behaviour_lists = st.lists(st.sampled_from(sorted(BEHAVIOURS)), max_size=8)

@@ -25,6 +25,7 @@ from treadle import (
     CircuitBreaker,
     Locks,
     Loop,
+    Pauses,
     RunHandle,
     RunState,
     Tool,
@@ -354,9 +355,9 @@ def test_a_pause_that_is_claimed_once_is_replayed_as_often_as_one_likes(driven: 
     """The replay of a resumed run claims no pause."""
     script = next(s for s in SCRIPTS if s.name == "a_run_that_is_resumed")
     claims = CountedClaims()
-    observed, logs = recorded(driven, script, claim_store=claims)
+    observed, logs = recorded(driven, script, pauses=Pauses(claims=claims))
     assert claims.asked == ["claim", "done"]
-    options = {**script.build()[1], "claim_store": claims}
+    options = {**script.build()[1], "pauses": Pauses(claims=claims)}
     for _ in range(2):
         same(observed, replayed(script.messages, options, *logs, decisions=script.decisions))
     assert claims.asked == ["claim", "done"]

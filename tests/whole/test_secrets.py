@@ -23,9 +23,11 @@ from tests.telemetry.watching import Watch
 
 from treadle import (
     CircuitBreaker,
+    Limits,
     Loop,
     OptionError,
     Paused,
+    Pauses,
     Recipe,
     RecipeStep,
     RunHandle,
@@ -33,7 +35,6 @@ from treadle import (
     Tool,
     ToolContext,
     approve,
-    default_stages,
     stage,
     tool,
 )
@@ -43,6 +44,7 @@ from treadle.loop.options import Settings
 from treadle.model import ModelClient
 from treadle.providers.openai import OpenAIModel
 from treadle.reports import Recorder
+from treadle.stages import validate_calls
 from treadle.testing import ScriptedLLM, call, calls
 from treadle.tools.resolver import Resolver
 
@@ -128,9 +130,8 @@ def options(**more):
     return {
         "llm_opts": OPTS,
         "instructions": functools.partial(lambda ctx, key: "Be good.", key=SECRET),
-        "pause_secret": SECRET,
         "deps": {"token": SECRET},
-        "claim_store": Client(),
+        "pauses": Pauses(secret=SECRET, claims=Client()),
         "resolve_tool": Client(),
         "tools": [
             Tool(
@@ -141,7 +142,7 @@ def options(**more):
             ),
             sign,
         ],
-        "stages": [annotate(token=SECRET), *default_stages(repair_call=partial(ignores))],
+        "stages": [annotate(token=SECRET), validate_calls(repair_call=partial(ignores)), ...],
         "cost_of": functools.partial(lambda response, key: 0.1, key=SECRET),
         "output_validators": [partial(ignores)],
         "on_iteration": partial(ignores),
@@ -301,8 +302,7 @@ def test_of_the_errors_of_a_provider(tmp_path, caplog):
             model,
             retry_delay=0,
             on_event=[events.append, recorder],
-            capture_content=True,
-            **watch.options,
+            **watch.reporting(capture_content=True),
         )
     texts = {
         "result": f"{result!r} {result.reason}",
@@ -323,7 +323,7 @@ def test_of_logs_and_telemetry_of_a_run(caplog):
     watch = Watch()
     caplog.set_level(logging.DEBUG)
     script = calls(call("look"), call("search", "s1"))
-    loop = Loop(**options(middleware=[], capture_content=False, **watch.options))
+    loop = Loop(**options(middleware=[], **watch.reporting(capture_content=False)))
     assert loop.run_sync(USER, scripted(script, "Done.")).stop_reason == "answered"
     assert SECRET not in watch.everything()
     assert len(watch.spans) >= 4
@@ -342,8 +342,8 @@ async def is_async(arguments, key):
         lambda: Loop(llm_opts={"api_key": SECRET}).run_sync(USER, lambda messages, model="m": ""),
         lambda: Tool("a", requires_approval=functools.partial(is_async, key=SECRET)),
         lambda: Tool("a", lock=functools.partial(is_async, key=SECRET)),
-        lambda: Loop(cost_of=functools.partial(is_async, key=SECRET)),
-        lambda: Loop(claim_store={"token": SECRET}),
+        lambda: Loop(limits=Limits(cost_of=functools.partial(is_async, key=SECRET))),
+        lambda: Loop(pauses=Pauses(claims={"token": SECRET})),
         lambda: Loop(stages=[{"token": SECRET}]),
         lambda: stage({"token": SECRET}),
         lambda: Loop(tools=[{"name": "a", "token": SECRET}]),

@@ -22,6 +22,7 @@ from treadle import (
     stage,
     tool,
 )
+from treadle.stages import ask_model, loop_decision, validate_calls
 from treadle.testing import ScriptedLLM, check_history
 
 PAGE = Path(__file__).parents[2] / "docs" / "providers.md"
@@ -192,7 +193,12 @@ class TestCalls:
 
     def test_a_repair_does_not_make_a_call_whole(self):
         repaired = ToolCall("c1", "act", '{"folder": "/y"}')
-        made = Outcome("openai", True, Said("", (CUT,), "length"), repair_call=lambda *_: repaired)
+        made = Outcome(
+            "openai",
+            True,
+            Said("", (CUT,), "length"),
+            stages=[validate_calls(repair_call=lambda *_: repaired), ...],
+        )
         assert made.ran == []
 
     def test_a_tool_of_the_last_word_is_not_taken_from_a_cut_call(self):
@@ -241,11 +247,23 @@ class TestTexts:
         assert made.result.messages[-1]["content"] == "It is"
 
     def test_a_cut_text_is_the_answer_on_request_and_a_filtered_one_is_not(self, streamed):
-        cut = Outcome("openai", streamed, Said("It is", (), "length"), accept_cut=True)
+        cut = Outcome(
+            "openai",
+            streamed,
+            Said("It is", (), "length"),
+            stages=[loop_decision(accept_cut=True), ...],
+        )
         assert cut.result.unwrap().text == "It is"
-        filtered = Outcome("openai", streamed, Said("It", (), "content_filter"), accept_cut=True)
+        filtered = Outcome(
+            "openai",
+            streamed,
+            Said("It", (), "content_filter"),
+            stages=[loop_decision(accept_cut=True), ...],
+        )
         assert filtered.result.reason == ResponseIncomplete("filtered", "content_filter")
-        blank = Outcome("openai", streamed, Said("", (), "length"), accept_cut=True)
+        blank = Outcome(
+            "openai", streamed, Said("", (), "length"), stages=[loop_decision(accept_cut=True), ...]
+        )
         assert blank.result.reason == ResponseIncomplete("cut", "length")
 
     def test_a_full_context_window_gets_other_advice(self, streamed):
@@ -411,7 +429,9 @@ class TestErrorsInASuccess:
             text = text.replace('"finish_reason": "error"', f'"finish_reason": "error", {error}')
         elif place == "top":
             text = text.replace('"model": "m"', f'"model": "m", {error}')
-        made = Outcome("openai", streamed, (kind, text), restart_streams=True)
+        made = Outcome(
+            "openai", streamed, (kind, text), stages=[ask_model(restart_streams=True), ...]
+        )
         assert made.result.unwrap().text == "Done."
         assert made.ran == []
         (retried,) = (one for one in made.events if isinstance(one, ModelRetried))

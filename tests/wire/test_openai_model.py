@@ -6,7 +6,7 @@ from contextlib import aclosing, closing
 import pytest
 import trio
 
-from treadle import LimitNotMeasurable, Loop, Ok, tool
+from treadle import LimitNotMeasurable, Limits, Loop, Ok, tool
 from treadle.events import TextDelta
 from treadle.providers import Prices, backend
 
@@ -120,6 +120,6 @@ def test_a_request_is_measured_and_priced(wire, stream):
 
 def test_the_price_of_another_server_is_unknown(wire):
     wire.script(CALL, "Three.")
-    result = asyncio.run(run_once(opened(wire), max_cost=100, unmeasured="estimate"))
+    result = asyncio.run(run_once(opened(wire), max_cost=100, limits=Limits(unmeasured="estimate")))
     assert isinstance(result.reason, LimitNotMeasurable)
     assert result.reason.missing == "cost"

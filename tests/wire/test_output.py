@@ -7,7 +7,7 @@ import openai
 import pytest
 from pydantic import BaseModel
 
-from treadle import Loop, Ok, OutputMissing, PartialOutput, Retry
+from treadle import Loop, Ok, Output, OutputMissing, PartialOutput, Retry
 from treadle.testing import check_history
 
 pytestmark = pytest.mark.wire
@@ -58,7 +58,7 @@ def test_after_a_plain_text_and_an_invalid_object(wire, ask, stream, mode):
     wire.script("That is 9 euros for ACME.", wrong, given(mode, RIGHT))
     seen = []
 
-    result = ask(output=Invoice, output_mode=mode, on_event=seen.append)
+    result = ask(output=Output(Invoice, mode=mode), on_event=seen.append)
 
     assert isinstance(result, Ok)
     assert result.output == Invoice(**RIGHT)
@@ -79,7 +79,7 @@ def test_after_a_plain_text_and_an_invalid_object(wire, ask, stream, mode):
 @pytest.mark.parametrize("mode", ["tool", "json"])
 def test_the_form_is_sent(wire, ask, mode):
     wire.script(given(mode, RIGHT))
-    ask(output=Invoice, output_mode=mode)
+    ask(output=Output(Invoice, mode=mode))
     [sent] = wire.requests
     if mode == "tool":
         [offered] = sent["tools"]
@@ -106,7 +106,7 @@ def test_a_validator_may_ask_again(wire, ask, mode):
             raise Retry("the customer is missing")
 
     wire.script(given(mode, {"customer": "", "total": 9}), given(mode, RIGHT))
-    result = ask(output=Invoice, output_mode=mode, output_validators=has_customer)
+    result = ask(output=Output(Invoice, mode=mode, validators=has_customer))
     assert result.output == Invoice(**RIGHT)
     assert "the customer is missing" in wire.requests[1]["messages"][-1]["content"]
 
@@ -114,7 +114,7 @@ def test_a_validator_may_ask_again(wire, ask, mode):
 @pytest.mark.parametrize("mode", ["tool", "json"])
 def test_without_an_output_the_run_ends_with_the_reason(wire, ask, mode):
     wire.script("9", "9", "9")
-    result = ask(output=Invoice, output_mode=mode)
+    result = ask(output=Output(Invoice, mode=mode))
     assert isinstance(result.reason, OutputMissing)
     assert (result.reason.attempts, len(wire.requests)) == (3, 3)
     check_history(result.messages)

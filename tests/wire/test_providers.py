@@ -14,16 +14,19 @@ from tests.wire.relay import Relay
 
 from treadle import (
     Err,
+    Limits,
     LLMError,
     Loop,
     ModelRetried,
     Ok,
+    Output,
     ReasoningDelta,
     TextDelta,
     ToolCallDelta,
     ToolStarted,
     tool,
 )
+from treadle.stages import ask_model
 from treadle.testing import check_history
 
 pytestmark = [
@@ -230,7 +233,7 @@ class TestStreams:
             },
             "Whole.",
         )
-        result, events = ask(restart_streams=True)
+        result, events = ask(stages=[ask_model(restart_streams=True), ...])
         assert isinstance(result, Ok), result
         assert result.response.content == "Whole."
         assert len(of(events, ModelRetried)) == 1
@@ -281,7 +284,7 @@ def test_typed_output(wire, ask, relay, provider, mode):
         return text if mode == "json" else calls(("Invoice", text))
 
     wire.script("That is 9 euros.", given({"customer": "ACME", "total": "nine"}), given(RIGHT))
-    result, _ = ask("Invoice ACME 9 euros.", tools=[], output=Invoice, output_mode=mode)
+    result, _ = ask("Invoice ACME 9 euros.", tools=[], output=Output(Invoice, mode=mode))
     assert isinstance(result, Ok), result
     assert result.output == Invoice(**RIGHT)
     assert result.iterations == 3
@@ -291,7 +294,7 @@ def test_typed_output(wire, ask, relay, provider, mode):
 
 def test_a_last_answer_with_tools_in_the_history_and_none_to_call(wire, ask, sent):
     wire.script(TWO, "Sunny, as far as I know.")
-    result, _ = ask(max_iterations=1, on_limit="finish")
+    result, _ = ask(max_iterations=1, limits=Limits(on_limit="finish"))
     assert result.stop_reason == "finished", result
     assert result.response.content == "Sunny, as far as I know."
 

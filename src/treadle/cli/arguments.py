@@ -9,7 +9,7 @@ from typing import Any, NoReturn, get_args
 
 from treadle.cli.exits import Exit
 from treadle.cli.streams import escaped
-from treadle.limits import Unmeasured
+from treadle.limits import Limits, Unmeasured
 from treadle.version import __version__
 
 DEFAULT_SYSTEM = "You are a helpful assistant. Answer from the results of the tools."
@@ -465,7 +465,9 @@ def _add_dashboard(dashboard: argparse.ArgumentParser) -> None:
 
 
 def given_options(args: argparse.Namespace) -> dict[str, Any]:
-    """The limits that were given, as options of `Loop`. The others keep their defaults."""
-    names = (*LIMIT_FLAGS, *RETRIES_FLAG, "unmeasured")
-    values = {name: getattr(args, name) for name in names}
-    return {name: value for name, value in values.items() if value is not None}
+    """The limits that were given, as options of `Loop`; raises `OptionError`. The others keep their defaults."""
+    limits, retries = (
+        {name: value for name in names if (value := getattr(args, name)) is not None}
+        for names in ((*LIMIT_FLAGS, "unmeasured"), RETRIES_FLAG)
+    )
+    return {"limits": Limits(**limits), **retries}

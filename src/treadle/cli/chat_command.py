@@ -20,6 +20,7 @@ from treadle.cli.parts import tools_of, usage_errors
 from treadle.cli.streams import note
 from treadle.errors import SessionError, TreadleError
 from treadle.loop import Loop
+from treadle.pauses import Pauses
 from treadle.results import Ok
 from treadle.sessions import Session
 
@@ -54,7 +55,7 @@ def _prepared(args: argparse.Namespace, stack: contextlib.ExitStack) -> Chat:
             name="treadle chat",
             tools=tools,
             instructions=args.system or None,
-            claim_store=claims_of(session.store),
+            pauses=Pauses(claims=claims_of(session.store)),
             **given_options(args),
         )
         view = ChatView(sys.stdout)

@@ -24,6 +24,7 @@ from treadle.durable import SQLiteJournal
 from treadle.errors import JournalError
 from treadle.files import check_replaceable, replace_file
 from treadle.loop import Loop, RunHandle
+from treadle.pauses import Pauses
 from treadle.reports import Recorder, RecordingError, render_report
 from treadle.reports.text import one_line
 from treadle.results import Ok, Paused, Result
@@ -35,10 +36,10 @@ def prepared(args: argparse.Namespace, servers: contextlib.ExitStack) -> tuple[L
     Raises:
         UsageError: the model, the tools or a limit are invalid.
     """
-    options = given_options(args)
-    if args.on_unknown is not None:
-        options["on_unknown"] = args.on_unknown
     with usage_errors():
+        options = given_options(args)
+        if args.on_unknown is not None:
+            options["pauses"] = Pauses(on_unknown=args.on_unknown)
         # Opening a model can take seconds, so the other checks are done first.
         tools = tools_of(args, servers)
         loop = Loop(name="treadle run", tools=tools, **options)

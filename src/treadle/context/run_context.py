@@ -25,7 +25,7 @@ from treadle.tools import (
 )
 
 if TYPE_CHECKING:
-    from treadle.tools.output import Output
+    from treadle.tools.output import OutputContract
 
 
 class Repaired(NamedTuple):
@@ -125,7 +125,7 @@ class RunContext:
     streams_to_user: bool = False
     deps: Any = field(default=None, repr=False)
     asks_unknown: bool = False
-    output: Output | None = None
+    output: OutputContract | None = None
     accepted: Any = None
     cost_of: Callable[[Response], float | None] | None = None
     dispatched: tuple[Any, ...] = ()

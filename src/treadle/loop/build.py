@@ -2,62 +2,110 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import operator
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 from treadle.context import Context
 from treadle.errors import OptionError
 from treadle.loop.custom_stage import checked
-from treadle.loop.options import OF_ASK_MODEL, OF_DEFAULT_STAGES, Settings, check_choice
+from treadle.loop.options import OPTIONS, STAGE_OPTIONS, Settings
 from treadle.messages import ReadOnlyDict
 from treadle.pipeline import Pipeline, PipelineError, Stage
 from treadle.pipeline.components import Component, components_of
-from treadle.stages import BUILT_IN, GIVEN, ask_model, default_stages, plan_calls
-from treadle.tools import Catalog, Tool, toolset
+from treadle.stages import BUILT_IN, GIVEN, ask_model, check_options, default_stages
+from treadle.tools import Catalog, Output, Tool, toolset
 
 if TYPE_CHECKING:
-    from treadle.tools.output import Output
+    from treadle.tools.output import OutputContract
 
 _is_decided = operator.attrgetter("decision")
 """Ends a pass through the stages. It is called after each stage; an `attrgetter` takes no Python frame."""
 
 
 def pipeline_of(settings: Settings) -> Pipeline[Context]:
-    """The stages of a loop as a pipeline; raises `PipelineError` if the list is invalid."""
-    options = {name: getattr(settings, name) for name in OF_DEFAULT_STAGES}
-    options["model_middleware"] = tuple(settings.model_middleware)  # which can be a key of a cache
-    if settings.stages is None:
-        if options["repair_call"] is None:  # runs with the same configuration share one
-            return _default_pipeline(**options)
-        return _pipeline(default_stages(**options))
+    """The stages of a loop as a pipeline.
+
+    Raises:
+        PipelineError: the list is invalid.
+        OptionError: an option of a default stage is invalid, or no stage of the list takes it.
+    """
+    chosen = {
+        name: value
+        for name in STAGE_OPTIONS
+        if (value := getattr(settings, name)) != OPTIONS[name].default
+    }
+    if settings.stages is None:  # runs with the same configuration share one
+        return _default_pipeline(**chosen)
     stages: Any = settings.stages
-    if settings.has_default_stages:
-        stages = [default_stages(**options) if one is ... else one for one in stages]
-    components = components_of(stages.components if isinstance(stages, Pipeline) else list(stages))  # pyright: ignore[reportUnknownMemberType]
-    _check(components)
+    components = stages.components if isinstance(stages, Pipeline) else _expanded(list(stages))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
     if settings.output is not None and not any(_provides(c, "output") for c in components):
         raise PipelineError(
             "output: the list of stages has no loop_decision, which takes the output; add it, or declare "
             "provides=('output',) for the stage that ends the run with ctx.done(output)"
         )
-    if any(_provides(component, "response") for component in components):
-        if not settings.has_default_stages:
-            settings.check_is_default(OF_ASK_MODEL)
-        return _pipeline(components)
-    asking = ask_model(**{name: options[name] for name in OF_ASK_MODEL})
-    return _pipeline([asking, *components])
+    if not any(_provides(component, "response") for component in components):
+        components = (ask_model, *components)
+    taken: set[str] = set()
+    components = _configured(components, chosen, taken)
+    for name in chosen:
+        if name not in taken:
+            raise OptionError(
+                f"{name}: no stage of the list takes it, since it has no {STAGE_OPTIONS[name].name}; give the "
+                f"option to your stage"
+            )
+    return _pipeline(components)
 
 
-def _check(components: Iterable[Component]) -> None:
+def _expanded(given: list[Any]) -> tuple[Component, ...]:
+    """The components of a list of stages, with the default ones in place of ``...``.
+
+    A default stage elsewhere in the list takes the position of the default one.
+    """
+    others = components_of([one for one in given if one is not ...])
+    if len(given) == 0 or not any(one is ... for one in given):
+        return others
+    own = [one for one in others if _is_default(one)]
+    defaults = [
+        placed
+        for default in default_stages()
+        for placed in [one for one in own if one.fn is default.fn] or [default]
+    ]
+    made: list[Component] = []
+    for one in given:
+        made += defaults if one is ... else [c for c in components_of(one) if c not in own]
+    return tuple(made)
+
+
+def _is_default(made: Component) -> TypeGuard[Stage[..., Any]]:
+    return isinstance(made, Stage) and any(made.fn is one.fn for one in default_stages())
+
+
+def _configured(
+    components: Iterable[Component], chosen: Mapping[str, Any], taken: set[str]
+) -> tuple[Component, ...]:
+    """The components, in which the default stages have the options of the loop besides their own.
+
+    Args:
+        components: the components.
+        chosen: the options of the loop that have another value than the default.
+        taken: gets the names of the options that some stage takes.
+    """
+    made: list[Component] = []
     for component in components:
-        made: Any = component
-        if getattr(made, "fn", None) is plan_calls.fn:
-            for name, value in made.options.items():
-                check_choice(name, value)
-        for inner in component.nested():
-            _check(inner)
+        nested = component.nested()
+        if _is_default(component):
+            mine = {name for name in chosen if STAGE_OPTIONS[name].fn is component.fn}
+            taken |= mine
+            options = {**{name: chosen[name] for name in mine}, **component.options}
+            check_options(component, options)
+            made.append(dataclasses.replace(component, options=options) if mine else component)
+        else:
+            inner = [_configured(part, chosen, taken) for part in nested]
+            made.append(component if inner == nested else component.with_nested(inner))
+    return tuple(made)
 
 
 def _provides(component: Component, name: str) -> bool:
@@ -68,8 +116,8 @@ def _provides(component: Component, name: str) -> bool:
 
 
 @functools.lru_cache(maxsize=64)
-def _default_pipeline(**options: Any) -> Pipeline[Context]:
-    return _pipeline(default_stages(**options))
+def _default_pipeline(**chosen: Any) -> Pipeline[Context]:
+    return _pipeline(_configured(default_stages(), chosen, set()))
 
 
 def _pipeline(stages: Any) -> Pipeline[Context]:
@@ -104,7 +152,7 @@ def catalog_of(
     return ReadOnlyDict({**catalog.fixed, **tools}), catalog
 
 
-def tools_of(settings: Settings) -> tuple[Mapping[str, Tool], Output | None]:
+def tools_of(settings: Settings) -> tuple[Mapping[str, Tool], OutputContract | None]:
     """The tools of a loop by name, including those for its output; and the output, None if it is text.
 
     Raises:
@@ -116,13 +164,14 @@ def tools_of(settings: Settings) -> tuple[Mapping[str, Tool], Output | None]:
         return ReadOnlyDict(tools), None  # runs share them
     from treadle.tools.output import make_output  # noqa: PLC0415 - it imports pydantic
 
-    validators = settings.output_validators
+    given = settings.output
+    wanted: Output[Any] = given if isinstance(given, Output) else Output(given)  # pyright: ignore[reportUnknownVariableType]
     output = make_output(
-        settings.output,
+        wanted.form,
         tools,
-        mode=settings.output_mode,
-        validators=(validators,) if callable(validators) else tuple(validators),
-        max_retries=settings.max_output_retries,
+        mode=wanted.mode,
+        validators=wanted.all_validators,
+        max_retries=wanted.max_retries,
     )
     for tool in tools.values():
         if tool.terminal and tool.name not in output.names:

@@ -6,43 +6,31 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from treadle.limits import LIMIT_NAMES
-from treadle.loop.options import Settings
+from treadle.loop.options import OPTIONS
 from treadle.loop.subagent import Subagent
 from treadle.messages import ATOMS, JSONDict, is_mapping
 from treadle.model import Model, ModelInfo, model_info
+from treadle.pipeline import Stage
 from treadle.redaction import is_credential, without_credentials
 from treadle.shown import callable_name
-from treadle.tools import CatalogOption, Tool
+from treadle.stages import BUILT_IN
+from treadle.tools import CatalogOption, Output, Tool
 
 if TYPE_CHECKING:
     from treadle.loop.loop import Loop
 
-_OF_A_RUN = frozenset(
-    {
-        "capture_content",
-        "chat_telemetry",
-        "claim_store",
-        "deps",
-        "handle",
-        "journal",
-        "logger_provider",
-        "meter_provider",
-        "middleware",
-        "on_complete",
-        "on_event",
-        "on_iteration",
-        "pause_secret",
-        "run_id",
-        "session",
-        "state",
-        "tracer_provider",
-    }
-)
-"""Options of one run or of the program around it. They are no part of what a loop is made of, or are secret."""
-_ELSEWHERE = {"instructions", "limits", "llm_opts", "llm_send_fn", "output", "stages", "tools"}
+_ELSEWHERE = {
+    "instructions",
+    "limits",
+    "llm_opts",
+    "llm_send_fn",
+    "output",
+    "pauses",
+    "stages",
+    "tools",
+}
 _OPTIONS = tuple(
-    spec.name for spec in dataclasses.fields(Settings) if spec.name not in _OF_A_RUN | _ELSEWHERE
+    name for name, option in OPTIONS.items() if not option.is_of_run and name not in _ELSEWHERE
 )
 _NO_POLICIES = {"name", "description", "input_schema", "fn", "steps", "signature", "parse"}
 _POLICIES = tuple(
@@ -72,7 +60,7 @@ def configuration_of(loop: Loop[Any], llm_send_fn: Model | None = None) -> JSOND
         "tools": {name: _tool(tool) for name, tool in loop.tools.items()},
         "stages": list(loop.pipeline.names),
         "instructions": _plain(settings.instructions),
-        "options": _options(settings),
+        "options": _options(loop),
         "requests": _without_credentials({**model.request, **requests}),
         "model": model.model,
         "provider": model.provider,
@@ -91,13 +79,27 @@ def _tool(tool: Tool) -> JSONDict:
     return made
 
 
-def _options(settings: Settings) -> JSONDict:
-    values = {name: getattr(settings, name) for name in _OPTIONS}
-    values |= {name: getattr(settings.limits, name) for name in LIMIT_NAMES}
+def _options(loop: Loop[Any]) -> JSONDict:
+    settings = loop.settings
+    values = {name: getattr(settings, name) for name in _OPTIONS if hasattr(settings, name)}
+    values |= _fields(settings.limits)
+    values["on_unknown"] = settings.pauses.on_unknown
+    output = settings.output
+    if isinstance(output, Output):
+        values |= {f"output.{name}": value for name, value in _fields(output).items()}
+        output = values.pop("output.form")
+    for stage in loop.pipeline.components:
+        if isinstance(stage, Stage) and stage.fn in BUILT_IN:
+            own = stage.options.keys() - values.keys()
+            values |= {f"{stage.name}.{name}": stage.options[name] for name in own}
     options = {name: _plain(values[name]) for name in sorted(values) if values[name] is not None}
-    if settings.output is not None:
-        options["output"] = _output(settings.output)
+    if output is not None:
+        options["output"] = _output(output)
     return options
+
+
+def _fields(value: Any) -> JSONDict:
+    return {spec.name: getattr(value, spec.name) for spec in dataclasses.fields(value)}
 
 
 def _output(given: Any) -> Any:
@@ -134,6 +136,6 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(item) for key, item in value.items()}
     is_option = isinstance(value, CatalogOption)
     if is_option and dataclasses.is_dataclass(value):
-        return {spec.name: _plain(getattr(value, spec.name)) for spec in dataclasses.fields(value)}
+        return {name: _plain(part) for name, part in _fields(value).items()}
     name: Any = getattr(value, "__qualname__", None)
     return name if isinstance(name, str) else callable_name(value)

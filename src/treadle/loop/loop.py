@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
@@ -11,10 +11,18 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
 from treadle import effects
 from treadle.context import Context
 from treadle.effects import Steps
-from treadle.errors import InitSignature, OptionError, check_names
+from treadle.errors import OptionError, check_names
 from treadle.loop.build import catalog_of, pipeline_of, tools_of
 from treadle.loop.event_stream import EventStream, streamed_run
-from treadle.loop.options import OF_STAGES, OF_TOOLS, OPTION_NAMES, LoopOptions, Settings, hint_of
+from treadle.loop.options import (
+    OF_STAGES,
+    OF_TOOLS,
+    OPTIONS,
+    LoopOptions,
+    OptionsSignature,
+    Settings,
+    hint_of,
+)
 from treadle.loop.pause import PROCESS_CLAIMS, PausedForm, PausedRun
 from treadle.loop.start import MISSING, start_run
 from treadle.loop.subagent import TASK_SCHEMA, MakeMessages, Subagent
@@ -34,6 +42,8 @@ from treadle.type_vars import OutputT_co
 
 if TYPE_CHECKING:
     from treadle.loop.signatures import (
+        AnyOf,
+        One,
         Resume,
         ResumeStream,
         ResumeSync,
@@ -41,6 +51,7 @@ if TYPE_CHECKING:
         RunSync,
         StepsOf,
         Stream,
+        Two,
     )
 else:
     Resume = ResumeStream = ResumeSync = Run = RunSync = StepsOf = Stream = None
@@ -80,8 +91,8 @@ class Loop(Generic[OutputT_co]):
             ``(messages)``, ``(messages, opts)`` or ``(messages, **opts)``, and returns text, an assistant message,
             a chat completion, a `Response`, or an iterator of chunks. Or the name of a model, such as
             ``anthropic:claude-sonnet-5-5``, see `treadle.providers.backend`.
-        output: the type of the output; see `treadle.loop.options.Settings`.
-        **options: see `treadle.loop.options.Settings`, which describes each option and its default.
+        output: the type of the output, or an `Output`, which has its options as well.
+        **options: see `LoopOptions`, which describes each option.
 
     Raises:
         OptionError: an unknown option, or a value that an option does not accept.
@@ -91,39 +102,20 @@ class Loop(Generic[OutputT_co]):
 
     @overload
     def __init__(
-        self: Loop[str],
-        *,
-        llm_send_fn: Model | None = None,
-        **options: Unpack[LoopOptions],
+        self: Loop[str], *, llm_send_fn: Model | None = None, **options: Unpack[LoopOptions]
     ) -> None: ...
-
     @overload
     def __init__(
-        self: Loop[U | V],
-        *,
-        output: tuple[type[U], type[V]],
-        llm_send_fn: Model | None = None,
-        **options: Unpack[LoopOptions],
+        self: Loop[U | V], *, llm_send_fn: Model | None = None, **options: Unpack[Two[U, V]]
     ) -> None: ...
-
     @overload
     def __init__(
-        self: Loop[U],
-        *,
-        output: type[U] | Sequence[type[U]],
-        llm_send_fn: Model | None = None,
-        **options: Unpack[LoopOptions],
+        self: Loop[U], *, llm_send_fn: Model | None = None, **options: Unpack[One[U]]
     ) -> None: ...
-
     @overload
     def __init__(
-        self: Loop[Any],
-        *,
-        output: Any,
-        llm_send_fn: Model | None = None,
-        **options: Unpack[LoopOptions],
+        self: Loop[Any], *, llm_send_fn: Model | None = None, **options: Unpack[AnyOf]
     ) -> None: ...
-
     def __init__(self, *_: Any, **options: Any) -> None:
         if _:
             raise OptionError(
@@ -151,47 +143,29 @@ class Loop(Generic[OutputT_co]):
             self.tools, self.catalog = catalog_of(settings, tools)
         else:
             self.tools, self.output, self.catalog = like.tools, like.output, like.catalog
-        secret = settings.pause_secret
-        self.pause_secret = secret.encode() if isinstance(secret, str) else secret
         resolve = settings.resolve_tool
         self.resolver = None if resolve is None else Resolver(resolve)
         check_implementations(self.tools.values(), self.resolver)
 
     if not TYPE_CHECKING:
-        __signature__ = InitSignature()
+        __signature__ = OptionsSignature()
 
     @overload
     def with_options(
         self, *, llm_send_fn: Model | None = None, **options: Unpack[LoopOptions]
     ) -> Self: ...
-
     @overload
     def with_options(
-        self,
-        *,
-        output: tuple[type[U], type[V]],
-        llm_send_fn: Model | None = None,
-        **options: Unpack[LoopOptions],
+        self, *, llm_send_fn: Model | None = None, **options: Unpack[Two[U, V]]
     ) -> Loop[U | V]: ...
-
     @overload
     def with_options(
-        self,
-        *,
-        output: type[U] | Sequence[type[U]],
-        llm_send_fn: Model | None = None,
-        **options: Unpack[LoopOptions],
+        self, *, llm_send_fn: Model | None = None, **options: Unpack[One[U]]
     ) -> Loop[U]: ...
-
     @overload
     def with_options(
-        self,
-        *,
-        output: Any,
-        llm_send_fn: Model | None = None,
-        **options: Unpack[LoopOptions],
+        self, *, llm_send_fn: Model | None = None, **options: Unpack[AnyOf]
     ) -> Loop[Any]: ...
-
     def with_options(self, **options: Any) -> Any:
         """Make a loop with some options changed; raises the errors of the constructor."""
         return self._with(options)
@@ -360,7 +334,7 @@ class Loop(Generic[OutputT_co]):
         self, paused: PausedForm, decisions: Mapping[str, Approval], *, take_over: bool = False
     ) -> PausedRun:
         """Check a paused run, for `resume`; raises the errors of `resume`."""
-        store = self.settings.claim_store
+        store = self.settings.pauses.claims
         return PausedRun(
             self,
             paused,
@@ -417,7 +391,7 @@ class Loop(Generic[OutputT_co]):
 
 
 def _as_tool_hint(name: str) -> str | None:
-    if name in OPTION_NAMES:
+    if name in OPTIONS:
         return f"it is an option of the loop: loop.with_options({name}=...).as_tool(...)"
     return tool_hint(name) or hint_of(name)
 

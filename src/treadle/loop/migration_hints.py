@@ -9,8 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+_WITHIN: Mapping[str, str] = {
+    "limits=Limits({}=...)": (
+        "cost_of max_depth max_input_tokens max_output_tokens max_parallel_calls max_requests on_limit "
+        "show_budget unmeasured"
+    ),
+    "pauses=Pauses({}=...)": "on_unknown",
+    "telemetry=Telemetry({}=...)": "capture_content logger_provider meter_provider tracer_provider",
+    "stages=[ask_model({}=...), ...]": "max_retry_delay on_retry restart_streams",
+    "stages=[loop_decision({}=...), ...]": "accept_cut max_blank_stops",
+    "stages=[validate_calls({}=...), ...]": "repair_call",
+}
+"""For each object or stage, those of its options that one may look for in `Loop`."""
+
 _USE: Mapping[str, str] = {
-    "capture_content": "include_data trace_include_sensitive_data",
+    "telemetry=Telemetry(capture_content=...)": "include_data trace_include_sensitive_data",
+    "telemetry=Telemetry(model_calls=...)": "chat_telemetry",
+    "pauses=Pauses(secret=...)": "pause_secret",
+    "pauses=Pauses(claims=...)": "claim_store",
+    "stages=[circuit_breaker(threshold=...), ...]": "breaker_threshold",
+    "stages=[ask_model(max_retry_delay=...), ...]": "max_backoff max_delay max_retry_after",
     "dedupe": "cache_tool_calls deduplicate",
     "deps": (
         "additional_args context context_schema dependencies deps_type function_invocation_kwargs run_context "
@@ -23,14 +41,16 @@ _USE: Mapping[str, str] = {
         "system_message system_prompt system_prompts system_template"
     ),
     "max_cost": "budget cost_limit max_budget max_budget_usd",
-    "max_input_tokens": "input_tokens_limit per_request_input_tokens_limit",
+    "limits=Limits(max_input_tokens=...)": "input_tokens_limit per_request_input_tokens_limit",
     "max_iterations": (
         "agent_loop_limit iterations max_consecutive_auto_reply max_iter max_llm_calls max_loops max_model_calls "
         "max_rounds max_steps max_turns recursion_limit request_limit step_limit turn_limit"
     ),
-    "max_output_retries": "max_result_retries output_retries result_retries",
-    "max_output_tokens": "output_tokens_limit",
-    "max_parallel_calls": (
+    "output=Output(type, max_retries=...)": (
+        "max_output_retries max_result_retries output_retries result_retries"
+    ),
+    "limits=Limits(max_output_tokens=...)": "output_tokens_limit",
+    "limits=Limits(max_parallel_calls=...)": (
         "concurrency max_concurrency max_concurrent_tools max_parallel_tool_calls max_tool_threads max_workers "
         "tool_concurrency"
     ),
@@ -54,15 +74,17 @@ _USE: Mapping[str, str] = {
         "final_output_type output_cls output_json output_model output_pydantic output_schema output_type "
         "parser_model response_format response_model response_schema result_type structured_output"
     ),
-    "output_mode='json'": "structured_outputs use_json_mode use_structured_outputs_internally",
-    "output_validators": (
-        "final_answer_checks guardrail output_guardrails output_validator post_hooks result_validators"
+    "output=Output(type, mode=...)": "output_mode",
+    "output=Output(type, mode='json')": "structured_outputs use_json_mode use_structured_outputs_internally",
+    "output=Output(type, validators=...)": (
+        "final_answer_checks guardrail output_guardrails output_validator output_validators post_hooks "
+        "result_validators"
     ),
     "retry_delay": "backoff delay_between_retries exponential_backoff",
     "stages": "capabilities graph history_processors nodes pipeline processors",
     "tool_search": "tool_retriever",
     "tools": "available_functions builtin_tools functions tool_list tool_names toolkits toolsets",
-    "tracer_provider": "instrument instrumentation telemetry tracer tracing",
+    "telemetry=Telemetry(tracer_provider=...)": "instrument instrumentation tracer tracing",
 }
 """For each option of `Loop`, the names that others give it."""
 
@@ -86,11 +108,8 @@ _INSTEAD: Mapping[str, str] = {
         "language_model llm llm_config lm model model_client model_id model_name model_provider provider "
         "reasoning_agent reasoning_model starting_agent"
     ),
-    "pass another model in a retry: ask_model(on_retry=...), which may change the request": (
+    "pass another model in a retry: stages=[ask_model(on_retry=...), ...], which may change the request": (
         "fallback_config fallback_model fallback_models"
-    ),
-    "it is an option of a stage: stages=[ask_model(max_retry_delay=...), *default_stages()[1:]]": (
-        "max_backoff max_delay max_retry_after max_retry_delay"
     ),
     "it belongs to the client of your SDK, whose method is the model (llm_send_fn)": (
         "api_base api_key api_version base_url default_headers headers http_client max_rpm organization"
@@ -120,9 +139,8 @@ _INSTEAD: Mapping[str, str] = {
     "use the limits of the run: max_iterations=, max_tool_calls=, max_total_tokens=, or limits=Limits(...)": (
         "count_tokens_before_request tokenizer usage_limits"
     ),
-    "use max_retries= for the model, max_output_retries= for the output, tool(fn, retries=...) for a tool": (
-        "retries tool_retries"
-    ),
+    "use max_retries= for the model, Output(type, max_retries=...) for the output, tool(fn, retries=...) for "
+    "a tool": ("retries tool_retries"),
     "use tool(fn, timeout=...) for a tool, max_seconds= for the run": "tool_timeout",
     "pass session=SQLiteSessions(path).session(id) of treadle.sessions, which stores the conversation": (
         "add_history_to_context add_memories_to_context add_session_summary_to_context auto_previous_response_id "
@@ -144,7 +162,7 @@ _INSTEAD: Mapping[str, str] = {
         "subagents team transfer_to"
     ),
     "write a stage before ask_model, which may call ctx.stop(text): stages=[check, ...]; for "
-    "outputs use output_validators=": "guardrails input_guardrails pre_hooks safety_checks",
+    "outputs use Output(type, validators=...)": "guardrails input_guardrails pre_hooks safety_checks",
     "put a stage before ask_model: stages=[compact_history(model), ...], from treadle.sessions": (
         "compaction compaction_strategy compression_manager context_management context_window_strategy"
     ),
@@ -189,16 +207,21 @@ _INSTEAD: Mapping[str, str] = {
     "let the model stream (stream=True in its request), and read the events of Loop.stream(...), or on_event=": (
         "stream stream_events stream_intermediate_steps stream_mode stream_outputs stream_steps streaming"
     ),
-    "use on_limit='finish' for a last answer at a limit": "early_stopping_method provide_final_answer",
-    "use max_parallel_calls=1 for one call at a time, or tool(fn, parallel_safe=False)": (
+    "use limits=Limits(on_limit='finish') for a last answer at a limit": (
+        "early_stopping_method provide_final_answer"
+    ),
+    "use limits=Limits(max_parallel_calls=1) for one call at a time, or tool(fn, parallel_safe=False)": (
         "allow_parallel_tool_calls parallel sequential_tool_calls"
     ),
-    "use max_blank_stops=0; the run then ends with Err(EmptyResponse)": "error_on_empty_response",
-    "use breaker_threshold= or loop_threshold=": "threshold",
+    "use stages=[loop_decision(max_blank_stops=0), ...]; the run then ends with Err(EmptyResponse)": (
+        "error_on_empty_response"
+    ),
+    "use loop_threshold=, or stages=[circuit_breaker(threshold=...), ...]": "threshold",
     "match the result: every end without an answer is Err(reason), and result.unwrap() raises the reason": (
         "error_handlers raise_exceptions"
     ),
-    "invalid calls are answered with every violation; repair_call= may repair them": "handle_parsing_errors",
+    "invalid calls are answered with every violation; stages=[validate_calls(repair_call=...), ...] may repair "
+    "them": "handle_parsing_errors",
     "read it from the result: result.messages, result.output, result.usage": (
         "citations include_usage output_key preserve_raw_usage provide_run_summary response_include "
         "return_full_result return_intermediate_steps save_response_to_file usage yield_run_output"
@@ -214,6 +237,7 @@ _INSTEAD: Mapping[str, str] = {
 """For each advice, the options on which it is given."""
 
 HINTS: Mapping[str, str] = {
+    **{n: f"use {form.format(n)}" for form, names in _WITHIN.items() for n in names.split()},
     **{name: f"use {ours}" for ours, names in _USE.items() for name in names.split()},
     **{
         name: f"it is an option of the request: llm_opts={{{name!r}: ...}}"

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 PausedForm: TypeAlias = Paused | Mapping[str, Any] | str | bytes | os.PathLike[str]
 """A paused run, its state, that as JSON text, or the path of a saved pause. JSON text starts with ``{``."""
 PROCESS_CLAIMS = ProcessClaims()
-"""The claims of the loops without ``claim_store=``."""
+"""The claims of the loops without ``Pauses(claims=...)``."""
 R = TypeVar("R")
 log = logging.getLogger("treadle.loop")
 WAITING = (
@@ -235,7 +235,7 @@ class PausedRun:
             self._claims.insert(0, self._file)
             given = self._file.state
         opened, tools = _opened(given), loop.tools
-        self.state, self._digest = check_state(opened, loop.pause_secret), opened["digest"]
+        self.state, self._digest = check_state(opened, loop.settings.pauses.key), opened["digest"]
         self._check_tools(tools)
         stage = self.state["stage"]
         if not loop.pipeline.has_entry(stage):
@@ -277,7 +277,7 @@ class PausedRun:
         decisions = decode(start["decisions"])
         # A recording leaves credentials out, so its digest is another one.
         state = {key: value for key, value in start["paused"].items() if key != "digest"}
-        state["digest"] = digest_of(state, loop.pause_secret)
+        state["digest"] = digest_of(state, loop.settings.pauses.key)
         made = cls(loop, state, decisions, None, take_over=start.get("take_over", False))
         recorded: Any = _RecordedClaims()
         made._claims = [recorded] * start.get("claims", 0)

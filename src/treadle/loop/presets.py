@@ -1,6 +1,6 @@
 """Known policies by name. Each function returns options for `Loop`.
 
-``Loop(**presets.runax(), tools=[...])``; ``Loop(**presets.planck()).with_options(max_iterations=20)``.
+``Loop(**presets.runax(), tools=[...])``; ``Loop(**presets.planck(), max_iterations=20)``.
 """
 
 from __future__ import annotations
@@ -10,25 +10,17 @@ from collections.abc import Callable
 from typing import Any, Literal, TypedDict
 
 from treadle.errors import OptionError
-from treadle.limits import Unmeasured
+from treadle.limits import Limits
 from treadle.tools import Dedupe
 
 
 class Preset(TypedDict, total=False):
-    """The options that a policy sets; see `treadle.loop.options.Settings`."""
+    """The options that a policy sets."""
 
-    max_iterations: int
-    max_tool_calls: int | None
-    max_parallel_calls: int
-    max_total_tokens: int | None
-    max_seconds: float | None
-    on_limit: Literal["stop", "finish"]
-    unmeasured: Unmeasured
+    limits: Limits
     sequential: Literal["defer", "in_step"]
     dedupe: Dedupe
     loop_threshold: int | None
-    breaker_threshold: int
-    max_blank_stops: int
     max_retries: int
 
 
@@ -54,19 +46,20 @@ def recommended() -> Preset:
     At a limit the model is asked for a last answer, so that the work is not lost. Tokens that the model does not
     report are estimated, so that the limit holds with any model.
     """
+    limits = Limits(
+        max_iterations=25,
+        max_tool_calls=100,
+        max_parallel_calls=8,
+        max_total_tokens=1_000_000,
+        max_seconds=600,
+        on_limit="finish",
+        unmeasured="estimate",
+    )
     return {
-        "max_iterations": 25,
-        "max_tool_calls": 100,
-        "max_parallel_calls": 8,
-        "max_total_tokens": 1_000_000,
-        "max_seconds": 600,
-        "on_limit": "finish",
-        "unmeasured": "estimate",
+        "limits": limits,
         "sequential": "defer",
         "dedupe": "evidence",
         "loop_threshold": 3,
-        "breaker_threshold": 3,
-        "max_blank_stops": 3,
         "max_retries": 3,
     }
 
@@ -78,13 +71,10 @@ def llmcore() -> Preset:
     It detects neither duplicates nor endless loops, and runs every call of a response.
     """
     return {
-        "max_iterations": 10,  # LlmCore: max_iterations
-        "on_limit": "stop",  # LlmCore: max_iterations_reached
+        "limits": Limits(max_iterations=10),
         "sequential": "in_step",
         "dedupe": "off",
         "loop_threshold": None,
-        "breaker_threshold": 3,  # LlmCore: the same error in three consecutive iterations
-        "max_blank_stops": 3,  # LlmCore: max_blank_stops
     }
 
 
@@ -95,12 +85,11 @@ def orbiter() -> Preset:
     Its limit of steps is not part of the call runner; ten is our choice.
     """
     return {
-        "max_iterations": 10,
-        "on_limit": "stop",  # treadle reports it; Orbiter returns the last output
+        "limits": Limits(max_iterations=10),
         "sequential": "in_step",
         "dedupe": "off",
-        "loop_threshold": 3,  # Orbiter: loop_threshold
-        "max_retries": 3,  # Orbiter: max_retries
+        "loop_threshold": 3,
+        "max_retries": 3,
     }
 
 
@@ -111,27 +100,30 @@ def planck() -> Preset:
     It has no limit of iterations. A loop of treadle always has one; a hundred is our choice.
     """
     return {
-        "max_iterations": 100,
+        "limits": Limits(max_iterations=100),
         "sequential": "in_step",
         "dedupe": "off",
         "loop_threshold": None,
     }
 
 
+def _runax(max_tool_calls: int) -> Preset:
+    limits = Limits(
+        max_iterations=3,
+        max_tool_calls=max_tool_calls,
+        max_parallel_calls=3,
+        on_limit="finish",
+    )
+    return {"limits": limits, "sequential": "defer", "dedupe": "strict"}
+
+
 @_preset
 def runax() -> Preset:
     """RunaxAI's strict policy: few steps, few calls, duplicates skipped, a last answer at the end."""
-    return {
-        "max_iterations": 3,  # RunaxAI: reasoning steps
-        "max_tool_calls": 6,  # RunaxAI: tool calls in all
-        "max_parallel_calls": 3,  # RunaxAI: calls in parallel in one step
-        "on_limit": "finish",
-        "sequential": "defer",
-        "dedupe": "strict",  # RunaxAI: the first repetition
-    }
+    return _runax(6)
 
 
 @_preset
 def runax_project() -> Preset:
     """RunaxAI's policy for projects: the strict one, with four tool calls."""
-    return {**runax(), "max_tool_calls": 4}  # RunaxAI: three steps and four calls
+    return _runax(4)

@@ -75,7 +75,7 @@ from treadle.tools import NotRun, Tool
 from treadle.tracebacks import from_user_code
 
 if TYPE_CHECKING:
-    from treadle.tools.output import Output
+    from treadle.tools.output import OutputContract
 
 log = logging.getLogger("treadle.loop")
 
@@ -399,7 +399,7 @@ class Run:
         self.context = context.done()
         return None
 
-    def _problem_of_output(self, output: Output) -> Reason | None:
+    def _problem_of_output(self, output: OutputContract) -> Reason | None:
         """Check the output with which a custom stage ended the run; those of the model are checked already."""
         given = self.context.output
         if given is self.run.accepted and given is not None:

@@ -1,417 +1,274 @@
 """The types of `Loop`'s methods: which output a result has.
 
 They work on the class and on an instance, and take the option ``output``, which decides the type of the result.
-Type checkers cannot read `Loop`'s own definitions for that; at run time this module is not imported.
+Type checkers cannot read `Loop`'s definitions for that, and have no type of "a method with these overloads", so
+each method repeats them. At run time this module is not imported.
 """
 
 from __future__ import annotations
 
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol, TypeVar, Unpack, overload
+from typing import Any, Generic, Required, TypeAlias, TypeVar, Unpack, overload
 
 from treadle.effects import Steps
 from treadle.loop.event_stream import EventStream
 from treadle.loop.loop import Loop
-from treadle.loop.options import LoopOptions
+from treadle.loop.options import LoopOptions as Options
 from treadle.loop.pause import PausedForm
 from treadle.messages import Messages
 from treadle.model import Model
 from treadle.results import Result
-from treadle.tools import Approval
+from treadle.tools import Approval, Output
+from treadle.type_vars import OutputT_co
 
 T = TypeVar("T")
 U = TypeVar("U")
 V = TypeVar("V")
-T_co = TypeVar("T_co", covariant=True)
+Backend: TypeAlias = Model | None
+Decisions: TypeAlias = Mapping[str, Approval]
 
 
-class Run:
+class One(Options, Generic[T], total=False):
+    """The options with an output of a type, or of one of several alternatives."""
+
+    output: Required[type[T] | Sequence[type[T]] | Output[T]]
+
+
+class Two(Options, Generic[T, U], total=False):
+    """The options with an output of one of two types."""
+
+    output: Required[tuple[type[T], type[U]]]
+
+
+class AnyOf(Options, total=False):
+    """The options with an output that type checkers cannot read, such as a union or a JSON Schema."""
+
+    output: Required[Any]
+
+
+class Run(Generic[OutputT_co]):
     """The type of `Loop.run`."""
 
     @overload
-    def __get__(self, instance: None, owner: object) -> RunWith[str]: ...
+    def __get__(self, instance: None, owner: object) -> Run[str]: ...
     @overload
-    def __get__(self, instance: Loop[T], owner: object) -> RunWith[T]: ...
+    def __get__(self, instance: Loop[T], owner: object) -> Run[T]: ...
     def __get__(self, instance: Any, owner: object) -> Any: ...
-
-
-class RunWith(Protocol[T_co]):
-    """`Loop.run` of a loop whose output is of the type ``T_co``."""
-
     @overload
     def __call__(
-        self,
-        messages: Messages = ...,
-        llm_send_fn: Model | None = None,
-        **options: Unpack[LoopOptions],
-    ) -> Coroutine[Any, Any, Result[T_co]]: ...
-
+        self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[Options]
+    ) -> Coroutine[Any, Any, Result[OutputT_co]]: ...
     @overload
     def __call__(
-        self,
-        messages: Messages = ...,
-        llm_send_fn: Model | None = None,
-        *,
-        output: tuple[type[U], type[V]],
-        **options: Unpack[LoopOptions],
+        self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[Two[U, V]]
     ) -> Coroutine[Any, Any, Result[U | V]]: ...
-
     @overload
     def __call__(
-        self,
-        messages: Messages = ...,
-        llm_send_fn: Model | None = None,
-        *,
-        output: type[U] | Sequence[type[U]],
-        **options: Unpack[LoopOptions],
+        self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[One[U]]
     ) -> Coroutine[Any, Any, Result[U]]: ...
-
     @overload
     def __call__(
-        self,
-        messages: Messages = ...,
-        llm_send_fn: Model | None = None,
-        *,
-        output: Any,
-        **options: Unpack[LoopOptions],
+        self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[AnyOf]
     ) -> Coroutine[Any, Any, Result[Any]]: ...
+    def __call__(self, *_: Any, **__: Any) -> Any: ...  # noqa: D102 - described above
 
 
-class RunSync:
+class RunSync(Generic[OutputT_co]):
     """The type of `Loop.run_sync`."""
 
     @overload
-    def __get__(self, instance: None, owner: object) -> RunSyncWith[str]: ...
+    def __get__(self, instance: None, owner: object) -> RunSync[str]: ...
     @overload
-    def __get__(self, instance: Loop[T], owner: object) -> RunSyncWith[T]: ...
+    def __get__(self, instance: Loop[T], owner: object) -> RunSync[T]: ...
     def __get__(self, instance: Any, owner: object) -> Any: ...
-
-
-class RunSyncWith(Protocol[T_co]):
-    """`Loop.run_sync` of a loop whose output is of the type ``T_co``."""
-
     @overload
     def __call__(
-        self,
-        messages: Messages = ...,
-        llm_send_fn: Model | None = None,
-        **options: Unpack[LoopOptions],
-    ) -> Result[T_co]: ...
-
+        self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[Options]
+    ) -> Result[OutputT_co]: ...
     @overload
     def __call__(
-        self,
-        messages: Messages = ...,
-        llm_send_fn: Model | None = None,
-        *,
-        output: tuple[type[U], type[V]],
-        **options: Unpack[LoopOptions],
+        self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[Two[U, V]]
     ) -> Result[U | V]: ...
-
     @overload
     def __call__(
-        self,
-        messages: Messages = ...,
-        llm_send_fn: Model | None = None,
-        *,
-        output: type[U] | Sequence[type[U]],
-        **options: Unpack[LoopOptions],
+        self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[One[U]]
     ) -> Result[U]: ...
-
     @overload
     def __call__(
-        self,
-        messages: Messages = ...,
-        llm_send_fn: Model | None = None,
-        *,
-        output: Any,
-        **options: Unpack[LoopOptions],
+        self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[AnyOf]
     ) -> Result[Any]: ...
+    def __call__(self, *_: Any, **__: Any) -> Any: ...  # noqa: D102 - described above
 
 
-class Stream:
+class Stream(Generic[OutputT_co]):
     """The type of `Loop.stream`."""
 
     @overload
-    def __get__(self, instance: None, owner: object) -> StreamWith[str]: ...
+    def __get__(self, instance: None, owner: object) -> Stream[str]: ...
     @overload
-    def __get__(self, instance: Loop[T], owner: object) -> StreamWith[T]: ...
+    def __get__(self, instance: Loop[T], owner: object) -> Stream[T]: ...
     def __get__(self, instance: Any, owner: object) -> Any: ...
-
-
-class StreamWith(Protocol[T_co]):
-    """`Loop.stream` of a loop whose output is of the type ``T_co``."""
-
     @overload
     def __call__(
-        self,
-        messages: Messages = ...,
-        llm_send_fn: Model | None = None,
-        **options: Unpack[LoopOptions],
-    ) -> AbstractAsyncContextManager[EventStream[T_co]]: ...
-
+        self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[Options]
+    ) -> AbstractAsyncContextManager[EventStream[OutputT_co]]: ...
     @overload
     def __call__(
-        self,
-        messages: Messages = ...,
-        llm_send_fn: Model | None = None,
-        *,
-        output: tuple[type[U], type[V]],
-        **options: Unpack[LoopOptions],
+        self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[Two[U, V]]
     ) -> AbstractAsyncContextManager[EventStream[U | V]]: ...
-
     @overload
     def __call__(
-        self,
-        messages: Messages = ...,
-        llm_send_fn: Model | None = None,
-        *,
-        output: type[U] | Sequence[type[U]],
-        **options: Unpack[LoopOptions],
+        self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[One[U]]
     ) -> AbstractAsyncContextManager[EventStream[U]]: ...
-
     @overload
     def __call__(
-        self,
-        messages: Messages = ...,
-        llm_send_fn: Model | None = None,
-        *,
-        output: Any,
-        **options: Unpack[LoopOptions],
+        self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[AnyOf]
     ) -> AbstractAsyncContextManager[EventStream[Any]]: ...
+    def __call__(self, *_: Any, **__: Any) -> Any: ...  # noqa: D102 - described above
 
 
-class StepsOf:
+class StepsOf(Generic[OutputT_co]):
     """The type of `Loop.steps`."""
 
     @overload
-    def __get__(self, instance: None, owner: object) -> StepsOfWith[str]: ...
+    def __get__(self, instance: None, owner: object) -> StepsOf[str]: ...
     @overload
-    def __get__(self, instance: Loop[T], owner: object) -> StepsOfWith[T]: ...
+    def __get__(self, instance: Loop[T], owner: object) -> StepsOf[T]: ...
     def __get__(self, instance: Any, owner: object) -> Any: ...
-
-
-class StepsOfWith(Protocol[T_co]):
-    """`Loop.steps` of a loop whose output is of the type ``T_co``."""
-
     @overload
     def __call__(
-        self,
-        messages: Messages = ...,
-        llm_send_fn: Model | None = None,
-        **options: Unpack[LoopOptions],
-    ) -> Steps[Result[T_co]]: ...
-
+        self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[Options]
+    ) -> Steps[Result[OutputT_co]]: ...
     @overload
     def __call__(
-        self,
-        messages: Messages = ...,
-        llm_send_fn: Model | None = None,
-        *,
-        output: tuple[type[U], type[V]],
-        **options: Unpack[LoopOptions],
+        self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[Two[U, V]]
     ) -> Steps[Result[U | V]]: ...
-
     @overload
     def __call__(
-        self,
-        messages: Messages = ...,
-        llm_send_fn: Model | None = None,
-        *,
-        output: type[U] | Sequence[type[U]],
-        **options: Unpack[LoopOptions],
+        self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[One[U]]
     ) -> Steps[Result[U]]: ...
-
     @overload
     def __call__(
-        self,
-        messages: Messages = ...,
-        llm_send_fn: Model | None = None,
-        *,
-        output: Any,
-        **options: Unpack[LoopOptions],
+        self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[AnyOf]
     ) -> Steps[Result[Any]]: ...
+    def __call__(self, *_: Any, **__: Any) -> Any: ...  # noqa: D102 - described above
 
 
-class Resume:
+class ResumeOptions(Options, total=False):
+    """The options of a resumed run."""
+
+    take_over: bool
+
+
+class ResumeOne(One[T], ResumeOptions, Generic[T], total=False):
+    """As `One`."""
+
+
+class ResumeAnyOf(AnyOf, ResumeOptions, total=False):
+    """As `AnyOf`; an output of two types is among them."""
+
+
+class Resume(Generic[OutputT_co]):
     """The type of `Loop.resume`."""
 
     @overload
-    def __get__(self, instance: None, owner: object) -> ResumeWith[str]: ...
+    def __get__(self, instance: None, owner: object) -> Resume[str]: ...
     @overload
-    def __get__(self, instance: Loop[T], owner: object) -> ResumeWith[T]: ...
+    def __get__(self, instance: Loop[T], owner: object) -> Resume[T]: ...
     def __get__(self, instance: Any, owner: object) -> Any: ...
-
-
-class ResumeWith(Protocol[T_co]):
-    """`Loop.resume` of a loop whose output is of the type ``T_co``."""
-
     @overload
     def __call__(
         self,
         paused: PausedForm,
-        decisions: Mapping[str, Approval],
-        llm_send_fn: Model | None = None,
-        *,
-        take_over: bool = False,
-        **options: Unpack[LoopOptions],
-    ) -> Coroutine[Any, Any, Result[T_co]]: ...
-
+        decisions: Decisions,
+        llm_send_fn: Backend = None,
+        **options: Unpack[ResumeOptions],
+    ) -> Coroutine[Any, Any, Result[OutputT_co]]: ...
     @overload
     def __call__(
         self,
         paused: PausedForm,
-        decisions: Mapping[str, Approval],
-        llm_send_fn: Model | None = None,
-        *,
-        take_over: bool = False,
-        output: tuple[type[U], type[V]],
-        **options: Unpack[LoopOptions],
-    ) -> Coroutine[Any, Any, Result[U | V]]: ...
-
-    @overload
-    def __call__(
-        self,
-        paused: PausedForm,
-        decisions: Mapping[str, Approval],
-        llm_send_fn: Model | None = None,
-        *,
-        take_over: bool = False,
-        output: type[U] | Sequence[type[U]],
-        **options: Unpack[LoopOptions],
+        decisions: Decisions,
+        llm_send_fn: Backend = None,
+        **options: Unpack[ResumeOne[U]],
     ) -> Coroutine[Any, Any, Result[U]]: ...
-
     @overload
     def __call__(
         self,
         paused: PausedForm,
-        decisions: Mapping[str, Approval],
-        llm_send_fn: Model | None = None,
-        *,
-        take_over: bool = False,
-        output: Any,
-        **options: Unpack[LoopOptions],
+        decisions: Decisions,
+        llm_send_fn: Backend = None,
+        **options: Unpack[ResumeAnyOf],
     ) -> Coroutine[Any, Any, Result[Any]]: ...
+    def __call__(self, *_: Any, **__: Any) -> Any: ...  # noqa: D102 - described above
 
 
-class ResumeSync:
+class ResumeSync(Generic[OutputT_co]):
     """The type of `Loop.resume_sync`."""
 
     @overload
-    def __get__(self, instance: None, owner: object) -> ResumeSyncWith[str]: ...
+    def __get__(self, instance: None, owner: object) -> ResumeSync[str]: ...
     @overload
-    def __get__(self, instance: Loop[T], owner: object) -> ResumeSyncWith[T]: ...
+    def __get__(self, instance: Loop[T], owner: object) -> ResumeSync[T]: ...
     def __get__(self, instance: Any, owner: object) -> Any: ...
-
-
-class ResumeSyncWith(Protocol[T_co]):
-    """`Loop.resume_sync` of a loop whose output is of the type ``T_co``."""
-
     @overload
     def __call__(
         self,
         paused: PausedForm,
-        decisions: Mapping[str, Approval],
-        llm_send_fn: Model | None = None,
-        *,
-        take_over: bool = False,
-        **options: Unpack[LoopOptions],
-    ) -> Result[T_co]: ...
-
+        decisions: Decisions,
+        llm_send_fn: Backend = None,
+        **options: Unpack[ResumeOptions],
+    ) -> Result[OutputT_co]: ...
     @overload
     def __call__(
         self,
         paused: PausedForm,
-        decisions: Mapping[str, Approval],
-        llm_send_fn: Model | None = None,
-        *,
-        take_over: bool = False,
-        output: tuple[type[U], type[V]],
-        **options: Unpack[LoopOptions],
-    ) -> Result[U | V]: ...
-
-    @overload
-    def __call__(
-        self,
-        paused: PausedForm,
-        decisions: Mapping[str, Approval],
-        llm_send_fn: Model | None = None,
-        *,
-        take_over: bool = False,
-        output: type[U] | Sequence[type[U]],
-        **options: Unpack[LoopOptions],
+        decisions: Decisions,
+        llm_send_fn: Backend = None,
+        **options: Unpack[ResumeOne[U]],
     ) -> Result[U]: ...
-
     @overload
     def __call__(
         self,
         paused: PausedForm,
-        decisions: Mapping[str, Approval],
-        llm_send_fn: Model | None = None,
-        *,
-        take_over: bool = False,
-        output: Any,
-        **options: Unpack[LoopOptions],
+        decisions: Decisions,
+        llm_send_fn: Backend = None,
+        **options: Unpack[ResumeAnyOf],
     ) -> Result[Any]: ...
+    def __call__(self, *_: Any, **__: Any) -> Any: ...  # noqa: D102 - described above
 
 
-class ResumeStream:
+class ResumeStream(Generic[OutputT_co]):
     """The type of `Loop.resume_stream`."""
 
     @overload
-    def __get__(self, instance: None, owner: object) -> ResumeStreamWith[str]: ...
+    def __get__(self, instance: None, owner: object) -> ResumeStream[str]: ...
     @overload
-    def __get__(self, instance: Loop[T], owner: object) -> ResumeStreamWith[T]: ...
+    def __get__(self, instance: Loop[T], owner: object) -> ResumeStream[T]: ...
     def __get__(self, instance: Any, owner: object) -> Any: ...
-
-
-class ResumeStreamWith(Protocol[T_co]):
-    """`Loop.resume_stream` of a loop whose output is of the type ``T_co``."""
-
     @overload
     def __call__(
         self,
         paused: PausedForm,
-        decisions: Mapping[str, Approval],
-        llm_send_fn: Model | None = None,
-        *,
-        take_over: bool = False,
-        **options: Unpack[LoopOptions],
-    ) -> AbstractAsyncContextManager[EventStream[T_co]]: ...
-
+        decisions: Decisions,
+        llm_send_fn: Backend = None,
+        **options: Unpack[ResumeOptions],
+    ) -> AbstractAsyncContextManager[EventStream[OutputT_co]]: ...
     @overload
     def __call__(
         self,
         paused: PausedForm,
-        decisions: Mapping[str, Approval],
-        llm_send_fn: Model | None = None,
-        *,
-        take_over: bool = False,
-        output: tuple[type[U], type[V]],
-        **options: Unpack[LoopOptions],
-    ) -> AbstractAsyncContextManager[EventStream[U | V]]: ...
-
-    @overload
-    def __call__(
-        self,
-        paused: PausedForm,
-        decisions: Mapping[str, Approval],
-        llm_send_fn: Model | None = None,
-        *,
-        take_over: bool = False,
-        output: type[U] | Sequence[type[U]],
-        **options: Unpack[LoopOptions],
+        decisions: Decisions,
+        llm_send_fn: Backend = None,
+        **options: Unpack[ResumeOne[U]],
     ) -> AbstractAsyncContextManager[EventStream[U]]: ...
-
     @overload
     def __call__(
         self,
         paused: PausedForm,
-        decisions: Mapping[str, Approval],
-        llm_send_fn: Model | None = None,
-        *,
-        take_over: bool = False,
-        output: Any,
-        **options: Unpack[LoopOptions],
+        decisions: Decisions,
+        llm_send_fn: Backend = None,
+        **options: Unpack[ResumeAnyOf],
     ) -> AbstractAsyncContextManager[EventStream[Any]]: ...
+    def __call__(self, *_: Any, **__: Any) -> Any: ...  # noqa: D102 - described above

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -74,13 +75,7 @@ def start_run(
         observers.append(stream.put)
         if settings.handle is not None:
             raise OptionError("handle: a stream is the handle of its run; leave it out")
-    telemetry = active_telemetry(
-        settings.tracer_provider,
-        settings.meter_provider,
-        settings.logger_provider,
-        capture_content=settings.capture_content,
-        chat_telemetry=settings.chat_telemetry,
-    )
+    telemetry = active_telemetry(settings.telemetry)
     handle = stream or settings.handle
     has_listeners = bool(observers) or telemetry is not None or is_logged(logging.INFO)
     streams_to_user = stream is not None or _shows_text(settings)
@@ -242,8 +237,8 @@ def _config_of(loop: Loop[Any]) -> RunConfig:
         loop.pipeline,
         loop.tools,
         settings.loop_threshold,
-        settings.on_limit == "finish",
-        loop.pause_secret,
+        settings.limits.on_limit == "finish",
+        settings.pauses.key,
         settings.session,
     )
 
@@ -270,17 +265,19 @@ def _run_context(
     if parent is not None and locks is None:  # keys of another table are not held here
         locks = parent.locks
         held = parent.in_flight.held_locks.get(call_id, parent.held_locks)
-    cost_of = settings.cost_of
-    if parent is not None and cost_of is None:
+    limits = settings.limits
+    cost_of = limits.cost_of
+    if cost_of is not None:  # events have the limits, as data
+        limits = dataclasses.replace(limits, cost_of=None)
+    elif parent is not None:
         cost_of = parent.cost_of
     return RunContext(
         state=state,
         provides=loop.pipeline.provides,
         numbers=numbers,
         budget=Budget(
-            settings.limits,
+            limits,
             None if parent is None else parent.budget,
-            settings.unmeasured,
             settings.name,
             state.agent_name,
         ),
@@ -292,9 +289,9 @@ def _run_context(
         catalog=loop.catalog,
         model=ModelClient(loop.model_for(llm_send_fn), _options_of(loop)),
         instructions=settings.instructions,
-        show_budget=settings.show_budget,
+        show_budget=limits.show_budget,
         deps=settings.deps,
-        asks_unknown=settings.on_unknown == "ask",
+        asks_unknown=settings.pauses.on_unknown == "ask",
         output=loop.output,
         cost_of=cost_of,
     )

@@ -4,6 +4,7 @@
 """
 
 from treadle.pauses.claims import ClaimStore, Outcome, ProcessClaims
+from treadle.pauses.policy import Pauses
 from treadle.pauses.signature import VERSION, check_state, digest_of, is_state
 from treadle.pauses.sqlite_claims import SQLiteClaims
 
@@ -11,6 +12,7 @@ __all__ = [
     "VERSION",
     "ClaimStore",
     "Outcome",
+    "Pauses",
     "ProcessClaims",
     "SQLiteClaims",
     "check_state",

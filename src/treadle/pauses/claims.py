@@ -10,7 +10,7 @@ from treadle.errors import PausedStateError
 from treadle.pauses.claimant import Claimant
 
 MAX_CLAIMS = 100_000
-"""The number of resumed pauses that a process remembers, without ``claim_store=``."""
+"""The number of resumed pauses that a process remembers, without ``Pauses(claims=...)``."""
 
 Outcome: TypeAlias = Literal["done", "interrupted", "undone"]
 """How a claim ends: ``done`` after a result was returned, so that the pause is never resumed again;

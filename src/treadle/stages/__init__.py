@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Literal
+import functools
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from treadle.model import BASE_DELAY, ModelMiddleware
+from treadle.checks import ValueCheck
 from treadle.pipeline import Stage
 from treadle.stages._ask_model import OnRetry, ask_model, events_of_chunks
 from treadle.stages._budget_guard import budget_guard
@@ -25,60 +27,51 @@ from treadle.stages._run_call import (
     held_locks,
 )
 from treadle.stages._validate_calls import RepairCall, validate_calls
-from treadle.tools import Dedupe
 
 GIVEN = ("messages", "tools", "run", "iteration", "guidance")
 """The fields of a context that are filled when it enters the stages."""
 
 
-def default_stages(
-    *,
-    max_retries: int = 3,
-    retry_delay: float = BASE_DELAY,
-    restart_streams: bool = False,
-    model_middleware: Sequence[ModelMiddleware] = (),
-    repair_call: RepairCall | None = None,
-    max_blank_stops: int = 3,
-    accept_cut: bool = False,
-    breaker_threshold: int = 3,
-    sequential: Literal["defer", "in_step"] = "defer",
-    dedupe: Dedupe = "evidence",
-) -> list[Stage]:
-    """Make the default list of stages.
-
-    Args:
-        max_retries: see `ask_model`.
-        retry_delay: see `ask_model`.
-        restart_streams: see `ask_model`.
-        model_middleware: see `ask_model`.
-        repair_call: see `validate_calls`.
-        max_blank_stops: see `loop_decision`.
-        accept_cut: see `loop_decision`.
-        breaker_threshold: see `circuit_breaker`.
-        sequential: see `plan_calls`.
-        dedupe: see `plan_calls`.
-    """
-    configured: list[Any] = [
-        ask_model(
-            max_retries=max_retries,
-            retry_delay=retry_delay,
-            restart_streams=restart_streams,
-            model_middleware=tuple(model_middleware),
-        ),
-        parse_tool_calls,
-        validate_calls(repair_call=repair_call),
-        loop_decision(max_blank_stops=max_blank_stops, accept_cut=accept_cut),
-        plan_calls(sequential=sequential, dedupe=dedupe),
-        dispatch_tools,
-        inject_results,
-        budget_guard,
-        circuit_breaker(threshold=breaker_threshold),
-    ]
-    return configured
-
-
-BUILT_IN: frozenset[Callable[..., Any]] = frozenset(made.fn for made in default_stages())
+_DEFAULT: tuple[Any, ...] = (
+    ask_model,
+    parse_tool_calls,
+    validate_calls,
+    loop_decision,
+    plan_calls,
+    dispatch_tools,
+    inject_results,
+    budget_guard,
+    circuit_breaker,
+)
+BUILT_IN: frozenset[Callable[..., Any]] = frozenset(made.fn for made in _DEFAULT)
 """The functions of these stages; the loop does not check what they return."""
+
+
+def default_stages() -> list[Stage]:
+    """Make the default list of stages."""
+    return list(_DEFAULT)
+
+
+@functools.cache
+def checks_of(fn: Callable[..., Any]) -> Mapping[str, ValueCheck]:
+    """The checks that the function of a stage declares for its options, by name."""
+    hints = typing.get_type_hints(fn, include_extras=True)
+    return {
+        name: check
+        for name, hint in hints.items()
+        for check in getattr(hint, "__metadata__", ())
+        if isinstance(check, ValueCheck)
+    }
+
+
+def check_options(made: Stage[..., Any], options: Mapping[str, Any]) -> None:
+    """Check options of a default stage; raises `OptionError`."""
+    fn: Any = made.fn
+    for name, value in options.items():
+        checks = checks_of(fn)
+        if name in checks and not (value is None and fn.__kwdefaults__[name] is None):
+            checks[name].check(name, value)
+
 
 __all__ = [
     "BUILT_IN",
@@ -93,6 +86,8 @@ __all__ = [
     "assistant_message",
     "budget_guard",
     "call_effect",
+    "check_options",
+    "checks_of",
     "circuit_breaker",
     "default_stages",
     "dispatch_tools",

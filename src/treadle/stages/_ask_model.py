@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from treadle import labels
+from treadle.checks import FLAG, functions, number
 from treadle.context import Context, Request, with_second_response
 from treadle.effects import NOW, Call, Emit, Reporter, Sleep, Steps, without_frame
 from treadle.events import (
@@ -64,7 +65,7 @@ from treadle.tools import Plan
 from treadle.tracebacks import from_user_code
 
 if TYPE_CHECKING:
-    from treadle.tools.output import Output
+    from treadle.tools.output import OutputContract
 
 OnRetry: TypeAlias = Callable[[Request, Exception, int], Any]
 """Takes the request, the error, and the number of the attempt that failed, from 1; returns the request of the
@@ -75,12 +76,14 @@ next attempt, or None for the same request."""
 def ask_model(  # noqa: C901, PLR0912 - a part of it would cost a generator in each iteration
     ctx: Context,
     *,
-    max_retries: int = 3,
-    retry_delay: float = BASE_DELAY,
-    max_retry_delay: float = MAX_ASKED_DELAY,
+    max_retries: Annotated[int, number(0)] = 3,
+    retry_delay: Annotated[float, number(0, "seconds")] = BASE_DELAY,
+    max_retry_delay: Annotated[float, number(0, "seconds")] = MAX_ASKED_DELAY,
     on_retry: OnRetry | None = None,
-    restart_streams: bool = False,
-    model_middleware: Sequence[ModelMiddleware] = (),
+    restart_streams: Annotated[bool, FLAG] = False,
+    model_middleware: Annotated[
+        Sequence[ModelMiddleware], functions("a list of functions that take a request and send")
+    ] = (),
 ) -> Steps[Context]:
     """Send ``ctx.request`` to the model and take its response, with retries and streaming.
 
@@ -441,7 +444,9 @@ def _model_request(ctx: Context, model: ModelClient, request: Request) -> ModelR
 _CHOICES = frozenset({"auto", "none", "required"})
 
 
-def events_of_chunks(iteration: int, output: Output | None, tools: Sequence[str]) -> EventsOf:
+def events_of_chunks(
+    iteration: int, output: OutputContract | None, tools: Sequence[str]
+) -> EventsOf:
     """The function that makes the events of a streamed response."""
     is_first = True
     partial = None if output is None else output.partial(tools)

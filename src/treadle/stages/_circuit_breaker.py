@@ -6,9 +6,10 @@ Other runs affect the answers of a shared breaker, so each question to it is an 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from treadle import labels
+from treadle.checks import number
 from treadle.context import Context
 from treadle.effects import NOW, Call, Emit, Steps
 from treadle.events import BreakerChanged
@@ -27,7 +28,7 @@ _NEWS = _RAN | {NotRun.INVALID.value, NotRun.BREAKER_OPEN.value}
 
 
 @stage(requires=("tool_results",), provides=("decision", "error"))
-def circuit_breaker(ctx: Context, *, threshold: int = 3) -> Context:
+def circuit_breaker(ctx: Context, *, threshold: Annotated[int, number(1)] = 3) -> Context:
     """Stop the run when a tool failed with the same error in several consecutive iterations that called it.
 
     The count is reset when the tool succeeds or fails with another error, not when other tools succeed.

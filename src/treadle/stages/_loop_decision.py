@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
+from treadle.checks import FLAG, number
 from treadle.context import Context
 from treadle.effects import Steps
 from treadle.messages import Ending, is_of_context
@@ -13,7 +14,7 @@ from treadle.stages._take_output import take_output
 from treadle.stages._terminal_call import ending_call, with_output
 
 if TYPE_CHECKING:
-    from treadle.tools.output import Output
+    from treadle.tools.output import OutputContract
 
 BLANK_NUDGE = (
     "Your last reply was empty. Answer the question, or call one of the tools if you need to."
@@ -22,7 +23,10 @@ BLANK_NUDGE = (
 
 @stage(requires=("tool_calls",), provides=("decision", "output", "guidance", "tool_results"))
 def loop_decision(
-    ctx: Context, *, max_blank_stops: int = 3, accept_cut: bool = False
+    ctx: Context,
+    *,
+    max_blank_stops: Annotated[int, number(0)] = 3,
+    accept_cut: Annotated[bool, FLAG] = False,
 ) -> Steps[Context]:
     """Decide whether the run is over.
 
@@ -40,7 +44,7 @@ def loop_decision(
 
     Args:
         ctx: the context.
-        max_blank_stops: the number of consecutive blank stops that are tolerated. Three is LlmCore's budget.
+        max_blank_stops: the number of consecutive blank stops that are tolerated.
         accept_cut: whether a text that was cut is the answer.
     """
     ending = ctx.response.ending
@@ -64,7 +68,7 @@ def loop_decision(
 _CUT, _FILTERED = Ending.CUT, Ending.FILTERED  # cached: access to a member of an Enum is slow
 
 
-def _after_calls(ctx: Context, output: Output | None, is_cut: bool) -> Context:
+def _after_calls(ctx: Context, output: OutputContract | None, is_cut: bool) -> Context:
     ctx = ctx.remember(_BLANKS, ()) if _BLANKS in ctx.memo else ctx
     if is_cut or _WAS_CUT in ctx.memo:
         # The call of an output tool that was cut is an invalid output, which has separate retries.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
+from treadle.checks import choice
 from treadle.context import Context, approval_questions, over_budget
 from treadle.effects import Emit, Steps
 from treadle.events import CallNotRun, CallsPlanned
@@ -14,7 +15,16 @@ from treadle.messages import ToolCall, ToolResult
 from treadle.pipeline import stage
 from treadle.stages._circuit_breaker import refused_calls, release_calls
 from treadle.stages._validate_calls import validate_calls
-from treadle.tools import Dedupe, NotRun, Plan, PlanReason, Tool, not_run, truncate
+from treadle.tools import (
+    DEDUPE_MODES,
+    Dedupe,
+    NotRun,
+    Plan,
+    PlanReason,
+    Tool,
+    not_run,
+    truncate,
+)
 
 AGAIN_LINES, AGAIN_BYTES = 200, 5_000
 """The maximum size of an earlier result that is shown again: the history has all of it."""
@@ -160,8 +170,8 @@ def shown_again(content: str) -> str:
 def plan_calls(
     ctx: Context,
     *,
-    sequential: Literal["defer", "in_step"] = "defer",
-    dedupe: Dedupe = "evidence",
+    sequential: Annotated[Literal["defer", "in_step"], choice("defer", "in_step")] = "defer",
+    dedupe: Annotated[Dedupe, choice(*DEDUPE_MODES)] = "evidence",
 ) -> Steps[Context]:
     """Plan the valid calls, in the order of the request, and answer those that do not run.
 

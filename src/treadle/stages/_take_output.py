@@ -14,10 +14,10 @@ from treadle.results import OutputMissing
 from treadle.stages._terminal_call import ending_call, with_output
 
 if TYPE_CHECKING:
-    from treadle.tools.output import Output
+    from treadle.tools.output import OutputContract
 
 
-def take_output(ctx: Context, output: Output, *, is_cut: bool = False) -> Steps[Context]:
+def take_output(ctx: Context, output: OutputContract, *, is_cut: bool = False) -> Steps[Context]:
     """End the run if the response has a valid output; if it has an invalid one, ask again.
 
     The run pauses first if the call with the output needs approval.
@@ -56,7 +56,7 @@ def take_output(ctx: Context, output: Output, *, is_cut: bool = False) -> Steps[
     return _rejected(ctx, output, problems)
 
 
-def _validated(ctx: Context, output: Output, value: Any) -> Steps[Any]:
+def _validated(ctx: Context, output: OutputContract, value: Any) -> Steps[Any]:
     """Call the validators in order; each may replace the output."""
     for validator, takes_context in output.validators:
         args = (ctx, value) if takes_context else (value,)
@@ -90,7 +90,7 @@ def _problems_of_calls(ctx: Context, names: Iterable[str]) -> tuple[str, ...]:
     )
 
 
-def _rejected(ctx: Context, output: Output, problems: Sequence[str]) -> Context:
+def _rejected(ctx: Context, output: OutputContract, problems: Sequence[str]) -> Context:
     """Ask again; end the run if the model was asked often enough.
 
     While the model is asked for its last answer at a limit, the run decides how often that is.
@@ -102,7 +102,7 @@ def _rejected(ctx: Context, output: Output, problems: Sequence[str]) -> Context:
     return ctx if ctx.tool_calls else ctx.evolve(guidance=_reminder(output, problems))
 
 
-def _reminder(output: Output, problems: Sequence[str]) -> str:
+def _reminder(output: OutputContract, problems: Sequence[str]) -> str:
     listed = "\n".join(f"- {problem}" for problem in problems[:MAX_VIOLATIONS])
     if output.parse_text is not None:
         how = "Reply with JSON that matches the schema, and nothing else."

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from treadle import labels
+from treadle.checks import ValueCheck
 from treadle.context import Context, Hints, check_call, invalid_answer
-from treadle.effects import Call, Mode, Steps
+from treadle.effects import Call, Mode, Steps, is_sync_callable
 from treadle.messages import (
     ToolCall,
     ToolResult,
@@ -23,7 +24,14 @@ a worker thread, where time limits apply, since this may take seconds."""
 
 
 @stage(requires=("tool_calls",), provides=("tool_calls", "validation_errors", "tool_results"))
-def validate_calls(ctx: Context, *, repair_call: RepairCall | None = None) -> Steps[Context]:
+def validate_calls(
+    ctx: Context,
+    *,
+    repair_call: Annotated[
+        RepairCall | None,
+        ValueCheck(is_sync_callable, "a sync callable that takes a call and its problems"),
+    ] = None,
+) -> Steps[Context]:
     """Check every call: its name, its JSON, its arguments against the tool's schema.
 
     An invalid call is answered with every violation and its path. It never runs, its arguments never become

@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from treadle.telemetry.configuration import Telemetry
 
 if TYPE_CHECKING:
-    from treadle.telemetry.telemetry import Telemetry
+    from treadle.telemetry.telemetry import ActiveTelemetry
 
 
-def active_telemetry(*providers: Any, **options: Any) -> Telemetry | None:
-    """Make the telemetry of a run; see `treadle.telemetry.telemetry.Telemetry.active`.
+def active_telemetry(chosen: Telemetry | None = None) -> ActiveTelemetry | None:
+    """Make the telemetry of a run; None if no provider has an SDK.
 
     ``opentelemetry`` is imported here, when the first run starts, so that ``import treadle`` stays fast.
+
+    Args:
+        chosen: the option of the loop; None takes the global providers.
     """
-    from treadle.telemetry.telemetry import Telemetry  # noqa: PLC0415 - see above
+    from treadle.telemetry.telemetry import ActiveTelemetry  # noqa: PLC0415 - see above
 
-    return Telemetry.active(*providers, **options)
+    return ActiveTelemetry.active(chosen)
 
 
-def no_telemetry() -> dict[str, Any]:
-    """The options of a loop whose runs report nothing themselves."""
+def no_telemetry() -> Telemetry:
+    """The telemetry of a loop whose runs report nothing themselves."""
     from opentelemetry import _logs, metrics, trace  # noqa: PLC0415 - as above
 
-    return {
-        "tracer_provider": trace.NoOpTracerProvider(),
-        "meter_provider": metrics.NoOpMeterProvider(),
-        "logger_provider": _logs.NoOpLoggerProvider(),
-    }
+    return Telemetry(
+        tracer_provider=trace.NoOpTracerProvider(),
+        meter_provider=metrics.NoOpMeterProvider(),
+        logger_provider=_logs.NoOpLoggerProvider(),
+    )
 
 
-__all__ = ["active_telemetry", "no_telemetry"]
+__all__ = ["Telemetry", "active_telemetry", "no_telemetry"]

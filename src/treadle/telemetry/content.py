@@ -31,7 +31,7 @@ _YES = frozenset({"1", "true", "yes", "span", "span_only", "span_and_event"})
 
 
 def captures_content(option: bool | None) -> bool:
-    """Whether content is captured; if ``capture_content`` of the loop is None, the environment decides."""
+    """Whether content is captured; if ``capture_content`` of `Telemetry` is None, the environment decides."""
     if option is not None:
         return option
     return os.environ.get(names.CAPTURE_VARIABLE, "").strip().lower() in _YES

@@ -16,7 +16,7 @@ from treadle.telemetry import names, spans
 from treadle.telemetry.instruments import Labels
 
 if TYPE_CHECKING:
-    from treadle.telemetry.telemetry import Telemetry
+    from treadle.telemetry.telemetry import ActiveTelemetry
 
 
 class OpenSpan(NamedTuple):
@@ -58,7 +58,7 @@ class RunTelemetry:
             from the system's, so events without a time happen at this one: within their span.
     """
 
-    telemetry: Telemetry
+    telemetry: ActiveTelemetry
     parent: Context | None = None
     prefix: str = ""
     started: RunStarted | None = None

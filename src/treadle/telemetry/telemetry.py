@@ -14,6 +14,7 @@ from opentelemetry.context import Context, get_current
 
 from treadle.effects import Steps
 from treadle.telemetry import content, names
+from treadle.telemetry.configuration import Telemetry
 from treadle.telemetry.handlers import handle_event
 from treadle.telemetry.instruments import NO_INSTRUMENTS, Instruments, instruments_of
 from treadle.telemetry.middleware import observe
@@ -43,7 +44,7 @@ def _has_sdk(provider: object) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Telemetry:
+class ActiveTelemetry:
     """Where a run reports to.
 
     Args:
@@ -61,23 +62,16 @@ class Telemetry:
     has_chats: bool = True
 
     @classmethod
-    def active(
-        cls,
-        tracer_provider: Any = None,
-        meter_provider: Any = None,
-        logger_provider: Any = None,
-        *,
-        capture_content: bool | None = None,
-        chat_telemetry: bool = True,
-    ) -> Telemetry | None:
-        """Make the telemetry of a run; a provider that is None is the global one.
+    def active(cls, chosen: Telemetry | None = None) -> ActiveTelemetry | None:
+        """Make the telemetry of a run; None takes the global providers.
 
         Returns:
             None if no provider has an SDK, so that the run does not even create events.
         """
-        tracers = tracer_provider or trace.get_tracer_provider()
-        meters = meter_provider or metrics.get_meter_provider()
-        loggers = logger_provider or get_logger_provider()
+        chosen = chosen or Telemetry()
+        tracers = chosen.tracer_provider or trace.get_tracer_provider()
+        meters = chosen.meter_provider or metrics.get_meter_provider()
+        loggers = chosen.logger_provider or get_logger_provider()
         has_meters, has_loggers = _has_sdk(meters), _has_sdk(loggers)
         if not (_has_sdk(tracers) or has_meters or has_loggers):
             return None
@@ -85,8 +79,8 @@ class Telemetry:
             tracers.get_tracer(*scope()),
             instruments_of(meters, scope()) if has_meters else NO_INSTRUMENTS,
             loggers.get_logger(*scope()) if has_loggers else None,
-            content.captures_content(capture_content),
-            chat_telemetry,
+            content.captures_content(chosen.capture_content),
+            chosen.model_calls,
         )
 
     def log_completion(self, context: Context, facts: Mapping[str, Any], at: float) -> None:

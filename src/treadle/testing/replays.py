@@ -36,7 +36,6 @@ Changes: TypeAlias = str | Mapping[str, Any]
 """What `fork` changes: a user message, or options of the loop; see `fork`."""
 _FIXED = frozenset(
     {
-        "claim_store",
         "handle",
         "journal",
         "max_seconds",
@@ -44,7 +43,7 @@ _FIXED = frozenset(
         "on_complete",
         "on_event",
         "on_iteration",
-        "pause_secret",
+        "pauses",
         "run_id",
         "session",
         "state",

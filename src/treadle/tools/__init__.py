@@ -20,6 +20,7 @@ from treadle.tools.definition import Invoke, Tool
 from treadle.tools.fast_check import Check, compile_check
 from treadle.tools.fingerprints import DEDUPE_MODES, Dedupe, fingerprint, marked, signature
 from treadle.tools.in_flight import ToolCallTable
+from treadle.tools.output_option import Output
 from treadle.tools.plan import Plan, PlanReason
 from treadle.tools.rendering import (
     MAX_BYTES,
@@ -51,6 +52,7 @@ __all__ = [
     "LockedError",
     "Locks",
     "NotRun",
+    "Output",
     "Plan",
     "PlanReason",
     "Recipe",

@@ -13,7 +13,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeAlias, Union, cast
+from typing import Any, TypeAlias, Union, cast
 
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
@@ -33,6 +33,7 @@ from treadle.tools.conversion import as_tool
 from treadle.tools.definition import Tool
 from treadle.tools.docstrings import read_docstring
 from treadle.tools.function_schema import Parser, checked, type_schema
+from treadle.tools.output_option import OutputMode
 from treadle.tools.schema_subsets import OPENAI, NotInSubsetError, fit
 from treadle.tools.validation import SchemaValidator
 
@@ -45,7 +46,6 @@ VALUE = "value"
 OutputValidator: TypeAlias = Callable[..., Any]
 """Takes the output, or the context and the output; sync or async. It returns the output to use instead, or None to
 keep it, and raises `Retry` for an output that the model should correct."""
-OutputMode: TypeAlias = Literal["tool", "json"]
 
 
 _REJECTED = "loop_decision.rejected_outputs"
@@ -55,7 +55,7 @@ Checked: TypeAlias = tuple[Any, Sequence[str]]
 
 
 @light_dataclass(frozen=True)
-class Output:
+class OutputContract:
     """What a run has to end with.
 
     Args:
@@ -139,7 +139,7 @@ class PartialReader:
         output: what the run has to end with.
     """
 
-    def __init__(self, names: set[str], output: Output) -> None:
+    def __init__(self, names: set[str], output: OutputContract) -> None:
         self._names = names
         self._output = output
         self._texts: dict[int | None, _PartialText] = {}
@@ -197,7 +197,7 @@ def make_output(
     mode: OutputMode,
     validators: Sequence[OutputValidator],
     max_retries: int,
-) -> Output:
+) -> OutputContract:
     """Make the output of a loop.
 
     Args:
@@ -216,7 +216,7 @@ def make_output(
     kept = tuple((validator, _takes_context(validator)) for validator in validators)
     if mode == "json":
         form = _json_form(alternatives)
-        return Output(
+        return OutputContract(
             frozenset(() if form.is_object else (None,)),
             form.check,
             kept,
@@ -235,7 +235,7 @@ def make_output(
     allows_text = str in alternatives
     wrapped = frozenset[str | None](NAME for form in forms if not form.is_object)
     check = functools.partial(_check_any, forms, made, allows_text)
-    return Output(wrapped, check, kept, max_retries, tuple(named.values()), allows_text)
+    return OutputContract(wrapped, check, kept, max_retries, tuple(named.values()), allows_text)
 
 
 def _response_format(form: Form) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from treadle import Loop, stage, tool
+from treadle import Limits, Loop, stage, tool
 from treadle.durable.temporal import SQLiteStore, ValueTooLargeError
 from treadle.results import LLMError
 from treadle.stages import default_stages
@@ -106,7 +106,7 @@ def test_calls_that_are_large_together_are_sent_one_after_another(temporal_serve
 
     asked = calls(*(call("pay", f"c{n}", n=n) for n in range(20)))
     stages = [*default_stages()[:2], enlarge, *default_stages()[2:]]
-    options = {"stages": stages, "max_parallel_calls": 20}
+    options = {"stages": stages, "limits": Limits(max_parallel_calls=20)}
     result, ran = ended(temporal_server, store, asked, "Done.", **options)
     assert ran == [300_000] * 20
     assert result is None or result.output == "Done."
@@ -114,7 +114,9 @@ def test_calls_that_are_large_together_are_sent_one_after_another(temporal_serve
 
 def test_results_that_are_large_together(temporal_server, store):
     asked = calls(*(call("pay", f"c{n}", n=n, size=300_000) for n in range(20)))
-    result, ran = ended(temporal_server, store, asked, "Done.", max_parallel_calls=20)
+    result, ran = ended(
+        temporal_server, store, asked, "Done.", limits=Limits(max_parallel_calls=20)
+    )
     assert len(ran) == 20
     assert result is None or result.output == "Done."
 

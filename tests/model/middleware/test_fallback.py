@@ -8,7 +8,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from treadle import Loop, ModelRetried, Response, TextDelta, Usage, tool
+from treadle import Loop, ModelRetried, Response, Telemetry, TextDelta, Usage, tool
 from treadle.cli.progress import make_progress
 from treadle.errors import OptionError
 from treadle.messages import Chunk, NotAResponseError
@@ -269,7 +269,11 @@ def test_the_switch_is_a_span_event():
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    run_sync(Named("a", BusyError("busy")), Fallback(Named("b")), tracer_provider=provider)
+    run_sync(
+        Named("a", BusyError("busy")),
+        Fallback(Named("b")),
+        telemetry=Telemetry(tracer_provider=provider),
+    )
     (event,) = [
         event
         for span in exporter.get_finished_spans()

@@ -11,7 +11,7 @@ import threading
 
 import pytest
 
-from treadle import Loop, ModelResponded, Response, TextDelta, Usage, tool
+from treadle import Limits, Loop, ModelResponded, Response, TextDelta, Usage, tool
 from treadle.errors import OptionError
 from treadle.model import InMemoryCache, ResponseCache, SQLiteCache
 from treadle.sqlite_files import UnexpectedContentsError
@@ -56,7 +56,11 @@ def test_the_same_request_is_answered_from_the_store(way, store):
 
 def test_a_cached_response_costs_nothing_and_is_measured():
     cache, model = ResponseCache(), Named("m", usage=Usage(60, 40, cost=2.0))
-    options = {"max_total_tokens": 100, "max_cost": 2.0, "cost_of": lambda response: 1 / 0}
+    options = {
+        "max_total_tokens": 100,
+        "max_cost": 2.0,
+        "limits": Limits(cost_of=lambda response: 1 / 0),
+    }
     for cost in (2.0, 0.0, 0.0):
         result = Loop.run_sync("Hi", model, model_middleware=[cache], **options)
         assert (result.unwrap().text, result.usage.cost) == ("from m", cost)

@@ -2,7 +2,17 @@
 
 import itertools
 
-from treadle import CompactionStalled, Err, LoopDetected, Ok, RunHandle, default_stages, stage, tool
+from treadle import (
+    CompactionStalled,
+    Err,
+    Limits,
+    LoopDetected,
+    Ok,
+    RunHandle,
+    default_stages,
+    stage,
+    tool,
+)
 from treadle.codec import plain_data, restore
 from treadle.events import LimitReached
 from treadle.results import Reason
@@ -68,7 +78,11 @@ class TestStalls:
             return looks("abcde"[len(asked) % 5])
 
         observed = run(
-            model, tools=[look([])], compaction=LIMITS, on_limit="finish", max_iterations=200
+            model,
+            tools=[look([])],
+            compaction=LIMITS,
+            limits=Limits(on_limit="finish"),
+            max_iterations=200,
         )
         assert isinstance(observed.result, Ok)
         assert observed.result.stop_reason == "finished"
@@ -85,7 +99,7 @@ class TestStalls:
             return looks("abcde"[next(numbers) % 5])
 
         texts, numbers = [], itertools.count()
-        observed = run(model, tools=[look([])], compaction=LIMITS, on_limit="finish")
+        observed = run(model, tools=[look([])], compaction=LIMITS, limits=Limits(on_limit="finish"))
         assert observed.result.stop_reason == "finished"
         assert observed.result.output == "The end."
 

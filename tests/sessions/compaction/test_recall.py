@@ -243,9 +243,7 @@ class TestNotRecalled:
         assert observed.recalled == []
 
     def test_duplicates_switched_off(self):
-        observed, ran = recalling(
-            looks("a"), after=[looks("a")], compaction={"stages": default_stages(dedupe="off")}
-        )
+        observed, ran = recalling(looks("a"), after=[looks("a")], dedupe="off")
         assert (ran, observed.recalled) == (["a", "a"], [])
 
     @pytest.mark.parametrize("options", [{}, {"parallel_safe": False}], ids=str)
@@ -373,7 +371,7 @@ class TestNotRecalled:
             looks("a"),
             after=[batch],
             tools=[wipe],
-            compaction={"stages": default_stages(sequential="in_step")},
+            sequential="in_step",
         )
         assert (ran, observed.recalled) == (["a", "a"], [])
 

@@ -102,7 +102,7 @@ class Host:
             given = stages.components if isinstance(stages, Pipeline) else list(stages)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
             changes: dict[str, Any] = {
                 "stages": [*given, stage(self._hand_over, HAND_OVER)],
-                **no_telemetry(),
+                "telemetry": no_telemetry(),
             }
             middleware = loop.settings.model_middleware
             if any(map(is_limit, middleware)):

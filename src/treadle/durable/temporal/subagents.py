@@ -115,9 +115,8 @@ def _outer(run: RunContext, call: ToolCall) -> JSONDict:
         "streams_to_user": run.streams_to_user,
         "budgets": [
             {
-                "limits": encode(one.limits),
+                "limits": encode(dataclasses.replace(one.limits, unmeasured=one.unmeasured)),
                 "used": encode(one.used()),
-                "unmeasured": one.unmeasured,
                 "names": [one.name, one.called],
                 "started_at": one.started_at,
             }
@@ -135,7 +134,7 @@ def outer_context(outer: Mapping[str, Any], loops: list[Loop[Any]]) -> RunContex
     """
     budget: Budget | None = None
     for one in reversed(outer["budgets"]):
-        budget = Budget(decode(one["limits"]), budget, one["unmeasured"], *one["names"])
+        budget = Budget(decode(one["limits"]), budget, *one["names"])
         budget.restore(decode(one["used"]))
         budget.started_at = one["started_at"]
     if budget is None:
@@ -145,7 +144,7 @@ def outer_context(outer: Mapping[str, Any], loops: list[Loop[Any]]) -> RunContex
         outer["has_listeners"],
         outer["streams_to_user"],
     )
-    costs = (loop.settings.cost_of for loop in loops)
+    costs = (loop.settings.limits.cost_of for loop in loops)
     context.cost_of = next((cost_of for cost_of in costs if cost_of is not None), None)
     return context
 

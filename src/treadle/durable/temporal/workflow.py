@@ -208,13 +208,7 @@ class RunWorkflow:
         settings = self._host.loop(self._path).settings
         if self._outer is not None:
             return None
-        telemetry = active_telemetry(
-            settings.tracer_provider,
-            settings.meter_provider,
-            settings.logger_provider,
-            capture_content=settings.capture_content,
-            chat_telemetry=settings.chat_telemetry,
-        )
+        telemetry = active_telemetry(settings.telemetry)
         return None if telemetry is None else telemetry.observer()
 
     def _take_over(self, handle: RunHandle) -> None:

@@ -109,7 +109,7 @@ def _finish_format(body: JSONDict) -> None:
     except NotInSubsetError as error:
         raise OptionError(
             f"response_format: Anthropic's API has no form for this JSON schema: {error}; "
-            "output_mode='tool' takes it"
+            "Output(type, mode='tool') takes it"
         ) from None
     body["output_config"] = {**(body.get("output_config") or {}), "format": form}
 

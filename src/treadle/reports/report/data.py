@@ -65,7 +65,11 @@ def _run(run: Run, clock: Clock) -> JSONDict:
         "duration": run.duration,
         "model": run.model or next(filter(None, answered_by), ""),
         "provider": run.provider,
-        "limits": {name: most for name in run.limits if (most := finite(run.limits[name]))},
+        "limits": {
+            name: most
+            for name in run.limits
+            if name.startswith("max_") and (most := finite(run.limits[name]))
+        },
         "request": to_json_line(run.request) if run.request else "",
         "tools": [
             str(one.get("name")) for tool in run.tools if is_dict(one := tool.get("function"))

@@ -1,0 +1,109 @@
+"""Checks of the values of options. An option declares its check next to its type and its default."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from treadle.errors import OptionError, one_of
+
+
+class ValueCheck:
+    """The values that an option accepts.
+
+    Args:
+        accepts: takes a value and returns whether the option accepts it.
+        expected: the accepted values, as an error names them.
+        shows_value: whether the error shows the value; by default it shows the type, since a value may be secret.
+    """
+
+    def __init__(
+        self, accepts: Callable[[Any], object], expected: str, *, shows_value: bool = False
+    ) -> None:
+        self.accepts = accepts
+        self.expected = expected
+        self.shows_value = shows_value
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise `OptionError` for a value that the option does not accept."""
+        if not self.accepts(value):
+            got = repr(value) if self.shows_value else type(value).__name__
+            raise OptionError(f"{name}: expected {self.expected}, got {got}")
+
+
+def number(least: int, unit: str = "") -> ValueCheck:
+    """Accept whole numbers from a least one on; with a unit, such as ``seconds``, fractions as well."""
+    kinds = (int, float) if unit else (int,)
+    return ValueCheck(
+        lambda value: isinstance(value, kinds) and not isinstance(value, bool) and value >= least,
+        f"a {f'number of {unit}' if unit else 'whole number'} of at least {least}",
+        shows_value=True,
+    )
+
+
+def choice(*values: str) -> ValueCheck:
+    """Accept one of a few texts."""
+    return ValueCheck(lambda value: value in values, one_of(values), shows_value=True)
+
+
+def instance(kind: type, expected: str) -> ValueCheck:
+    """Accept the instances of a class."""
+    return ValueCheck(lambda value: isinstance(value, kind), expected)
+
+
+def methods(expected: str, *names: str) -> ValueCheck:
+    """Accept objects that have some methods."""
+    return ValueCheck(
+        lambda value: all(callable(getattr(value, name, None)) for name in names), expected
+    )
+
+
+FLAG = instance(bool, "True or False")
+
+
+def _is_functions(value: Any) -> bool:
+    return callable(value) or (isinstance(value, (list, tuple)) and all(map(callable, value)))  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _is_many_functions(value: Any) -> bool:
+    if isinstance(value, Iterator):
+        return True
+    return (
+        isinstance(value, Iterable)
+        and not isinstance(value, (str, bytes, Mapping))
+        and all(map(callable, value))  # pyright: ignore[reportUnknownArgumentType]
+    )
+
+
+def functions(expected: str) -> ValueCheck:
+    """Accept collections of callables, and iterators."""
+    return ValueCheck(_is_many_functions, expected)
+
+
+FUNCTIONS = ValueCheck(_is_functions, "a callable, or a list of callables")
+
+
+def checked(default: Any, check: ValueCheck, *, repr: bool = True, **metadata: Any) -> Any:  # noqa: A002 - as in dataclasses
+    """Declare a field of a dataclass with a check; see `check_fields`.
+
+    Args:
+        default: the default; with None, the field accepts None as well.
+        check: what it accepts.
+        repr: whether the repr of the object shows the value.
+        **metadata: further facts about the field.
+    """
+    return dataclasses.field(default=default, repr=repr, metadata={"check": check, **metadata})
+
+
+def check_fields(made: Any) -> None:
+    """ValueCheck the fields that `checked` declared; raises `OptionError`."""
+    for spec in dataclasses.fields(made):
+        value = getattr(made, spec.name)
+        if "check" in spec.metadata and not (value is None and spec.default is None):
+            spec.metadata["check"].check(spec.name, value)
+
+
+def copied(value: Any) -> Any:
+    """A tuple of a list, which the caller may change, or of an iterator, which is read only once."""
+    return tuple(value) if isinstance(value, (list, Iterator)) else value  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
