@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from treadle.context import Context
 from treadle.loop.options import Settings
 from treadle.model import LLMSendFn, Model
 from treadle.pipeline import Pipeline
 from treadle.tools import Catalog, Resolver, Tool
+from treadle.type_vars import OutputT_co
 
 if TYPE_CHECKING:
     from treadle.tools.output import OutputContract
+
+
+class OfOutput(Generic[OutputT_co]):
+    """The base of a loop whose results have an output of a type."""
 
 
 class BuiltLoop(Protocol):
