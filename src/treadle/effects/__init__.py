@@ -16,6 +16,7 @@ from treadle.effects.cleanup import (
     without_frame,
 )
 from treadle.effects.coroutines import InContext, Then
+from treadle.effects.daemon_thread import in_daemon_thread
 from treadle.effects.effects import (
     NOW,
     Bounded,
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from treadle.effects.event_loop import task_group
     from treadle.effects.notifier import Notifier, last_async_value, last_value
     from treadle.effects.sync_driver import Scheduler, Task, drive_sync
-    from treadle.effects.worker_threads import in_daemon_thread
 else:
     _LAZY = {
         name: module
@@ -60,7 +60,6 @@ else:
             "event_loop": ("task_group",),
             "notifier": ("Notifier", "last_async_value", "last_value"),
             "sync_driver": ("Scheduler", "Task", "drive_sync"),
-            "worker_threads": ("in_daemon_thread",),
         }.items()
         for name in names
     }

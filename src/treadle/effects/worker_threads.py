@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -14,8 +13,7 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from treadle.effects.cleanup import discard, settle
-from treadle.effects.effects import Call, Cancelled, Reporter, Signal, is_awaitable
-from treadle.effects.event_loop import wait_for
+from treadle.effects.effects import Call, Cancelled, Reporter, is_awaitable
 
 R = TypeVar("R")
 
@@ -131,28 +129,3 @@ async def _in_thread(effect: Call, reporter: _ThreadReporter) -> Any:
         discard(outcome)
         raise
     return settle(outcome.pop())
-
-
-async def in_daemon_thread(fn: Callable[[], R]) -> R:
-    """Call a function in a separate thread, which is abandoned when this is cancelled.
-
-    Unlike the threads of anyio, which are few and for which the interpreter waits at exit, it may run forever.
-
-    Args:
-        fn: takes no arguments; what it returns or raises is the outcome.
-    """
-    done = Signal()
-    outcome: list[tuple[Any, BaseException | None]] = []
-
-    def work() -> None:
-        try:
-            outcome.append((fn(), None))
-        except BaseException as error:  # noqa: BLE001 - raised where it is awaited
-            outcome.append((None, error))
-        done.set()
-
-    run = contextvars.copy_context().run
-    threading.Thread(target=run, args=(work,), name="treadle-daemon", daemon=True).start()
-    await wait_for(done)
-    made: R = settle(outcome.pop())
-    return made
