@@ -347,10 +347,10 @@ def test_the_model_receives_the_edited_result():
 # The plan of a stage that provides it
 
 
-def planning(plan, **options):
+def planning(plan):
     """The default stages with one that plans in place of `plan_calls`."""
     made = stage(lambda ctx: ctx.replace(plan=plan(ctx)), "edit", provides=("plan",))
-    return [made if one.name == "plan_calls" else one for one in default_stages(**options)]
+    return [made if one.name == "plan_calls" else one for one in default_stages()]
 
 
 def each(ctx):

@@ -218,9 +218,9 @@ class EditedRun:
         assert any(answer in text or (self.rewrites and text == "[gone]") for text in texts)
 
 
-def at(position, edit, of=None, **options):
+def at(position, edit, of=None):
     """The default stages with a custom one, called ``edit``, at a position."""
-    stages = list(default_stages(**options))
+    stages = list(default_stages())
     stages.insert(position, custom(edit, "edit", of))
     return stages
 

@@ -210,10 +210,10 @@ def test_tools_of_a_loop_cannot_be_edited():
 # Stages that run calls
 
 
-def in_place_of_dispatch(steps, **options):
+def in_place_of_dispatch(steps):
     """The default list with a stage called ``edit`` in place of `dispatch_tools`."""
     edit = stage(steps, name="edit", replaces=dispatch_tools)
-    return [edit if one.name == "dispatch_tools" else one for one in default_stages(**options)]
+    return [edit if one.name == "dispatch_tools" else one for one in default_stages()]
 
 
 def again(ctx):

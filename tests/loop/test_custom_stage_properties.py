@@ -71,7 +71,6 @@ STEPS = st.lists(
     min_size=1,
     max_size=4,
 )
-OF_STAGES = ("sequential", "dedupe")
 
 
 DECISIONS = st.lists(st.sampled_from(["approve", "deny", "edit"]), min_size=1, max_size=4)
@@ -97,9 +96,9 @@ def made_call(name, call_id, number):
     )
 
 
-def edited(run, steps, **options):
+def edited(run, steps):
     """The stages of the default list, with edits among them."""
-    stages = list(default_stages(**options))
+    stages = list(default_stages())
     for place, (position, name, iterations) in sorted(
         enumerate(steps), key=lambda step: step[1][0], reverse=True
     ):
@@ -144,8 +143,7 @@ def test_no_edits_of_any_stages_make_the_run_lose_work(replies, steps, options, 
         rewrites=not REWRITES.isdisjoint(names),
         trims=not TRIMS.isdisjoint(names) and not names.isdisjoint(ASKING),
     )
-    of_stages = {name: options.pop(name) for name in OF_STAGES if name in options}
-    stages = edited(run, steps, **of_stages)
+    stages = edited(run, steps)
     result = run.run(stages, **with_handle(options))
     for _ in range(4):
         if not isinstance(result, Paused):
