@@ -16,6 +16,10 @@ from treadle.tools import Resolver, Tool, toolset
 HI = {"role": "user", "content": "Hi"}
 
 
+def with_services(context, **services):
+    return context.evolve(run=dataclasses.replace(context.run, **services))
+
+
 def named(*names):
     return [Tool(name, fn=lambda: None) for name in names]
 
@@ -91,7 +95,9 @@ class TestDecisions:
         assert stopped.error == StoppedByStage("mine", "enough")
 
     def test_anything_other_than_a_reason_or_a_text_is_an_error(self, context):
-        with pytest.raises(TypeError, match=r"^stop: expected a Reason or a text, got ValueError$"):
+        with pytest.raises(
+            OptionError, match=r"^stop: expected a Reason or a text, got ValueError"
+        ):
             context.stop(ValueError("x"))
 
     def test_a_pause_is_neither_an_end_nor_an_error(self, context):
@@ -107,7 +113,7 @@ class TestDecisions:
 
 def test_the_budget_of_a_call_is_released_once(context):
     run, call = context.run, ToolCall("a", "note", "{}")
-    run.budget = Budget(Limits(max_tool_calls=3))
+    run = dataclasses.replace(run, budget=Budget(Limits(max_tool_calls=3)))
     run.reserve([call, ToolCall("b", "note", "{}")])
     for _ in range(2):
         run.release(call)
@@ -121,7 +127,7 @@ def test_the_context_has_the_attributes_of_the_run(context):
 
 
 def test_instructions_may_depend_on_the_context(context):
-    context.run.instructions = lambda ctx: f"Iteration {ctx.iteration}"
+    context = with_services(context, instructions=lambda ctx: f"Iteration {ctx.iteration}")
     assert context.evolve(iteration=3).instructions == "Iteration 3"
     assert context.request.instructions == "Iteration 1"
 
@@ -133,7 +139,7 @@ class TestRequest:
         assert context.request == Request(context.messages, ("add", "look"), None, {}, "Be brief.")
 
     def test_it_has_the_options_of_the_model(self, context):
-        context.run.model = ModelClient(ScriptedLLM(), {"temperature": 0.5})
+        context = with_services(context, model=ModelClient(ScriptedLLM(), {"temperature": 0.5}))
         assert context.request.options == {"temperature": 0.5}
         assert context.with_request(options={"seed": 1}).request.options == {
             "temperature": 0.5,
@@ -284,7 +290,7 @@ class TestWithTools:
             ToolDefinitionError, match=r"^with_tools: tool 'find' has no function, and there is no"
         ):
             context.with_tools(add=[{"name": "find"}])
-        context.run.resolver = Resolver(lambda call: "found")
+        context = with_services(context, resolver=Resolver(lambda call: "found"))
         assert "find" in context.with_tools(add=[{"name": "find"}]).tools
 
 

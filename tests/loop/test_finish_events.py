@@ -105,7 +105,7 @@ class TestEvents:
         assert result.usage == result.run.total_usage == Usage(5, 6, is_lower_bound=True)
 
     def test_its_request_shows_the_remaining_budget(self):
-        _, model = finished(SYNC, "so far", limits=Limits(show_budget=True))
+        _, model = finished(SYNC, "so far", limits=Limits(on_limit="finish", show_budget=True))
         asked = model.sent[1].messages[-1]["content"]
         assert asked == f"{GUIDED}\n\nLeft for this task: 0 model calls."
 

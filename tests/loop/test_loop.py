@@ -23,6 +23,7 @@ from treadle import (
     stage,
     tool,
 )
+from treadle.context import EventCounter
 from treadle.effects import Sleep, drive_sync
 from treadle.events import RunFinished, RunStarted
 from treadle.loop.observers import Observers
@@ -281,7 +282,7 @@ def test_a_diagram_of_another_kind_is_an_error():
 
 
 def test_an_empty_list_of_observers_does_nothing():
-    assert Observers([], [0]).deliver(RunStarted(agent_name="", run_id="", at=0)) is None
+    assert Observers([], EventCounter()).deliver(RunStarted(agent_name="", run_id="", at=0)) is None
 
 
 class TestSubclass:

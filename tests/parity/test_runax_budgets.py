@@ -30,8 +30,14 @@ def guidance_of(request):
 @pytest.mark.parametrize(
     ("preset", "limits"),
     [
-        (presets.runax(), Limits(max_iterations=3, max_tool_calls=6, max_parallel_calls=3)),
-        (presets.runax_project(), Limits(max_iterations=3, max_tool_calls=4, max_parallel_calls=3)),
+        (
+            presets.runax(),
+            Limits(max_iterations=3, max_tool_calls=6, max_parallel_calls=3, on_limit="finish"),
+        ),
+        (
+            presets.runax_project(),
+            Limits(max_iterations=3, max_tool_calls=4, max_parallel_calls=3, on_limit="finish"),
+        ),
     ],
     ids=["strict", "project"],
 )
@@ -39,7 +45,7 @@ def test_the_presets_have_the_numbers_of_runax(preset, limits):
     """Strict: 3 reasoning steps, 6 tool calls in all, 3 in parallel per step; for projects 3 and 4."""
     settings = Loop(**preset).settings
     assert settings.limits == limits
-    assert (settings.on_limit, settings.sequential, settings.dedupe) == (
+    assert (settings.limits.on_limit, settings.sequential, settings.dedupe) == (
         "finish",
         "defer",
         "strict",
@@ -49,8 +55,8 @@ def test_the_presets_have_the_numbers_of_runax(preset, limits):
 def test_a_preset_is_a_dict_of_options_that_can_be_changed():
     """Each is a new dict, so that a caller changes only that one."""
     changed = presets.runax()
-    changed["max_tool_calls"] = 60
-    assert presets.runax()["max_tool_calls"] == 6
+    changed["limits"] = Limits(max_tool_calls=60)
+    assert presets.runax()["limits"].max_tool_calls == 6
 
 
 PRESETS = ["runax", "runax_project", "llmcore", "orbiter", "planck", "recommended"]

@@ -1,6 +1,7 @@
 """The plan is run: batch after batch, results in order, and a failed call does not affect its siblings."""
 
 import contextvars
+import dataclasses
 import threading
 
 import anyio
@@ -113,7 +114,8 @@ def test_no_more_calls_run_at_the_same_time_than_the_limit(context, through):
     calls = [("work", {"n": n}) for n in range(6)]
     ctx = context(*calls, tools=[work])
     ctx = through(ctx, *STAGES[:3])  # planned for eight at once
-    ctx.run.budget = Budget(Limits(max_parallel_calls=2))
+    budget = Budget(Limits(max_parallel_calls=2))
+    ctx = ctx.evolve(run=dataclasses.replace(ctx.run, budget=budget))
     ctx = through(ctx, dispatch_tools)
     assert most == 2
     assert set(contents(ctx)) == {"(no output)"}
@@ -210,7 +212,7 @@ def test_the_run_state_has_a_node_for_each_call_that_ran_in_order(context, throu
 def test_without_an_iteration_in_the_run_state_calls_run_and_have_no_nodes(context, through):
     """Such as in a context that was created directly."""
     ctx = context(("double", {"n": 1}), tools=[double])
-    ctx.run.state = RunState("bot")
+    ctx = ctx.evolve(run=dataclasses.replace(ctx.run, state=RunState("bot")))
     ctx = through(ctx, *STAGES)
     assert (contents(ctx), ctx.state.nodes) == (["2"], [])
 

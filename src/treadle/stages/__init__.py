@@ -21,6 +21,7 @@ from treadle.stages._plan_calls import plan_calls
 from treadle.stages._progress import ProgressReporter
 from treadle.stages._recipes import prepare_call
 from treadle.stages._run_call import (
+    CallAttempt,
     ReturnedError,
     SubagentPausedError,
     call_effect,
@@ -76,6 +77,7 @@ def check_options(made: Stage[..., Any], options: Mapping[str, Any]) -> None:
 __all__ = [
     "BUILT_IN",
     "GIVEN",
+    "CallAttempt",
     "OnRetry",
     "ProgressReporter",
     "RepairCall",

@@ -388,9 +388,9 @@ def call_effect(
         raise RuntimeError(f"there is no resolver to run {call.name!r}")
     else:
         invoke, mode = _resolving(resolver, call), resolver.mode
-    attempt = _Attempt(invoke, call, context, in_flight, progress)
     return Call(
-        attempt.run_async if mode is _ASYNC else attempt.run_sync,
+        CallAttempt.run_async if mode is _ASYNC else CallAttempt.run_sync,
+        CallAttempt(invoke, call, context, in_flight, progress),
         mode=mode,
         label=labels.EXECUTE_TOOL,
         key=call.id,
@@ -407,8 +407,8 @@ def _resolving(resolver: Resolver, call: ToolCall) -> Invoke:
     )
 
 
-class _Attempt(NamedTuple):
-    """One attempt of a call, to be made where the driver performs it. Its outcome is the result, `Timed`."""
+class CallAttempt(NamedTuple):
+    """One attempt of a call: the argument of its effect, made where the driver performs it."""
 
     invoke: Invoke
     call: ToolCall

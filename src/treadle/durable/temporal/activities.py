@@ -96,7 +96,7 @@ class Activities:
             given["iteration"],
             has_listeners=self._host.relay(given["part"]) is not None,
         )
-        tool = loop.tools.get(call.args[1].name)
+        tool = loop.tools.get(call.args[0].call.name)
         effect: Effect = call
         if tool is not None and tool.timeout is not None:
             effect = Bounded(_one(call), seconds=tool.timeout)
@@ -105,7 +105,7 @@ class Activities:
             result = in_flight.late_result(call.key)
             return {} if result is None else {"late": encode(result)}
 
-        what = f"the outcome of call {call.key} of {call.args[1].name!r}"
+        what = f"the outcome of call {call.key} of {call.args[0].call.name!r}"
         return await self._performed(_one(effect), given["part"], what, late)
 
     @activity.defn(name=calls.HERE)

@@ -13,6 +13,7 @@ from temporalio.exceptions import ActivityError
 
 from treadle import labels
 from treadle.codec import decode
+from treadle.context import EventCounter
 from treadle.durable.temporal.conversation import Conversation
 from treadle.durable.temporal.driver import shielded
 from treadle.durable.temporal.payloads import TASK_BYTES, checked_size
@@ -26,9 +27,10 @@ from treadle.durable.temporal.subagents import Child
 from treadle.effects import Call, Effect, failure_of, is_awaitable
 from treadle.errors import OutcomeUnknownError, TreadleError
 from treadle.events import RunStarted
-from treadle.messages import JSONDict, ToolCall
+from treadle.messages import JSONDict
 from treadle.model import ModelRequest
-from treadle.tools import ToolCallTable, ToolContext
+from treadle.stages import CallAttempt
+from treadle.tools import ToolCallTable
 
 if TYPE_CHECKING:
     from treadle.durable.temporal.host import Host, Relay
@@ -144,7 +146,8 @@ class RunCalls:
         """See `Performer`: an activity keeps the time limit of its tool."""
         if not (isinstance(effect, Call) and effect.label == labels.EXECUTE_TOOL):
             return False
-        tool = self._loop.tools.get(effect.args[1].name) if self._is_of_loop(effect) else None
+        made = self._attempt_of(effect)
+        tool = None if made is None else self._loop.tools.get(made.call.name)
         return tool is not None and tool.timeout == seconds
 
     @property
@@ -157,26 +160,29 @@ class RunCalls:
         """See `Performer`."""
         if isinstance(call.about, ModelRequest) and call.about.model is self._run.services.model:
             return await self._chat(call.about)
-        if call.label == labels.EXECUTE_TOOL and call.once and not self._is_of_loop(call):
+        made = self._attempt_of(call) if call.label == labels.EXECUTE_TOOL else None
+        if call.label == labels.EXECUTE_TOOL and call.once and made is None:
             raise NotInWorkflowError(
                 f"call {call.key}: its tool was added or replaced by a stage; on Temporal, any worker may run it, "
                 "so it has to be among the tools of the loop, or idempotent"
             )
-        if call.label == labels.EXECUTE_TOOL and self._is_of_loop(call):
-            return await self._tool(*call.args[1:], once=call.once)
+        if made is not None:
+            return await self._tool(made, once=call.once)
         if isinstance(call.about, Child):
             return await self._child(call.about)
         if call.label == labels.LAST_SEQ:
-            return call.fn([self._seq])
+            return EventCounter(self._seq).after_pause()
         if call.label in _IN_PLACE:
             return _performed_here(call)
         return await (self._once(call) if call.once else self._on_this_worker(call))
 
-    def _is_of_loop(self, call: Call) -> bool:
-        about: object = call.about
-        if about is None or not (len(call.args) > 1 and isinstance(call.args[1], ToolCall)):
-            return False
-        return about in (self._loop.tools.get(call.args[1].name), self._loop.resolver)
+    def _attempt_of(self, call: Call) -> CallAttempt | None:
+        """The attempt of a call of a tool that the loop has, and so any worker; else None."""
+        made: object = call.args[0] if call.args else None
+        if call.about is None or not isinstance(made, CallAttempt):
+            return None
+        is_of_loop = call.about in (self._loop.tools.get(made.call.name), self._loop.resolver)
+        return made if is_of_loop else None
 
     # In activities
 
@@ -200,13 +206,12 @@ class RunCalls:
                 self._conversation.stored(delta)
                 return answer
 
-    async def _tool(
-        self, call: ToolCall, context: ToolContext | None, in_flight: ToolCallTable, *, once: bool
-    ) -> Any:
+    async def _tool(self, made: CallAttempt, *, once: bool) -> Any:
+        call = made.call
         tool = self._loop.tools.get(call.name)
-        given = {**tool_call_as_data(call, context), **self._facts()}
+        given = {**tool_call_as_data(call, made.context), **self._facts()}
         options = options_of(seconds=None if tool is None else tool.timeout, once=once)
-        late = _Late(in_flight=in_flight)
+        late = _Late(in_flight=made.in_flight)
         what = f"call {call.id} of {call.name!r}"
         return await self._activity(EXECUTE_TOOL, what, given, options, late)
 
