@@ -1,4 +1,4 @@
-"""The state of a run: a node for each iteration, with a node for each of its tool calls (as in Orbiter)."""
+"""The state of a run: a node for each iteration, with a node for each of its tool calls."""
 
 from __future__ import annotations
 
