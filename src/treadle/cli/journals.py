@@ -71,7 +71,7 @@ class CommandJournal:
         self._options = _stored(args)
 
     def open(self, run_id: str, start: JSONDict | None) -> JournaledRun:
-        """Open a run for this process, which drives it until it is closed; create it if there is none of this id."""
+        """Open a run for this process, which drives it until it is closed; create it if it does not exist."""
         return self._journal.open(run_id, start and {**start, _COMMAND: self._options})
 
 

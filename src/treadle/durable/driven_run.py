@@ -173,8 +173,10 @@ class DrivenRun:
         self.start, self.log, self.outcome, self.decisions = start, [], None, {}
 
     def finish(self, outcome: JSONDict) -> None:
-        """Store the result of the latest part. The run is given up in the same step, so that decisions on it may
-        follow."""
+        """Store the result of the latest part.
+
+        The run is given up in the same step, so that decisions on it may follow.
+        """
         stored = self._put(outcome, "its result")
         pending = outcome.get("pending")
         waiting = self._put(pending, "its waiting calls") if pending else None
@@ -196,8 +198,10 @@ class DrivenRun:
         self._stop.add(stop)
 
     def close(self) -> None:
-        """Give the run up: another process may open it at once. Calling this again does nothing. If the end of the
-        lease cannot be stored, the lease expires."""
+        """Give the run up: another process may open it at once. Calling this again does nothing.
+
+        If the end of the lease cannot be stored, the lease expires.
+        """
         if self._is_closed or os.getpid() != self._pid:
             return
         try:

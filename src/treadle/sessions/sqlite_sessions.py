@@ -157,8 +157,10 @@ class SQLiteSessions(BaseSessions):
         return [SessionInfo(*row) for row in rows]
 
     def delete(self, session_id: str, version: int | None = None) -> bool:
-        """Delete a session with all that is stored about it, in one atomic step. What is deleted is overwritten in the
-        file."""
+        """Delete a session with all that is stored about it, in one atomic step.
+
+        The deleted data are overwritten in the file.
+        """
         if not self._has_file():
             if version:
                 raise SessionConflictError(session_id, version, 0)
