@@ -1,7 +1,4 @@
-"""Results: `Ok` with the answer, or `Err` with a reason, and how to continue from an `Err`.
-
-A run that waits for a person is `Paused`, see ``10_approvals.py``.
-"""
+"""Results: `Ok` with the answer, `Err` with a reason, or `Paused` (see ``10_approvals.py``)."""
 
 import asyncio
 from typing import Any
@@ -75,7 +72,7 @@ for model, options in RUNS:
 invalid = Loop.run_sync([{"role": "user"}], says("Yes."))
 print(repr(invalid.reason) if isinstance(invalid, Err) else "")
 
-# The messages of an Err are valid, so another run can continue from them.
+# The messages of an Err are valid: another run continues from them.
 stopped = Loop.run_sync(QUESTION, new_place, tools=[look], max_iterations=2)
 finished = Loop.run_sync(stopped.messages, says("It is done."))
 print(f"{stopped.stop_reason}, then {finished.stop_reason}: {finished.unwrap().content}")

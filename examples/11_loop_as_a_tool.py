@@ -35,14 +35,15 @@ def show(event: Any, margin: str = "  ") -> None:
 
 researcher = Loop(tools=[search], name="researcher", max_iterations=5)
 research = researcher.as_tool("research", "Research a topic.", researching)
-editor = Loop(tools=[research], name="editor", limits=Limits(on_limit="finish"), on_event=show)
+editor = Loop(tools=[research], name="editor", on_event=show)
 question = "Write about water."
 
 for most in (7, 4):  # the model calls of both
     print(f"max_requests={most}")
     tasks = [calls(call("research", task=task)) for task in ("rivers", "lakes")]
     editing = ScriptedLLM(*tasks, "Here is an article on water.")
-    result = editor.run_sync(question, editing, limits=Limits(max_requests=most))
+    limits = Limits(max_requests=most, on_limit="finish")
+    result = editor.run_sync(question, editing, limits=limits)
     print(f"{result.stop_reason}, after the results:")
     for message in result.messages:
         if message["role"] == "tool":

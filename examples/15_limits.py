@@ -1,5 +1,6 @@
 """Limits: how much a run may use, and a last answer once a limit is reached."""
 
+import dataclasses
 from typing import Any
 
 from treadle import Err, Limits, Loop, Ok, Response, ToolContext, Usage, tool
@@ -28,17 +29,16 @@ def cost_of(response: Response) -> float:
     return usage.input_tokens * 2e-6 + usage.output_tokens * 10e-6
 
 
-loop = Loop(tools=[look], limits=Limits(cost_of=cost_of))
+loop = Loop(tools=[look])
 question = "Where is the key?"
 
 for name, limits in (
-    ("max_iterations=2", Limits(max_iterations=2)),
-    ("max_cost=0.006", Limits(max_cost=0.006)),
+    ("max_iterations=2", Limits(max_iterations=2, cost_of=cost_of)),
+    ("max_cost=0.006", Limits(max_cost=0.006, cost_of=cost_of)),
 ):
-    for limited in (loop, loop.with_options(limits=Limits(on_limit="finish"))):
-        result = limited.run_sync(question, model, limits=limits)
-        on_limit = limited.settings.on_limit
-        print(f"{name}, {on_limit}: {result.stop_reason}, ${result.usage.cost:.4f}")
+    for ending in (limits, dataclasses.replace(limits, on_limit="finish")):
+        result = loop.run_sync(question, model, limits=ending)
+        print(f"{name}, {ending.on_limit}: {result.stop_reason}, ${result.usage.cost:.4f}")
         if isinstance(result, Ok | Err):
             print("  limit: ", result.limit if isinstance(result, Ok) else result.reason)
         print("  last:  ", result.messages[-1]["content"])

@@ -515,8 +515,8 @@ class Paused:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the pause to a file that only its owner can read; `Loop.resume` takes the path.
 
-        The file is written next to its place and renamed once the disk has it, so that it never has a part of a
-        pause. An earlier saved pause is replaced.
+        The pause is written to a temporary file, synced and renamed, so that the file never has a part of a pause.
+        An earlier saved pause is replaced.
 
         Args:
             path: the file.

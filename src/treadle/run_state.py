@@ -1,4 +1,4 @@
-"""The state of a run: a node for each iteration, with a node for each of its tool calls (as in Orbiter)."""
+"""The state of a run: a node for each iteration, with a node for each of its tool calls."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RunNodeStatus(StrEnum):
     TIMEOUT = "timeout"
 
 
-# Members are looked up slowly, and each iteration makes four changes of status.
+# A global name is quicker than a member of an enumeration; each iteration changes the status four times.
 _INIT, _RUNNING, _SUCCESS = RunNodeStatus.INIT, RunNodeStatus.RUNNING, RunNodeStatus.SUCCESS
 
 

@@ -1,4 +1,4 @@
-"""The effects of a run are as docs/architecture.md lists them; middleware and journals rely on that list."""
+"""The effects of a run are as docs/effects.md lists them; middleware and journals rely on that list."""
 
 import re
 from pathlib import Path
@@ -7,14 +7,12 @@ from treadle import CircuitBreaker, Loop, RunHandle, default_stages, effects, la
 from treadle.effects import Call, Effect, map_effects
 from treadle.testing import ScriptedLLM, call, calls
 
-PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
+PAGE = Path(__file__).parents[2] / "docs" / "effects.md"
 
 
 def rows():
     """The effects and the label of each row of the list."""
-    text = PAGE.read_text(encoding="utf-8")
-    section = text.partition("\n## Effects\n")[2].partition("\n## ")[0]
-    for line in section.splitlines():
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
         if line.startswith("| `"):
             cells = [re.findall(r"`(\w+)`", cell) for cell in line.strip("|").split("|")]
             yield cells[0], cells[1]

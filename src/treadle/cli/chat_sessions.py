@@ -81,13 +81,13 @@ class SafeSession:
         self._unsaved: tuple[JSONDict, JSONDict] | None = None
 
     def load(self) -> JSONDict:
-        """See `Session.load`."""
+        """Read what a run needs: not the whole past, only the messages that its view shows."""
         info = self.current.info()
         self._incarnation = None if info is None else info.incarnation
         return self.current.load()
 
     def save(self, loaded: JSONDict, turn: JSONDict) -> None:
-        """See `Session.save`. It does not fail."""
+        """Store the turn of a run that has ended. If it changed nothing, nothing is stored. It does not fail."""
         self._unsaved = loaded, turn
         try:
             self.settle()

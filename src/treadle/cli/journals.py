@@ -72,7 +72,7 @@ class CommandJournal(Journal):
         self._options = _stored(args)
 
     def open(self, run_id: str, start: JSONDict | None) -> JournaledRun:
-        """See `Journal.open`."""
+        """Open a run for this process, which drives it until it is closed; create it if it does not exist."""
         return self._journal.open(run_id, start and {**start, _COMMAND: self._options})
 
 

@@ -128,7 +128,7 @@ class DrivenRun:
     # JournaledRun
 
     def add(self, entries: Sequence[Entry], taken: Sequence[int] = ()) -> None:
-        """See `JournaledRun.add`."""
+        """Store entries, in one atomic step."""
         self._note_iterations(entries)
         bodies = [self._body_of(entry) for entry in entries]
         with self._writing("store outcomes") as db:
@@ -148,7 +148,7 @@ class DrivenRun:
         db.executemany("INSERT INTO entries VALUES (?, ?, ?, ?)", rows)
 
     def messages(self) -> list[tuple[int, JSONDict]]:
-        """See `JournaledRun.messages`."""
+        """The user messages that were sent to the run and that it has not taken yet, each with its number."""
         with self._file.connection() as db:
             rows = db.execute(
                 "SELECT number, body FROM messages WHERE run = ? ORDER BY number", (self.place.key,)
@@ -157,7 +157,7 @@ class DrivenRun:
         return [(number, self._payloads.get(body, what)) for number, body in rows]
 
     def begin_part(self, start: JSONDict) -> None:
-        """See `JournaledRun.begin_part`."""
+        """Begin the next part, with an empty log. The decisions so far belong to it."""
         stored = self._put(start, "what it starts from")
         with self._writing("begin the next part") as db:
             part = self._part + 1
@@ -173,7 +173,10 @@ class DrivenRun:
         self.start, self.log, self.outcome, self.decisions = start, [], None, {}
 
     def finish(self, outcome: JSONDict) -> None:
-        """See `JournaledRun.finish`. The run is given up in the same step, so that decisions on it may follow."""
+        """Store the result of the latest part.
+
+        The run is given up in the same step, so that decisions on it may follow.
+        """
         stored = self._put(outcome, "its result")
         pending = outcome.get("pending")
         waiting = self._put(pending, "its waiting calls") if pending else None
@@ -191,11 +194,14 @@ class DrivenRun:
         self._end()
 
     def on_stop(self, stop: Callable[[], None]) -> None:
-        """See `JournaledRun.on_stop`."""
+        """Call a function when someone cancels the run, or when another process has taken it over."""
         self._stop.add(stop)
 
     def close(self) -> None:
-        """See `JournaledRun.close`. If the end of the lease cannot be stored, the lease expires."""
+        """Give the run up: another process may open it at once. Calling this again does nothing.
+
+        If the end of the lease cannot be stored, the lease expires.
+        """
         if self._is_closed or os.getpid() != self._pid:
             return
         try:

@@ -45,7 +45,7 @@ R = TypeVar("R")
 _FAILURES = (Exception, asyncio.CancelledError, SystemExit, GeneratorExit)
 """The exceptions of callables that may become another one; see `failure_of`."""
 
-# Members are looked up slowly, and this is the hot path.
+# A global name is quicker than a member of an enumeration; each effect passes here.
 _ASYNC, _THREAD, _BRIEF = Mode.ASYNC, Mode.THREAD, Mode.BRIEF
 perf_counter = time.perf_counter
 
@@ -323,13 +323,13 @@ class AsyncDriver:
                 raise TypeError(f"a stage yielded {effect!r}, which is not an effect")
 
     def now(self) -> float:
-        """See `Reporter`."""
+        """The clock of the driver, in seconds since the epoch."""
         return self._clock_origin + perf_counter()
 
     def emit(
         self, event: Any, listener: Callable[[Any], Any] | None = None
     ) -> Awaitable[None] | None:
-        """See `Reporter`."""
+        """Hand an event to the given listener, or to those of the run."""
         listener = listener or self._emit
         if listener is None or self.task.is_abandoned:
             return None

@@ -478,11 +478,11 @@ class Scheduler:
         return effect.fn(*effect.args, reporter)
 
     def now(self) -> float:
-        """See `Reporter`."""
+        """The clock of the driver, in seconds since the epoch."""
         return self._clock_origin + time.perf_counter()
 
     def emit(self, event: Any, listener: Callable[[Any], Any] | None = None) -> None:
-        """See `Reporter`; for the thread of the steps, which it blocks."""
+        """Hand an event to the listeners, in the thread of the steps, which it blocks."""
         awaitable = self.notify(event, listener)
         if awaitable is not None:
             try:
@@ -538,7 +538,7 @@ class CallReporter:
         self._is_waiting = False
 
     def emit(self, event: Any, listener: Callable[[Any], Any] | None = None) -> None:
-        """See `Reporter`."""
+        """Hand an event to the given listener, or to those of the run."""
         if threading.get_ident() == self._home:
             self._scheduler.emit(event, listener)
         elif self._task.ticket is self._ticket:

@@ -40,7 +40,7 @@ class _ThreadReporter:
     def emit(
         self, event: Any, listener: Callable[[Any], Any] | None = None
     ) -> Awaitable[None] | None:
-        """See `Reporter`."""
+        """Hand an event to the given listener, or to those of the run."""
         if threading.get_ident() == self._home:  # in the awaitable that the callable returned
             return self._reporter.emit(event, listener)
         if not self.is_abandoned:

@@ -66,7 +66,7 @@ def recommended() -> Preset:
 
 @_preset
 def llmcore() -> Preset:
-    """LlmCore's agent loop: ten iterations, a circuit breaker, blank stops tolerated.
+    """Ten iterations, a circuit breaker, empty responses tolerated.
 
     It detects neither duplicates nor endless loops, and runs every call of a response.
     """
@@ -80,9 +80,9 @@ def llmcore() -> Preset:
 
 @_preset
 def orbiter() -> Preset:
-    """Orbiter's call runner: retries of the model, and detection of endless loops by the calls.
+    """Ten iterations, retries of the model, and detection of endless loops by the calls.
 
-    Its limit of steps is not part of the call runner; ten is our choice.
+    It detects no duplicates, and runs every call of a response.
     """
     return {
         "limits": Limits(max_iterations=10),
@@ -95,9 +95,9 @@ def orbiter() -> Preset:
 
 @_preset
 def planck() -> Preset:
-    """Planck's tool runner: every call runs, and results have a note from the third identical call on.
+    """A hundred iterations; every call runs, and results have a note from the third identical call on.
 
-    It has no limit of iterations. A loop of treadle always has one; a hundred is our choice.
+    It detects neither duplicates nor endless loops.
     """
     return {
         "limits": Limits(max_iterations=100),
@@ -119,11 +119,11 @@ def _runax(max_tool_calls: int) -> Preset:
 
 @_preset
 def runax() -> Preset:
-    """RunaxAI's strict policy: few steps, few calls, duplicates skipped, a last answer at the end."""
+    """Three iterations, six tool calls, duplicates skipped, a last answer at the end."""
     return _runax(6)
 
 
 @_preset
 def runax_project() -> Preset:
-    """RunaxAI's policy for projects: the strict one, with four tool calls."""
+    """As `runax`, with four tool calls."""
     return _runax(4)

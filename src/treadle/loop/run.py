@@ -581,7 +581,7 @@ class Run:
     # The last answer
 
     def _last_answer(self, reason: Reason, *, is_resumed: bool = False) -> Steps[Reason | None]:
-        """Ask for a last answer (RunaxAI's policy); the guidance for it is not stored in the history.
+        """Ask for a last answer; the guidance for it is not stored in the history.
 
         The model is asked once with its tools, which no longer run. If it calls some, it is asked once more
         with tools disabled. If there is still no text, a fixed sentence is the answer. With the option ``output``,

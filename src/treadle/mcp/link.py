@@ -132,7 +132,7 @@ class Link:
             warn("the tools of %s cannot be listed: %s", self._target, error)
 
     async def call(self, fn: Callable[..., Coroutine[Any, Any, R]], *args: Any) -> R:
-        """See `Home.call`."""
+        """Await a coroutine function here, from a task of any event loop; cancelling the task cancels it."""
         return await self.home.call(fn, *args)
 
     async def disconnect(self) -> None:

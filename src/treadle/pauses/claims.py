@@ -61,7 +61,7 @@ class ProcessClaims:
         self._interrupted: OrderedDict[str, str] = OrderedDict()
 
     def claim(self, pause_id: str, claimant: str, *, take_over: bool) -> bool:
-        """See `ClaimStore.claim`."""
+        """Claim a pause, in one atomic step."""
         holder = self._claims.setdefault(pause_id, claimant)
         if holder == claimant:
             if len(self._claims) > MAX_CLAIMS:
@@ -75,7 +75,7 @@ class ProcessClaims:
         return False
 
     def release(self, pause_id: str, claimant: str, outcome: Outcome) -> None:
-        """See `ClaimStore.release`."""
+        """End a claim."""
         if self._claims.get(pause_id) != claimant:
             return
         if outcome == "undone":

@@ -43,7 +43,7 @@ class FileClaims:
         self.state = load_state(self._found)
 
     def claim(self, pause_id: str, claimant: str, *, take_over: bool) -> bool:
-        """See `ClaimStore.claim`. Of several processes that rename the same file, one succeeds.
+        """Claim a pause, in one atomic step. Of several processes that rename the same file, one succeeds.
 
         Args:
             pause_id: the pause, which the file has to have still.
@@ -87,7 +87,7 @@ class FileClaims:
         mine.rename(self._target)
 
     def release(self, pause_id: str, claimant: str, outcome: Outcome) -> None:
-        """See `ClaimStore.release`. A file that has the next pause, or that was taken over, is left alone.
+        """End a claim. A file that has the next pause, or that was taken over, is left alone.
 
         Args:
             pause_id: the pause of the file.

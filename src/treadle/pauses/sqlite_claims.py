@@ -47,7 +47,7 @@ class SQLiteClaims:
         return f"SQLiteClaims({self.path!r})"
 
     def claim(self, pause_id: str, claimant: str, *, take_over: bool) -> bool:
-        """See `ClaimStore.claim`.
+        """Claim a pause, in one atomic step.
 
         Raises:
             sqlite3.Error: the file cannot be used.
@@ -66,7 +66,7 @@ class SQLiteClaims:
         return True
 
     def release(self, pause_id: str, claimant: str, outcome: Outcome) -> None:
-        """See `ClaimStore.release`.
+        """End a claim.
 
         Raises:
             sqlite3.Error: the file cannot be used.

@@ -55,7 +55,7 @@ class LogMiddleware:
     def wrap(  # noqa: C901 - both exceptions of an effect and of its entry
         self, branch: Branch, inner: Callable[[Effect], Effect] | None
     ) -> Steps[Any]:
-        """See `treadle.recording.replay.Record`."""
+        """Run the steps of a branch, and record the outcome of each effect."""
         steps, path, number, effect = branch.steps, branch.path, branch.number, branch.effect
         resume: Callable[[Any], Effect] = steps.send
         value: Any = None
@@ -223,7 +223,7 @@ class _Reporter:
         self._number = number
 
     def emit(self, event: Any, listener: Callable[[Any], Any] | None = None) -> Any:
-        """See `Reporter`."""
+        """Hand an event to the given listener, or to those of the run."""
         if listener is None:
             self._write(Entry(self._path, self._number, REPORTED, outcome=event))
         return self._inner.emit(event, listener)

@@ -183,7 +183,7 @@ class Iteration:
 
     @property
     def tokens_per_second(self) -> float | None:
-        """See `treadle.Timing.tokens_per_second`; None if unknown."""
+        """Output tokens per second; None if unknown."""
         timing = self.timing
         return None if timing is None else timing.tokens_per_second(self.usage)
 

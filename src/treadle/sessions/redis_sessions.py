@@ -104,7 +104,7 @@ class RedisSessions(BaseSessions):
         turns: Sequence[StoredTurn],
         attachments: Mapping[str, JSONDict],
     ) -> None:
-        """See `SessionStore.append`.
+        """Append turns to a session, all of them or none.
 
         Raises:
             SessionError: nothing was stored. If the connection broke meanwhile and could not be made again, it is
@@ -124,7 +124,7 @@ class RedisSessions(BaseSessions):
             raise SessionConflictError(session_id, version, int(found))
 
     def info(self, session_id: str) -> SessionInfo | None:
-        """See `SessionStore.info`."""
+        """The facts about a session; None if it does not exist."""
         with self._reporting(f"could not read session {session_id!r}"):
             found = self._client.hgetall(self._key("session", session_id))
         return _info(session_id, found)
@@ -132,7 +132,7 @@ class RedisSessions(BaseSessions):
     def turns(
         self, session_id: str, *, before: int | None = None, limit: int | None = None
     ) -> list[StoredTurn]:
-        """See `SessionStore.turns`."""
+        """Some turns of a session, the latest first; none if it does not exist."""
         end = -1 if before is None else before - 1
         start = 0 if limit is None else end + 1 - limit
         if before is not None:
@@ -146,7 +146,7 @@ class RedisSessions(BaseSessions):
     def attachments(
         self, session_id: str, digests: Sequence[str] | None = None
     ) -> dict[str, JSONDict]:
-        """See `SessionStore.attachments`."""
+        """The attachments of a session by digest, in the order in which they were stored."""
         key = self._key("attachments", session_id)
         if digests is not None and not digests:
             return {}
@@ -166,7 +166,7 @@ class RedisSessions(BaseSessions):
     def sessions(
         self, *, prefix: str = "", updated_after: float | None = None, limit: int | None = None
     ) -> list[SessionInfo]:
-        """See `SessionStore.sessions`."""
+        """The sessions, the one that was updated last first."""
         least = "-inf" if updated_after is None else f"({updated_after!r}"
         count = limit if limit is not None and not prefix else -1
         with self._reporting("could not list the sessions"):
@@ -182,7 +182,7 @@ class RedisSessions(BaseSessions):
         return [info for info in infos if info is not None]  # one may have been deleted meanwhile
 
     def delete(self, session_id: str, version: int | None = None) -> bool:
-        """See `SessionStore.delete`."""
+        """Delete a session with all that is stored about it, in one atomic step."""
         with self._reporting(f"could not delete session {session_id!r}"):
             found = self._delete(
                 self._keys(session_id), [session_id, "" if version is None else version]

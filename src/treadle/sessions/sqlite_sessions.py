@@ -94,7 +94,7 @@ class SQLiteSessions(BaseSessions):
         turns: Sequence[StoredTurn],
         attachments: Mapping[str, JSONDict],
     ) -> None:
-        """See `SessionStore.append`."""
+        """Append turns to a session, all of them or none."""
         lines, parts = to_append(session_id, turns, attachments)
         with self._writing(f"store a turn of session {session_id!r}") as db:
             _check_version(db, session_id, version)
@@ -110,14 +110,14 @@ class SQLiteSessions(BaseSessions):
             )
 
     def info(self, session_id: str) -> SessionInfo | None:
-        """See `SessionStore.info`."""
+        """The facts about a session; None if it does not exist."""
         rows = self._read(f"read session {session_id!r}", f"{_INFO} WHERE id = ?", session_id)
         return SessionInfo(*rows[0]) if rows else None
 
     def turns(
         self, session_id: str, *, before: int | None = None, limit: int | None = None
     ) -> list[StoredTurn]:
-        """See `SessionStore.turns`."""
+        """Some turns of a session, the latest first; none if it does not exist."""
         rows = self._read(
             f"read turns of session {session_id!r}",
             f"SELECT turn FROM turns WHERE session = {_KEY} AND number < ? "  # noqa: S608
@@ -131,7 +131,7 @@ class SQLiteSessions(BaseSessions):
     def attachments(
         self, session_id: str, digests: Sequence[str] | None = None
     ) -> dict[str, JSONDict]:
-        """See `SessionStore.attachments`."""
+        """The attachments of a session by digest, in the order in which they were stored."""
         wanted = "" if digests is None else f"AND digest IN ({', '.join('?' * len(digests))}) "
         rows = self._read(
             f"read attachments of session {session_id!r}",
@@ -144,7 +144,7 @@ class SQLiteSessions(BaseSessions):
     def sessions(
         self, *, prefix: str = "", updated_after: float | None = None, limit: int | None = None
     ) -> list[SessionInfo]:
-        """See `SessionStore.sessions`."""
+        """The sessions, the one that was updated last first."""
         rows = self._read(
             "list the sessions",
             f"{_INFO} WHERE updated_at > ? AND substr(id, 1, ?) = ? "
@@ -157,7 +157,10 @@ class SQLiteSessions(BaseSessions):
         return [SessionInfo(*row) for row in rows]
 
     def delete(self, session_id: str, version: int | None = None) -> bool:
-        """See `SessionStore.delete`. What is deleted is overwritten in the file."""
+        """Delete a session with all that is stored about it, in one atomic step.
+
+        The deleted data are overwritten in the file.
+        """
         if not self._has_file():
             if version:
                 raise SessionConflictError(session_id, version, 0)

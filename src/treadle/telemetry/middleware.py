@@ -127,7 +127,7 @@ class _HandlingReporter:
         self.now = reporter.now
 
     def emit(self, event: Any, listener: Callable[[Any], Any] | None = None) -> Any:
-        """See `treadle.effects.Reporter`."""
+        """Hand an event to the listeners of the run."""
         emitted = self._emit(event, listener)  # raises if the call was abandoned: the event is void
         if listener is None:
             _safely(handle_event, self._root, event)

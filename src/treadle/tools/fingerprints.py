@@ -14,7 +14,7 @@ Dedupe: TypeAlias = Literal["evidence", "strict", "off"]
 
 ``evidence``: once a repetition has returned the same result, and nothing new was learned since. So a cursor, a
 counter, a clock, or a poll whose result changes, runs each time. ``strict``: from the first repetition on, if
-nothing new was learned since the call (RunaxAI's rule). ``off``: never. A call that failed is never skipped.
+nothing new was learned since the call. ``off``: never. A call that failed is never skipped.
 """
 DEDUPE_MODES: tuple[Dedupe, ...] = get_args(Dedupe)
 

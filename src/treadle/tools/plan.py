@@ -13,7 +13,7 @@ from treadle.tools.unrun_calls import NotRun
 
 
 class PlanReason(StrEnum):
-    """The reason for a plan. The names are those of RunaxAI's planner."""
+    """The reason for a plan."""
 
     NO_CALLS = "no_calls"
     SINGLE_CALL = "single_call"

@@ -115,12 +115,12 @@ class RunCalls:
         self._seq = self._run.services.ledger.event_counter.latest
 
     def now(self) -> float:
-        """See `Performer`."""
+        """The time of the workflow, in seconds since the epoch; it never goes back."""
         self._latest = max(self._latest, workflow.time())
         return self._latest
 
     def emit(self, event: Any) -> None:
-        """See `Performer`. While the workflow is replayed, the listeners have the event already."""
+        """Hand an event to the listeners. While the workflow is replayed, they have it already."""
         relay = self._relay
         if relay is None:
             return
@@ -143,7 +143,7 @@ class RunCalls:
             self._seq += events
 
     def keeps_time_of(self, effect: Effect, seconds: float) -> bool:
-        """See `Performer`: an activity keeps the time limit of its tool."""
+        """Whether the call ends at the time limit by itself: an activity keeps the time limit of its tool."""
         if not (isinstance(effect, Call) and effect.label == labels.EXECUTE_TOOL):
             return False
         made = self._attempt_of(effect)
@@ -157,7 +157,7 @@ class RunCalls:
         return self.run
 
     async def call(self, call: Call) -> Any:
-        """See `Performer`."""
+        """Perform a call: as an activity, a child workflow, or in the workflow."""
         if isinstance(call.about, ModelRequest) and call.about.model is self._run.services.model:
             return await self._chat(call.about)
         made = self._attempt_of(call) if call.label == labels.EXECUTE_TOOL else None

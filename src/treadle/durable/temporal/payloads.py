@@ -62,7 +62,7 @@ class StoreCodec(PayloadCodec):
         self._inner = inner
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """See `PayloadCodec`.
+        """Encode payloads, and put the large ones into the store.
 
         Raises:
             StoreError: the store could not be written.
@@ -71,7 +71,7 @@ class StoreCodec(PayloadCodec):
         return list(await asyncio.gather(*map(self._stored, made)))
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """See `PayloadCodec`.
+        """Decode payloads, with those that are in the store.
 
         Raises:
             StoreError: the store could not be read.

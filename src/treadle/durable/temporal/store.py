@@ -97,7 +97,7 @@ class SQLiteStore:
         return f"SQLiteStore({self.path!r})"
 
     def get(self, key: str) -> bytes | None:
-        """See `Store.get`."""
+        """Read a value; None if there is none."""
         if not os.path.exists(self.path):  # noqa: PTH110 - a path may be a text
             return None
         doing = f"read the value with the key {key!r}"
@@ -108,7 +108,7 @@ class SQLiteStore:
             return None if row is None else bytes(row[0])
 
     def put(self, key: str, value: bytes) -> None:
-        """See `Store.put`."""
+        """Store a value; it must be there for all workers when this returns."""
         with self._reporting("store a value"), opened(self.path, self._timeout) as db:
             _SCHEMA.create_in(db)
             _log_ahead(db)
@@ -175,13 +175,13 @@ class RedisStore:
         return f"RedisStore({address_of(self._client)!r}, prefix={self._prefix!r})"
 
     def get(self, key: str) -> bytes | None:
-        """See `Store.get`."""
+        """Read a value; None if there is none."""
         with self._reporting(f"read the value with the key {key!r}"):
             value = self._client.get(self._key(key))
         return value.encode() if isinstance(value, str) else value
 
     def put(self, key: str, value: bytes) -> None:
-        """See `Store.put`."""
+        """Store a value; it must be there for all workers when this returns."""
         with self._reporting("store a value"):
             self._client.set(self._key(key), value, ex=self._keep_seconds)
 

@@ -40,7 +40,7 @@ class _GivesHost(Interceptor):
         self,
         input: WorkflowInterceptorClassInput,  # noqa: A002 - the name in the base class
     ) -> type[WorkflowInboundInterceptor] | None:
-        """See `temporalio.worker.Interceptor`."""
+        """Let the workflows reach the host of this worker; nothing is intercepted."""
         functions = cast("Any", input.unsafe_extern_functions)  # pyright: ignore[reportUnknownMemberType]
         functions[HOST] = lambda: self._host
         return None

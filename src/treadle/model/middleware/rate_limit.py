@@ -181,7 +181,7 @@ class _OwnRates:
         tokens_per_minute: int | None,
         now: float,
     ) -> float:
-        """See `RateStore.admit`."""
+        """Count a request, if the limits allow it now."""
         with self._mutex:
             window = self._windows.setdefault(key, _Window())
             delay = window.delay(now, sent.tokens, requests_per_minute, tokens_per_minute)
@@ -191,11 +191,11 @@ class _OwnRates:
             return max(delay, 0.0)
 
     def correct(self, _key: str, sent: SentRequest, tokens: int) -> None:
-        """See `RateStore.correct`."""
+        """Count a request that was admitted with the tokens that it had."""
         sent.tokens = tokens
 
     def pause(self, key: str, seconds: float, now: float) -> None:
-        """See `RateStore.pause`."""
+        """Admit no request for some seconds."""
         with self._mutex:
             window = self._windows.setdefault(key, _Window())
             window.paused_until = max(now + seconds, window.paused_until)

@@ -112,18 +112,18 @@ class RedisRates:
         tokens_per_minute: int | None,
         now: float,  # noqa: ARG002 - the clock of this process
     ) -> float:
-        """See `RateStore.admit`."""
+        """Count a request, if the limits allow it now."""
         sent.id = sent.id or os.urandom(8).hex()
         limits = [requests_per_minute or "", tokens_per_minute or ""]
         keys = [self._key(kind, key) for kind in ("sent", "tokens", "paused")]
         return int(self._admit(keys, [sent.id, sent.tokens, *limits])) / 1e6
 
     def correct(self, key: str, sent: SentRequest, tokens: int) -> None:
-        """See `RateStore.correct`."""
+        """Count a request that was admitted with the tokens that it had."""
         self._correct([self._key("tokens", key)], [sent.id, tokens])
 
     def pause(self, key: str, seconds: float, now: float) -> None:  # noqa: ARG002 - as above
-        """See `RateStore.pause`."""
+        """Admit no request for some seconds."""
         self._pause([self._key("paused", key)], [max(1, round(seconds * 1_000))])
 
     def _key(self, kind: str, key: str) -> str:

@@ -72,7 +72,7 @@ class InMemoryCache:
         self._mutex = threading.Lock()
 
     def get(self, key: str, /) -> str | None:
-        """See `CacheStore.get`."""
+        """The text under a key; None if there is none."""
         with self._mutex:
             text = self._texts.get(key)
             if text is not None:
@@ -80,7 +80,7 @@ class InMemoryCache:
             return text
 
     def put(self, key: str, text: str, /) -> None:
-        """See `CacheStore.put`."""
+        """Keep a text under a key."""
         with self._mutex:
             self._texts[key] = text
             self._texts.move_to_end(key)

@@ -57,7 +57,7 @@ class SQLiteCache:
         return f"SQLiteCache({self.path!r})"
 
     def get(self, key: str, /) -> str | None:
-        """See `CacheStore.get`.
+        """The text under a key; None if there is none.
 
         Raises:
             sqlite3.Error, UnexpectedContentsError: the file cannot be used.
@@ -74,7 +74,7 @@ class SQLiteCache:
         return None if row is None else row[0]
 
     def put(self, key: str, text: str, /) -> None:
-        """See `CacheStore.put`.
+        """Keep a text under a key.
 
         Raises:
             OSError, sqlite3.Error, UnexpectedContentsError: the file cannot be used.

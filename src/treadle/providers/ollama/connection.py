@@ -19,11 +19,11 @@ class OllamaEndpoint(Endpoint):
     """The endpoint of Ollama: a local server, or that in the environment, whose form needs no scheme."""
 
     def url_of(self, given: str | None) -> str:
-        """See `Endpoint.url_of`."""
+        """The given base URL, by default the one in the environment, else the provider's own."""
         return full_url(super().url_of(given))
 
     def is_of_environment(self, url: str) -> bool:
-        """See `Endpoint.is_of_environment`."""
+        """Whether the variables of the environment for the provider's SDK are meant for a server."""
         return _CLOUD.is_own(url) or super().is_of_environment(url)
 
 

@@ -48,12 +48,11 @@ from treadle.sessions.compaction.view import (
 MAX_TOKENS = 40_000
 MAX_TOKENS_WITH_DOCUMENTS = 60_000
 KEEP_RECENT = 4
-"""These three are RunaxAI's, like the 18 messages of its project mode."""
 RELIEF = 0.8
 """Without a summary, a view has to become this much shorter than allowed, so that a compaction lasts for some
 iterations: each one costs the provider's cache of the prompt."""
 MAX_STRIKES = 2
-"""How many useless summaries in a row end the attempts of a run. It is RunaxAI's number."""
+"""How many useless summaries in a row end the attempts of a run."""
 MAX_STALLED = 3
 """How many compactions in a row, before each of which nothing new was learned, end a run."""
 SHARE_OF_CALLS = 0.25

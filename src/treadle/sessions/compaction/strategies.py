@@ -55,7 +55,7 @@ class StubResults:
         return f"StubResults({self.min_characters})"
 
     def __call__(self, messages: Sequence[JSONDict]) -> list[JSONDict]:
-        """See `Strategy`."""
+        """The messages, with long results replaced by a stub."""
         return [_stubbed(message, self.min_characters) for message in messages]
 
 

@@ -14,7 +14,7 @@ from treadle.sessions.compaction.progress import ListedCall
 from treadle.sessions.compaction.strategies import Strategy
 
 HEADING = "[Previous conversation summary]"
-"""The start of the message that replaces older messages. It is RunaxAI's."""
+"""The start of the message that replaces older messages."""
 CALLS_HEADING = "Tool calls so far, the latest with the start of their results:"
 STATE = "session.compaction"
 """The name under which the state is kept in the memo, and stored with a session."""

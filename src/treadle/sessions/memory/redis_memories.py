@@ -58,7 +58,7 @@ class RedisMemories:
         return f"RedisMemories({address_of(self._client)!r}, prefix={self._prefix!r})"
 
     def facts(self, scope: str, *, limit: int | None = None) -> list[Fact]:
-        """See `MemoryStore.facts`."""
+        """The facts of a scope, the oldest first."""
         with self._reporting():
             if limit is None:
                 values: Any = self._client.hvals(self._scope(scope))
@@ -67,7 +67,7 @@ class RedisMemories:
             return by_age(self._read(self._client, scope, map(decoded, ids)).values())
 
     def sources(self, session_id: str) -> list[Source]:
-        """See `MemoryStore.sources`."""
+        """The sources of facts in a session, each once."""
         with self._reporting():
             found: set[Source] = set()
             for scope, ids in self._facts_of(self._client, session_id).items():
@@ -76,7 +76,7 @@ class RedisMemories:
         return sorted(found, key=lambda one: one.start)
 
     def cursors(self, session_ids: Collection[str]) -> dict[str, Cursor]:
-        """See `MemoryStore.cursors`."""
+        """How far each of some sessions was read; those that were never read are missing."""
         if not session_ids:
             return {}
         with self._reporting():
@@ -93,7 +93,7 @@ class RedisMemories:
         retract_from: int | None = None,
         facts: Sequence[Fact] = (),
     ) -> bool:
-        """See `MemoryStore.commit`."""
+        """Move the cursor of a session, together with the facts that follow from this, in one atomic step."""
 
         def change(pipe: Any) -> bool:
             value = pipe.get(self._cursor(session_id))
@@ -107,25 +107,25 @@ class RedisMemories:
         return self._atomically(change, session_id, {fact.scope for fact in facts})
 
     def lease(self, session_id: str, seconds: float) -> str | None:
-        """See `MemoryStore.lease`."""
+        """Reserve a session for one worker, so that two do not do the same work."""
         token = secrets.token_hex(16)
         with self._reporting():
             key = self._lease(session_id)
             return token if self._client.set(key, token, nx=True, px=_ms(seconds)) else None
 
     def renew(self, session_id: str, token: str, seconds: float) -> bool:
-        """See `MemoryStore.renew`."""
+        """Let a lease end in so many seconds from now; False if it has ended."""
         with self._reporting():
             key = self._lease(session_id)
             return bool(self._client.eval(_RENEW, 1, key, token, _ms(seconds)))
 
     def release(self, session_id: str, token: str) -> None:
-        """See `MemoryStore.release`."""
+        """End a lease; one that has ended is ignored."""
         with self._reporting():
             self._client.eval(_RELEASE, 1, self._lease(session_id), token)
 
     def forget(self, scope: str, fact_ids: Collection[str] | None = None) -> int:
-        """See `MemoryStore.forget`."""
+        """Remove facts. Their sessions are not read again because of it."""
 
         def change(pipe: Any) -> int:
             ids = pipe.hkeys(self._scope(scope)) if fact_ids is None else set(fact_ids)
@@ -141,7 +141,7 @@ class RedisMemories:
         return self._atomically(change, None, {scope})
 
     def forget_session(self, session_id: str) -> None:
-        """See `MemoryStore.forget_session`."""
+        """Remove a session from the sources of all facts, and its cursor."""
 
         def change(pipe: Any) -> None:
             self._change(pipe, session_id, 0, ())

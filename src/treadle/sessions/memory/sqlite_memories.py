@@ -71,7 +71,7 @@ class SQLiteMemories:
         return f"SQLiteMemories({self.path!r})"
 
     def facts(self, scope: str, *, limit: int | None = None) -> list[Fact]:
-        """See `MemoryStore.facts`."""
+        """The facts of a scope, the oldest first."""
         with self._transaction() as db:
             rows = db.execute(
                 "WITH latest AS (SELECT id FROM sources WHERE scope = ?1 GROUP BY id "
@@ -87,7 +87,7 @@ class SQLiteMemories:
         )
 
     def sources(self, session_id: str) -> list[Source]:
-        """See `MemoryStore.sources`."""
+        """The sources of facts in a session, each once."""
         with self._transaction() as db:
             rows = db.execute(
                 "SELECT DISTINCT session_id, start, stop, created_at FROM sources "
@@ -97,7 +97,7 @@ class SQLiteMemories:
         return [Source(*row) for row in rows]
 
     def cursors(self, session_ids: Collection[str]) -> dict[str, Cursor]:
-        """See `MemoryStore.cursors`."""
+        """How far each of some sessions was read; those that were never read are missing."""
         with self._transaction() as db:
             rows = _select(db, "SELECT * FROM cursors WHERE session_id", session_ids)
         return {session_id: Cursor(*values) for session_id, *values in rows}
@@ -111,7 +111,7 @@ class SQLiteMemories:
         retract_from: int | None = None,
         facts: Sequence[Fact] = (),
     ) -> bool:
-        """See `MemoryStore.commit`."""
+        """Move the cursor of a session, together with the facts that follow from this, in one atomic step."""
         with self._transaction(writes=True) as db:
             query = "SELECT * FROM cursors WHERE session_id"
             found = {row[0]: Cursor(*row[1:]) for row in _select(db, query, [session_id])}
@@ -128,7 +128,7 @@ class SQLiteMemories:
         return True
 
     def lease(self, session_id: str, seconds: float) -> str | None:
-        """See `MemoryStore.lease`."""
+        """Reserve a session for one worker, so that two do not do the same work."""
         token, now = secrets.token_hex(16), time.time()
         with self._transaction(writes=True) as db:
             done = db.execute(
@@ -139,7 +139,7 @@ class SQLiteMemories:
             return token if done.rowcount else None
 
     def renew(self, session_id: str, token: str, seconds: float) -> bool:
-        """See `MemoryStore.renew`."""
+        """Let a lease end in so many seconds from now; False if it has ended."""
         now = time.time()
         with self._transaction(writes=True) as db:
             done = db.execute(
@@ -149,7 +149,7 @@ class SQLiteMemories:
             return bool(done.rowcount)
 
     def release(self, session_id: str, token: str) -> None:
-        """See `MemoryStore.release`."""
+        """End a lease; one that has ended is ignored."""
         with self._transaction(writes=True) as db:
             db.execute(
                 "DELETE FROM leases WHERE session_id = ? AND token = ?",
@@ -157,7 +157,7 @@ class SQLiteMemories:
             )
 
     def forget(self, scope: str, fact_ids: Collection[str] | None = None) -> int:
-        """See `MemoryStore.forget`."""
+        """Remove facts. Their sessions are not read again because of it."""
         with self._transaction(writes=True) as db:
             if fact_ids is None:
                 rows = db.execute("SELECT id FROM facts WHERE scope = ?", (scope,))
@@ -168,7 +168,7 @@ class SQLiteMemories:
             return max(0, done.rowcount)
 
     def forget_session(self, session_id: str) -> None:
-        """See `MemoryStore.forget_session`."""
+        """Remove a session from the sources of all facts, and its cursor."""
         with self._transaction(writes=True) as db:
             _retract(db, session_id, 0)
             db.execute("DELETE FROM cursors WHERE session_id = ?", (session_id,))
