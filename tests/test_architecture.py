@@ -29,7 +29,7 @@ ONLY_IN = {
     "pydantic": {"tools"},
     "pydantic_core": {"tools"},
     "pytest": {"testing"},
-    "redis": {"durable", "model", "redis_client", "sessions"},
+    "redis": {"databases", "durable", "model", "sessions"},
     "referencing": {"tools"},
     "rich": {"cli", "reports"},
     "sniffio": {"effects"},

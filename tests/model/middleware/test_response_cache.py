@@ -12,9 +12,9 @@ import threading
 import pytest
 
 from treadle import Limits, Loop, ModelResponded, Response, TextDelta, Usage, tool
+from treadle.databases.sqlite import UnexpectedContentsError
 from treadle.errors import OptionError
 from treadle.model import InMemoryCache, ResponseCache, SQLiteCache
-from treadle.sqlite_files import UnexpectedContentsError
 from treadle.testing import call, calls
 
 from .conftest import check_replay

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from treadle.redis_client import address_of, client_of
+from treadle.databases.redis import address_of, client_of
 
 if TYPE_CHECKING:
     import redis
