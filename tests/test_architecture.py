@@ -29,7 +29,7 @@ ONLY_IN = {
     "pydantic": {"tools"},
     "pydantic_core": {"tools"},
     "pytest": {"testing"},
-    "redis": {"databases", "durable", "model", "sessions"},
+    "redis": {"databases", "durable", "providers", "sessions"},
     "referencing": {"tools"},
     "rich": {"cli", "reports"},
     "sniffio": {"effects"},

@@ -10,7 +10,7 @@ from treadle.databases.redis import address_of, client_of
 if TYPE_CHECKING:
     import redis
 
-    from treadle.model.middleware.rate_limit import SentRequest
+    from treadle.providers.middleware.rate_limit import SentRequest
 
 TIMEOUT = 1.0
 """How long a client made from a URL waits for an answer, in seconds: requests to the model wait meanwhile."""
