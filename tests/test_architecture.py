@@ -1,6 +1,7 @@
 """The packages and their imports are as docs/architecture.md says; that page is what these tests read."""
 
 import ast
+import graphlib
 import importlib
 import re
 import sys
@@ -148,3 +149,51 @@ def test_no_module_is_shadowed_by_a_name_that_its_package_exports(package):
     names |= {path.parent.name for path in folder.glob("*/__init__.py")}
     exported = {name: getattr(module, name) for name in sorted(names) if hasattr(module, name)}
     assert [name for name, value in exported.items() if not isinstance(value, ModuleType)] == []
+
+
+def imports_within(package):
+    """For each file of a package, the other files of it that it imports, for type checkers too."""
+    folder = ROOT / package
+    names = {
+        ".".join(("treadle", *path.relative_to(ROOT).with_suffix("").parts)): path
+        for path in folder.rglob("*.py")
+        if path.name != "__init__.py"
+    }
+    return {
+        name: {
+            other
+            for imported in imports_of(path)
+            for other in (imported, imported.rpartition(".")[0])
+            if other in names and other != name
+        }
+        for name, path in names.items()
+    }
+
+
+@pytest.mark.parametrize(
+    "package",
+    [
+        "effects",
+        "pipeline",
+        "messages",
+        "model",
+        "tools",
+        "context",
+        "stages",
+        "tool_search",
+        "loop",
+        "recording",
+    ],
+)
+def test_no_files_of_a_package_import_each_other_in_a_circle(package):
+    graphlib.TopologicalSorter(imports_within(package)).prepare()  # raises `CycleError`
+
+
+def test_nothing_in_the_loop_imports_what_runs_many_items():
+    for path in FILES:
+        if part_of(path) not in {"pipeline", TOP}:
+            assert not any(name.startswith("treadle.pipeline.streams") for name in imports_of(path))
+    core = list((ROOT / "pipeline").glob("*.py"))
+    assert core
+    for path in core:
+        assert not any(name.startswith("treadle.pipeline.streams") for name in imports_of(path))

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from treadle.context import Context, Decision, Request, RunContext
+from treadle.context import Context, Decision, Request, RunServices
 from treadle.errors import OptionError, ToolDefinitionError
 from treadle.limits import Budget, Limits
 from treadle.messages import History, InvalidMessagesError, Response, ToolCall
@@ -22,7 +22,9 @@ def named(*names):
 
 @pytest.fixture
 def context():
-    run = RunContext(budget=Budget(Limits(max_iterations=4)), deps="deps", instructions="Be brief.")
+    run = RunServices(
+        budget=Budget(Limits(max_iterations=4)), deps="deps", instructions="Be brief."
+    )
     return Context(History([HI]), toolset(named("add", "look")), Response("Hi"), run)
 
 
@@ -232,7 +234,7 @@ class TestRequest:
         orphan = {"role": "tool", "tool_call_id": "c9", "content": "x"}
         changed = context.evolve(trace=["mine"]).with_request(messages=[HI, orphan])
         assert not any(message["role"] == "tool" for message in changed.request.messages)
-        [noted] = context.run.notes
+        [noted] = context.run.ledger.notes
         assert noted.stage == "mine"
         assert len(noted.repairs) == 1
 
@@ -288,7 +290,7 @@ class TestWithTools:
 
 def test_a_context_that_its_run_refers_to_has_a_repr():
     ctx = Context(History())
-    ctx.run.dispatched = (ctx,)
+    ctx.run.ledger.dispatched = (ctx,)
     assert "dispatched=(...,)" in repr(ctx)
     assert "run=..." in repr(ctx.run)
 

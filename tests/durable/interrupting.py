@@ -13,7 +13,7 @@ from tests.whole.scripts import Script
 
 from treadle import Loop
 from treadle.errors import OutcomeUnknownError
-from treadle.loop.journaled import result_from_data
+from treadle.recording.journaled import result_from_data
 from treadle.recording.log import RESUMED, STARTED, Entry
 
 from .memory import ENDS, MemoryJournal, log_of

@@ -10,6 +10,7 @@ from typing import Any
 
 from treadle.errors import JournalError, LeaseLostError
 from treadle.messages import JSONDict
+from treadle.recording.journaled import Journal
 from treadle.recording.log import RESUMED, Entry, settled
 
 
@@ -25,7 +26,7 @@ ENDS = (Interrupted, EndedError)
 """What a process raises that ends: the second, if another call of a batch was written meanwhile."""
 
 
-class MemoryJournal:
+class MemoryJournal(Journal):
     """Keeps runs as JSON text.
 
     Args:

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from treadle import Limits, Loop, Pauses, Tool, ToolSearch, stage, tool
-from treadle.loop.configuration import configuration_of
 from treadle.recording.configuration import changes_between
+from treadle.recording.configuration_of import configuration_of
 
 
 @tool

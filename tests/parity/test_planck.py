@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from treadle import Context, Ok, RunHandle, tool
-from treadle.context import RunContext
+from treadle.context import RunServices
 from treadle.events import ToolFinished
 from treadle.messages import History, ToolCall, ToolResult
 from treadle.stages import prepare_call
@@ -28,7 +28,7 @@ def a_result(call_id):
 
 def context(in_flight, *tools):
     """A context with the parts of a run that a call needs."""
-    return Context(History(), toolset(tools), run=RunContext(in_flight=in_flight))
+    return Context(History(), toolset(tools), run=RunServices(in_flight=in_flight))
 
 
 # The table of calls in flight

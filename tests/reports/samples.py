@@ -4,7 +4,7 @@ import io
 from typing import get_args
 
 from treadle import Loop, Ok, Response, ToolCall, Usage, tool
-from treadle.context import Context, RunContext
+from treadle.context import Context, RunServices
 from treadle.events import (
     BreakerChanged,
     CallNotRun,
@@ -55,7 +55,7 @@ CONTEXT = Context(
     messages=History([USER, ANSWER]),
     tools={},
     response=RESPONSE,
-    run=RunContext(state=STATE),
+    run=RunServices(state=STATE),
     tool_calls=(CALL, OTHER),
     tool_results={"c1": RESULT, "c2": ToolResult("c2", "no JSON", True, "invalid")},
     validation_errors={"c2": ("no JSON",)},

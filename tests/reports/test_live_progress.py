@@ -3,7 +3,7 @@
 import pytest
 
 from treadle import Loop, Paused, approve
-from treadle.context import Context, RunContext
+from treadle.context import Context, RunServices
 from treadle.events import (
     BreakerChanged,
     FirstChunk,
@@ -293,7 +293,7 @@ def test_the_time_before_a_pause_counts(clock):
 
     budget = Budget(Limits())
     budget.started_at = 970.0
-    context = Context(History(), {}, Response("x"), RunContext(budget=budget))
+    context = Context(History(), {}, Response("x"), RunServices(budget=budget))
     finished = IterationFinished(iteration=1, context=context, at=1_001.0)
     progress.update(finished)
     progress.update(finished)

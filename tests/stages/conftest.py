@@ -7,7 +7,7 @@ from collections.abc import Generator
 import pytest
 from tests.learning import learn
 
-from treadle.context import Context, RunContext
+from treadle.context import Context, RunServices
 from treadle.effects import drive_sync
 from treadle.limits import Budget, Limits
 from treadle.messages import History, Response, ToolCall
@@ -17,7 +17,7 @@ from treadle.tools import Resolver, toolset
 from .dispatching import Noting
 from .planning import TOOLS, made, planned
 
-SERVICES = {spec.name for spec in dataclasses.fields(RunContext)}
+SERVICES = {spec.name for spec in dataclasses.fields(RunServices)}
 """Options of a test for the run of a context: ``in_flight``, ``breaker``, ``has_listeners`` and so on."""
 
 
@@ -49,7 +49,7 @@ def context():
             messages=History(messages or [{"role": "user", "content": "Hi"}]),
             tools=toolset(tools),
             response=response or Response(tool_calls=tuple(made)),
-            run=RunContext(
+            run=RunServices(
                 state=state,
                 resolver=None if resolve_tool is None else Resolver(resolve_tool),
                 **services,

@@ -103,9 +103,9 @@ class TestTheRequest:
     def test_the_payload_of_a_tool_is_made_once_in_a_run(self, ready, through):
         ctx, _ = ready("One", "Two")
         through(ctx, ask_model)
-        made = dict(ctx.run.payloads)
+        made = dict(ctx.run.ledger.payloads)
         through(ctx, ask_model)
-        assert all(ctx.run.payloads[name] is made[name] for name in ("add", "look"))
+        assert all(ctx.run.ledger.payloads[name] is made[name] for name in ("add", "look"))
 
     def test_a_tool_that_replaced_another_is_offered(self, ready, through):
         ctx, model = ready("One", "Two")
@@ -176,7 +176,7 @@ class TestTheResponse:
         assert (asked.response.content, asked.is_asked, asked.decision) == ("Hello", True, None)
         assert asked.usage == ctx.run.budget.usage == Usage(5, 2)
         assert ctx.run.budget.iterations == 1
-        assert ctx.run.clock > 0
+        assert ctx.run.ledger.clock > 0
 
     def test_calls_are_dropped_if_the_request_disables_tools(self, ready, through):
         ctx, _ = ready(calls(call("add"), text="So"))
@@ -282,7 +282,7 @@ class TestRetries:
         ctx, model = ready(BUSY, "Hello")
         through(ctx, ask_model(retry_delay=0, on_retry=on_retry))
         assert all(message["role"] != "tool" for message in model.sent[1].messages)
-        assert [note.stage for note in ctx.run.notes] == ["on_retry"]
+        assert [note.stage for note in ctx.run.ledger.notes] == ["on_retry"]
 
 
 class TestEvents:
@@ -314,7 +314,7 @@ class TestEvents:
 
     def test_repairs_of_edits_by_stages_are_reported_once(self, ready, through):
         ctx, _ = ready("One", "Two", has_listeners=True)
-        ctx.run.note_repairs(["a repair"], "mine")
+        ctx.run.ledger.note_repairs(["a repair"], "mine")
         events = []
         asked = through(ctx, ask_model, emit=events.append)
         through(asked, ask_model, emit=events.append)

@@ -112,7 +112,7 @@ def test_a_call_over_budget_does_not_end_the_run_during_the_last_model_call(cont
     budget = spent({"max_tool_calls": 1}, calls=1)
     ctx = context(budget=budget, plan=plan_without(NotRun.OVER_BUDGET))
     assert budget_guard(ctx).decision is Decision.STOP
-    ctx.run.finishing = MaxIterationsReached(3)
+    ctx.run.ledger.finishing = MaxIterationsReached(3)
     assert budget_guard(ctx).decision is None
 
 

@@ -50,7 +50,7 @@ def dispatch(context, through):
             approvals=approvals or {},
             paused_runs=paused_runs or {},
         )
-        ctx.run.reserved.update({one.id: one for one in plan.calls})
+        ctx.run.ledger.reserved.update({one.id: one for one in plan.calls})
         reserved = [one for one in plan.calls if one.id in reserve.split()]
         ctx.run.reserve(reserved, {one.name: 1 for one in reserved})
         return through(ctx, dispatch_tools), " ".join(sorted(ran))
@@ -120,7 +120,7 @@ class TestDenial:
         ctx, _ = dispatch("a b! c!", approvals={"b": deny()}, reserve="a b c")
         budget = ctx.run.budget
         assert (budget.tool_calls, budget.uses) == (2, {"tool_a": 1, "tool_b": 0, "tool_c": 1})
-        assert ctx.run.reserved.keys() == {"a", "c"}
+        assert ctx.run.ledger.reserved.keys() == {"a", "c"}
 
 
 class TestPausedSubagents:

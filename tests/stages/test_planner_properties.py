@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.learning import learn
 
-from treadle.context import Context, RunContext
+from treadle.context import Context, RunServices
 from treadle.limits import Budget, Limits
 from treadle.messages import History, ToolResult
 from treadle.tools import PlanReason, Tool, toolset
@@ -63,7 +63,7 @@ class Case:
         budget = Budget(bounds, parent)
         budget.uses.update(self.uses)
         self.left = budget.calls_left()
-        ctx = Context(History(), TOOL, run=RunContext(budget=budget))
+        ctx = Context(History(), TOOL, run=RunServices(budget=budget))
         self.fill(ctx.run.repeats)
         self.made = planned(
             ctx, self.calls, in_step=self.in_step, dedupe=self.dedupe, broken=self.broken

@@ -185,7 +185,7 @@ class TestRetries:
             seen.append(run.remaining)
 
         ctx = context(tools=[t], limits={"max_tool_calls": 5, "max_seconds": 60})
-        ctx.run.budget.started_at, ctx.run.clock = 100.0, 115.0
+        ctx.run.budget.started_at, ctx.run.ledger.clock = 100.0, 115.0
         ctx.run.budget.reserve_calls(2)
         ctx.run.budget.count_iteration()
         drive_sync(begun(ctx))

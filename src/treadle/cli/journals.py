@@ -13,8 +13,9 @@ from treadle.cli.arguments import LIMIT_FLAGS, RETRIES_FLAG
 from treadle.cli.exits import UsageError
 from treadle.cli.user_files import make_folder, place_of
 from treadle.durable import SQLiteJournal
-from treadle.loop.journal import Journal, JournaledRun
 from treadle.messages import JSONDict
+from treadle.recording.journaled import Journal
+from treadle.recording.journaled_run import JournaledRun
 from treadle.redaction import REDACTED, is_credential, redacted
 
 VARIABLE = "TREADLE_JOURNAL"
@@ -58,7 +59,7 @@ def open_journal(args: argparse.Namespace, *, create: bool = False) -> SQLiteJou
     return SQLiteJournal(file)
 
 
-class CommandJournal:
+class CommandJournal(Journal):
     """A journal that also stores the options of the command with a new run.
 
     Args:

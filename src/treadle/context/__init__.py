@@ -14,27 +14,31 @@ from treadle.context.context import Context, ContextChanges
 from treadle.context.edits import with_plan, with_second_response
 from treadle.context.iteration import Decision, Iteration
 from treadle.context.request import Request, RequestChanges
-from treadle.context.run_context import (
+from treadle.context.services import (
+    EventCounter,
+    Ledger,
     Refused,
     Repaired,
     Reported,
     Responded,
-    RunContext,
+    RunServices,
 )
 
 __all__ = [
     "Context",
     "ContextChanges",
     "Decision",
+    "EventCounter",
     "Hints",
     "Iteration",
+    "Ledger",
     "Refused",
     "Repaired",
     "Reported",
     "Request",
     "RequestChanges",
     "Responded",
-    "RunContext",
+    "RunServices",
     "admitted",
     "approval_questions",
     "check_call",

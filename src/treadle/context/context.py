@@ -64,6 +64,8 @@ class Context(Iteration):
         request_changes: the fields of the request that stages changed; see `with_request`.
         is_asked: whether the model was asked in this iteration.
         parsed: the response whose calls are ``tool_calls``; None before they are parsed.
+        answered_by: the model that gave the response; None if middleware or a stage did.
+        accepted: the output that was checked; a stage may end the run with another one.
     """
 
     # Before the model is asked
@@ -90,7 +92,7 @@ class Context(Iteration):
             checked["options"] = {**before["options"], **checked["options"]}
         if "messages" in checked:
             checked["messages"], repairs = validate_messages(checked["messages"])
-            self.run.note_repairs(repairs, self.stage)
+            self.run.ledger.note_repairs(repairs, self.stage)
         return self.evolve(request_changes={**before, **checked})
 
     def with_tools(

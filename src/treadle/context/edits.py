@@ -21,7 +21,7 @@ from treadle.context.calls import (
     with_parsed_calls,
 )
 from treadle.context.iteration import Iteration
-from treadle.context.run_context import Refused, Reported, Responded
+from treadle.context.services import Refused, Reported, Responded
 from treadle.errors import OptionError
 from treadle.messages import (
     NotAResponseError,
@@ -135,7 +135,7 @@ def answer(ctx: IterationT, call: ToolCall | str, value: Any, *, is_error: bool)
 
 
 def _refused(ctx: IterationT, call: ToolCall, reason: NotRun, **values: Any) -> IterationT:
-    ctx.run.notes.append(Refused(call, reason))
+    ctx.run.ledger.notes.append(Refused(call, reason))
     ctx = _answered(ctx, call, not_run(call, reason, **values))
     plan = dataclasses.replace(ctx.plan, not_run={**ctx.plan.not_run, call.id: reason})
     return ctx.evolve(plan=plan)
@@ -206,8 +206,8 @@ def _with_call(ctx: IterationT, call: ToolCall) -> IterationT:
     def same(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
         return tuple(call if one.id == call.id else one for one in calls)
 
-    if call.id in ctx.run.reserved:
-        ctx.run.reserved[call.id] = call
+    if call.id in ctx.run.ledger.reserved:
+        ctx.run.ledger.reserved[call.id] = call
     plan = ctx.plan
     if plan.batches:
         plan = dataclasses.replace(plan, batches=tuple(map(same, plan.batches)))
@@ -362,7 +362,7 @@ def _count_response(ctx: Iteration, response: Response) -> None:
     if node is not None:
         node.usage = response.usage
         node.asked += ((response.times, response.usage, response.model, response.provider),)
-    run.notes.append(Responded(ctx.request.messages, response))
+    run.ledger.notes.append(Responded(ctx.request.messages, response))
 
 
 # The plan and the results of a stage that provides them
@@ -384,7 +384,7 @@ def with_plan(ctx: IterationT, plan: Any) -> IterationT:
                 call = _found(ctx, call, "replace: plan")
             if call.id in placed or call.id in ctx.tool_results:
                 continue
-            refused = None if call.id in ctx.run.reserved else admitted(ctx, call)
+            refused = None if call.id in ctx.run.ledger.reserved else admitted(ctx, call)
             if refused is None:
                 placed.add(call.id)
                 fitting.append(call)
@@ -393,8 +393,8 @@ def with_plan(ctx: IterationT, plan: Any) -> IterationT:
                 ctx = ctx.evolve(tool_results={**ctx.tool_results, call.id: refused})
         if fitting:
             batches.append(tuple(fitting))
-    for call_id in ctx.run.reserved.keys() - placed - ctx.tool_results.keys():
-        ctx.run.release(ctx.run.reserved[call_id])
+    for call_id in ctx.run.ledger.reserved.keys() - placed - ctx.tool_results.keys():
+        ctx.run.release(ctx.run.ledger.reserved[call_id])
     calls = [call for batch in batches for call in batch]
     # An approval cannot be left out.
     questions = {**plan.approvals, **approval_questions(ctx, calls)}
@@ -498,7 +498,7 @@ def with_reported_results(ctx: IterationT, results: Mapping[str, ToolResult]) ->
 def _why_not_allowed(ctx: Iteration, call: ToolCall) -> str | None:
     if call.id in ctx.validation_errors:
         return "it is invalid"
-    if call.id not in ctx.run.reserved:
+    if call.id not in ctx.run.ledger.reserved:
         reason = ctx.plan.not_run.get(call.id)
         return "it is not in the plan" if reason is None else f"the plan refuses it ({reason})"
     decided = ctx.approvals.get(call.id)
@@ -509,12 +509,12 @@ def _why_not_allowed(ctx: Iteration, call: ToolCall) -> str | None:
 
 def _count_call(ctx: Iteration, call: ToolCall, result: ToolResult) -> None:
     run, iteration = ctx.run, ctx.run.state.current_node
-    if call.id not in run.reserved:
+    if call.id not in run.ledger.reserved:
         run.budget.reserve_calls(1)
     run.repeats.count(call)
     run.in_flight.calls_run += 1
-    run.unsettled.append(call)
-    run.notes.append(Reported(call, result))
+    run.ledger.unsettled.append(call)
+    run.ledger.notes.append(Reported(call, result))
     if iteration is not None:
         node = RunNode(
             iteration.agent_name,
@@ -522,13 +522,13 @@ def _count_call(ctx: Iteration, call: ToolCall, result: ToolResult) -> None:
             "tool",
             call.name,
             call.id,
-            created_at=run.clock,
+            created_at=run.ledger.clock,
         )
-        node.start(run.clock)
+        node.start(run.ledger.clock)
         if result.is_error:
-            node.fail(result.content, run.clock)
+            node.fail(result.content, run.ledger.clock)
         else:
-            node.succeed(at=run.clock)
+            node.succeed(at=run.ledger.clock)
         iteration.tool_calls.append(node)
 
 

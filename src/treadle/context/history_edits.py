@@ -41,7 +41,7 @@ def with_messages(ctx: IterationT, given: Any, *, injects: bool) -> IterationT:
     # The ids of calls that are not in the history yet are reserved for them.
     taken = () if made else [call.id for call in ctx.tool_calls]
     history, repairs = validate_messages(edited, taken)
-    ctx.run.note_repairs((*note, *repairs), ctx.stage)
+    ctx.run.ledger.note_repairs((*note, *repairs), ctx.stage)
     return ctx.evolve(messages=History(history), result_messages=made)
 
 

@@ -9,9 +9,10 @@ from reprlib import recursive_repr
 from typing import Any, Self
 
 from treadle.context.request import Request, changed_request
-from treadle.context.run_context import RunContext
+from treadle.context.services import RunServices
 from treadle.limits import Limits
 from treadle.messages import NOTHING, History, JSONDict, Response, ToolCall, ToolResult, Usage
+from treadle.model import ModelClient
 from treadle.results import PendingCall, Reason
 from treadle.run_state import RunState
 from treadle.shown import shown_fields
@@ -34,7 +35,7 @@ class Iteration:
     messages: History
     tools: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
     response: Response = field(default_factory=Response)
-    run: RunContext = field(default_factory=RunContext)
+    run: RunServices = field(default_factory=RunServices)
     iteration: int = 1
     tool_calls: tuple[ToolCall, ...] = ()
     plan: Plan = field(default_factory=Plan)
@@ -55,6 +56,8 @@ class Iteration:
     request_changes: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     is_asked: bool = False
     parsed: Response | None = None
+    answered_by: ModelClient | None = None
+    accepted: Any = None
 
     @property
     def state(self) -> RunState:
@@ -139,10 +142,10 @@ class Iteration:
             names = tuple(self.tools)
         else:  # a tool that is forced has to be offered as well
             forced = str(changes.get("tool_choice"))
-            names = catalog.offered(self.tools, (*self.run.found, forced))
+            names = catalog.offered(self.tools, (*self.run.ledger.found, forced))
         request = Request(self.messages, names, None, options, instructions)
         output = self.run.output
-        if output is not None and (self.run.finishing or output.is_last_attempt(self.memo)):
+        if output is not None and (self.run.ledger.finishing or output.is_last_attempt(self.memo)):
             offered = changes.get("tools", self.tools)
             changes = {"tool_choice": output.tool_choice(offered), **changes}
         if not changes:
@@ -178,6 +181,8 @@ _set_dict: Callable[[Iteration, dict[str, Any]], None] = vars(Iteration)["__dict
 _UNASKED: dict[str, Any] = {
     "response": Response(extra=NOTHING),
     "parsed": None,
+    "answered_by": None,
+    "accepted": None,
     "is_asked": False,
     "tool_calls": (),
     "plan": Plan(),

@@ -10,14 +10,15 @@ if TYPE_CHECKING:
     from treadle.durable.payloads import Codec, EncryptedPayloads
     from treadle.durable.sqlite_journal import SQLiteJournal, StoredRun
     from treadle.durable.stored_part import StoredPart
-    from treadle.loop.journal import Journal, JournaledRun
+    from treadle.recording.journaled import Journal
+    from treadle.recording.journaled_run import JournaledRun
 else:
     _LAZY = {
         "Codec": "treadle.durable.payloads",
         "Driver": "treadle.durable.lease",
         "EncryptedPayloads": "treadle.durable.payloads",
-        "Journal": "treadle.loop.journal",
-        "JournaledRun": "treadle.loop.journal",
+        "Journal": "treadle.recording.journaled",
+        "JournaledRun": "treadle.recording.journaled_run",
         "SQLiteJournal": "treadle.durable.sqlite_journal",
         "StoredPart": "treadle.durable.stored_part",
         "StoredRun": "treadle.durable.sqlite_journal",

@@ -49,7 +49,7 @@ class Stop:
 
 
 class DrivenRun:
-    """A run that this process drives; see `treadle.loop.journal.JournaledRun`.
+    """A run that this process drives; see `treadle.recording.journaled_run.JournaledRun`.
 
     Args:
         file: the file of the journal, which is kept open for this run.

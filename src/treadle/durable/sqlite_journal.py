@@ -38,6 +38,7 @@ from treadle.fast_dataclass import fast_dataclass
 from treadle.forks import renew_after_fork
 from treadle.loop.handle import as_user_message
 from treadle.messages import JSONDict
+from treadle.recording.journaled import Journal
 from treadle.recording.log import Entry
 from treadle.results import PendingCall
 from treadle.tools import Approval
@@ -98,7 +99,7 @@ class StoredRun:
     waiting: tuple[PendingCall, ...]
 
 
-class SQLiteJournal:
+class SQLiteJournal(Journal):
     """A `Journal` in an SQLite file, which several processes of a machine may use at the same time.
 
     Each outcome of a run is stored when it happens, so that a run which was interrupted continues where it was, in
@@ -154,7 +155,7 @@ class SQLiteJournal:
     # Driving
 
     def open(self, run_id: str, start: JSONDict | None) -> DrivenRun:
-        """Open a run for this process; see `treadle.loop.journal.Journal.open`.
+        """Open a run for this process; see `treadle.recording.journaled.Journal.open`.
 
         Args:
             run_id: the id of the run.

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from treadle.durable.payloads import Payloads, Stored
 from treadle.errors import JournalError
 from treadle.fast_dataclass import fast_dataclass
-from treadle.loop.journaled import result_from_data
 from treadle.messages import JSONDict
+from treadle.recording.journaled import result_from_data
 from treadle.recording.log import Entry, settled
 from treadle.results import Result
 

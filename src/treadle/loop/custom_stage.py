@@ -110,7 +110,7 @@ def _check(before: Context, after: Context) -> Context:
             f"calls {', '.join(lost)} ran, and the returned context does not have them; "
             "return the context that dispatch_tools returned"
         )
-    after.run.dispatched = ()
+    after.run.ledger.note_kept()
     return after
 
 
@@ -155,7 +155,7 @@ def lost_calls(ctx: Context, dispatched: Sequence[Context] | None = None) -> lis
         dispatched: the contexts whose calls ran; None is all that were dispatched last.
     """
     lost: list[str] = []
-    for one in ctx.run.dispatched if dispatched is None else dispatched:
+    for one in ctx.run.ledger.dispatched if dispatched is None else dispatched:
         # Once the model is asked again, their results are in the history only.
         kept = ctx.tool_results if one.is_injected else {call.id for call in ctx.tool_calls}
         lost.extend(call.id for call in one.plan.calls if call.id not in kept)

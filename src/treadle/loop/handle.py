@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from treadle.context import Context, RunContext
+from treadle.context import Context, RunServices
 from treadle.effects import Signal
 from treadle.errors import OptionError
 from treadle.messages import JSONDict, ToolCall, copy_json, problems_of
@@ -19,7 +19,7 @@ class BoundRun(Protocol):
 
     state: RunState
     context: Context
-    run: RunContext
+    services: RunServices
     result: Result | None
 
 
@@ -54,6 +54,9 @@ class RunHandle:
     Its methods may be called from any thread, and from the handler of a process signal: they take no lock. Its
     properties are valid at any time, even after a cancellation.
     """
+
+    check_kept: Callable[[str, Any], object] | None = None
+    """Checks what stages keep with `Context.remember`, by its name, where a run goes on in other processes."""
 
     def __init__(self) -> None:
         self.ended = Signal()
@@ -100,7 +103,7 @@ class RunHandle:
     @property
     def in_flight(self) -> tuple[ToolCall, ...]:
         """The tool calls that are running."""
-        return tuple(self._run.run.in_flight.running.values()) if self._run is not None else ()
+        return tuple(self._run.services.in_flight.running.values()) if self._run is not None else ()
 
     def steer(self, message: str | Mapping[str, Any]) -> bool:
         """Add a user message before the next model call.
@@ -160,4 +163,4 @@ class RunHandle:
         Returns:
             The calls that were cancelled.
         """
-        return self._run.run.in_flight.cancel_all() if self._run is not None else ()
+        return self._run.services.in_flight.cancel_all() if self._run is not None else ()

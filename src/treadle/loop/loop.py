@@ -6,13 +6,14 @@ import functools
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from treadle import effects
 from treadle.context import Context
 from treadle.effects import Steps
 from treadle.errors import OptionError, check_names
 from treadle.loop.build import catalog_of, pipeline_of, tools_of
+from treadle.loop.built_loop import OfOutput
 from treadle.loop.event_stream import EventStream, streamed_run
 from treadle.loop.options import (
     OF_STAGES,
@@ -80,7 +81,7 @@ class _ClassOrInstanceMethod:
         return MethodType(self._method, _default(owner) if instance is None else instance)
 
 
-class Loop(Generic[OutputT_co]):
+class Loop(OfOutput[OutputT_co]):
     """An immutable, thread-safe, reusable configuration of the tool loop.
 
     ``Loop[Invoice]`` is a loop with ``output=Invoice``; its results are ``Ok[Invoice]``, `Err` or `Paused`.

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from treadle.context import Context
+from treadle.context import Context, EventCounter
 from treadle.effects import is_awaitable, is_exit
 from treadle.events import Event, IterationFinished, RunFinished, RunStarted, RunSummary, number
 
@@ -70,22 +70,22 @@ class Observers:
 
     Args:
         observers: called in this order. Each of them receives the events in the order of their numbers.
-        numbers: a list with the number of the latest event. They do not refer to the run, which would be a cycle.
+        counter: numbers the events.
     """
 
-    def __init__(self, observers: Iterable[Observer], numbers: list[int]) -> None:
+    def __init__(self, observers: Iterable[Observer], counter: EventCounter) -> None:
         self._observers = tuple(observers)
-        self._numbers = numbers
+        self._counter = counter
         self._latest: _Delivery | None = None
 
     def deliver(self, event: Event) -> Awaitable[None] | None:
         """Call all of them; the result has to be awaited if it is not None."""
-        numbers, place = self._numbers, 0
-        numbers[0] = seq = numbers[0] + 1
+        counter, place = self._counter, 0
+        counter.latest = seq = counter.latest + 1
         try:
             number(event, seq)
         except TypeError:  # an object of a custom stage that is no event: it has no number
-            numbers[0] -= 1
+            counter.latest -= 1
         for observer in self._observers:
             latest = self._latest
             if latest is not None and latest.next_place <= place:

@@ -24,8 +24,8 @@ from treadle.events import RunSummary
 from treadle.fast_dataclass import light_dataclass
 from treadle.limits import Limits
 from treadle.loop.handle import RunHandle
-from treadle.loop.journal import Journal
 from treadle.loop.observers import Observer
+from treadle.loop.run_journal import RunJournal
 from treadle.loop.session import RunSession
 from treadle.messages import ReadOnlyDict
 from treadle.model import Model, ModelMiddleware, check_model, check_no_tools
@@ -186,9 +186,9 @@ class LoopOptions(TypedDict, total=False):
     """The stored session that the run continues, such as ``SQLiteSessions(path).session("alice")``: its messages
     come before those of the run, which is stored as a turn when it ends."""
     journal: Annotated[
-        Journal | None,
+        RunJournal | None,
         Option(
-            check=methods("a journal, such as SQLiteJournal(path)", "open"),
+            check=methods("a journal, such as SQLiteJournal(path)", "steps"),
             is_shown=False,
             is_of_run=True,
         ),

@@ -20,13 +20,13 @@ from treadle.codec import (
     encode_fields,
     missing_classes,
 )
-from treadle.context import Context, with_parsed_calls
-from treadle.effects import NOW, Call, Mode, Steps, call_mode
+from treadle.context import Context
+from treadle.effects import Call, Mode, Steps, call_mode
 from treadle.errors import OptionError, PausedStateError
 from treadle.fast_dataclass import fast_dataclass
 from treadle.limits import Used
+from treadle.loop.built_loop import BuiltLoop
 from treadle.messages import (
-    History,
     JSONDict,
     ToolCall,
     is_mapping,
@@ -46,12 +46,9 @@ from treadle.pauses.claimant import Claimant
 from treadle.pauses.claims import resumed_already
 from treadle.results import Paused, PendingCall, Reason
 from treadle.run_state import RunState
-from treadle.stages import inject, report_notes
 from treadle.tools import Approval, Repeats, Tool, fingerprint
 
 if TYPE_CHECKING:
-    from treadle.loop.loop import Loop
-    from treadle.loop.run import Run
     from treadle.pauses.file_claims import FileClaims
 
 PausedForm: TypeAlias = Paused | Mapping[str, Any] | str | bytes | os.PathLike[str]
@@ -70,57 +67,60 @@ WAITING = (
 # Pausing
 
 
-def suspend(run: Run) -> Steps[JSONDict]:
-    """Make the state of a run that pauses, and make its history valid.
+def nonce() -> str:
+    """A random text for the id of a pause: a run may reuse the state, and so the id, of an earlier run."""
+    return os.urandom(8).hex()
+
+
+def with_nonce(context: Context, text: str) -> Context:
+    """The context whose waiting calls have ids that no other pause has; those of paused subagents have theirs."""
+    inner = {
+        f"{call_id}/{call.id}"
+        for call_id, paused in context.run.in_flight.paused.items()
+        for call in paused.pending
+    }
+    waiting = tuple(
+        call if call.id in inner else dataclasses.replace(call, id=f"{call.id}@{text}")
+        for call in context.waiting
+    )
+    return context.evolve(waiting=waiting)
+
+
+def sealed(
+    state: PauseState,
+    context: Context,
+    tools: Mapping[str, Tool],
+    *,
+    pause_id: str,
+    last_seq: int,
+    secret: bytes | None,
+) -> JSONDict:
+    """The state of a paused run as signed JSON data.
+
+    Args:
+        state: the state.
+        context: the context of the run.
+        tools: the tools of its loop.
+        pause_id: the id of the pause.
+        last_seq: the number of the latest event.
+        secret: signs the state; None leaves it unsigned.
 
     Raises:
-        PausedStateError: a value is not JSON, or no run could continue at this stage.
+        PausedStateError: a value is not JSON.
     """
-    yield from report_notes(run.context)
-    now = yield NOW
-    run.pauses += 1
-    if run.handle is not None:
-        run.pending_messages += yield Call(run.handle.close, label=labels.STEER, key="pause")
-    key = str(run.pauses)
-    # A run may reuse the state, and so the id, of an earlier run that was paused as well.
-    nonce = yield Call(_nonce, label=labels.RANDOM, key=f"pause {key}")
-    last_seq = yield Call(_last_seq, run.run.numbers, label=labels.LAST_SEQ, key=key)
-    context = run.context
-    if not run.config.pipeline.has_entry(context.stage):
-        raise PausedStateError(
-            f"the run cannot pause: a run cannot be resumed at stage {context.stage!r}"
-        )
-    context = run.context = context.evolve(waiting=_bound(run, nonce))
     try:
         for name, value in context.memo.items():
             kept_as_data(name, value)
-        made = encode_fields(_state_of(run, now), "the state")
+        made = encode_fields(state, "the state")
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
         raise PausedStateError(f"the run cannot pause: {error}") from error
     # States of subagents are data already.
-    paused = run.run.in_flight.paused.items()
+    paused = context.run.in_flight.paused.items()
     made["paused_runs"] = {call_id: one.state for call_id, one in paused}
-    made["version"], made["last_seq"] = VERSION, last_seq
-    made["pause_id"] = f"{run.state.run_id}:{key}:{nonce}"
-    made["tools"], made["changed_tools"] = _digests(run)
-    made["digest"] = digest_of(made, run.config.pause_secret)
-    if context.response.tool_calls and not context.tool_calls:  # paused before they were parsed
-        context = with_parsed_calls(context)
-    run.keep(inject(context, WAITING))
+    made["version"], made["last_seq"], made["pause_id"] = VERSION, last_seq, pause_id
+    made["tools"], made["changed_tools"] = _digests(context, tools)
+    made["digest"] = digest_of(made, secret)
     return made
-
-
-def _bound(run: Run, nonce: str) -> tuple[PendingCall, ...]:
-    """The calls that wait, with ids that no other pause has. Those of paused subagents have theirs already."""
-    inner = {
-        f"{call_id}/{call.id}"
-        for call_id, paused in run.run.in_flight.paused.items()
-        for call in paused.pending
-    }
-    return tuple(
-        call if call.id in inner else dataclasses.replace(call, id=f"{call.id}@{nonce}")
-        for call in run.context.waiting
-    )
 
 
 def kept_as_data(name: str, value: Any) -> Any:
@@ -162,30 +162,24 @@ class PauseState:
     is_taken_over: bool
 
 
-def _state_of(run: Run, now: float) -> PauseState:
-    """The state of a run at a time in seconds since the epoch."""
-    ctx, services, in_flight = run.context, run.run, run.run.in_flight
-    response = _sendable(ctx.response, tool_calls=tuple(map(_sendable, ctx.response.tool_calls)))
-    calls = tuple(map(_sendable, ctx.tool_calls))
-    left_out: JSONDict = {"tools": {}, "run": None, "waiting": (), "decision": None, "output": None}
-    return PauseState(
-        ctx.stage,
-        now,
-        services.budget.elapsed(now),
-        run.pauses,
-        list(ctx.waiting),
-        run.pending_messages,
-        ctx.evolve(**left_out, parsed=None, paused_runs={}, response=response, tool_calls=calls),
-        dataclasses.replace(run.state, history=History()),
-        services.budget.used(),
-        run.limit,
-        run.last_answers,
-        services.repeats,
-        [name for name in run.config.tools if name not in ctx.tools],
-        list(services.found),
-        in_flight.calls_run,
-        in_flight.is_taken_over,
+def kept_context(context: Context) -> Context:
+    """The context of a paused run as it is kept: without its tools and services, and what a stage decided."""
+    response = _sendable(
+        context.response, tool_calls=tuple(map(_sendable, context.response.tool_calls))
     )
+    left_out: JSONDict = {
+        "tools": {},
+        "run": None,
+        "waiting": (),
+        "decision": None,
+        "output": None,
+        "parsed": None,
+        "answered_by": None,
+        "accepted": None,
+        "paused_runs": {},
+    }
+    calls = tuple(map(_sendable, context.tool_calls))
+    return context.evolve(**left_out, response=response, tool_calls=calls)
 
 
 def _sendable(given: Any, **changes: Any) -> Any:
@@ -213,7 +207,7 @@ class PausedRun:
 
     def __init__(
         self,
-        loop: Loop,
+        loop: BuiltLoop,
         given: PausedForm,
         decisions: Mapping[str, Approval],
         store: ClaimStore | None,
@@ -227,7 +221,7 @@ class PausedRun:
         self._claims: list[ClaimStore] = [] if store is None else [store]
         self._file: FileClaims | None = None
         self._claimant = ""
-        self._take_over = take_over
+        self.take_over = take_over
         if _is_path(given):
             from treadle.pauses.file_claims import FileClaims  # noqa: PLC0415 - it imports pathlib
 
@@ -246,10 +240,10 @@ class PausedRun:
         self._given = decisions
         own = f"@{_nonce_of(self.state)}"  # the stages know nothing about pauses
         self.decisions = {key.removesuffix(own): value for key, value in decisions.items()}
-        self._paused = _decoded(self.state)
-        self._context = self._decided(tools)
-        self.run_state = self._paused.state
-        self.run_state.history = self._context.messages
+        self.paused = _decoded(self.state)
+        self.context = self._decided(tools)
+        self.run_state = self.paused.state
+        self.run_state.history = self.context.messages
         self.last_seq: int = self.state["last_seq"]
         self._check_subagents(tools)
 
@@ -259,12 +253,12 @@ class PausedRun:
             "paused": {**self.state, "digest": self._digest},
             "decisions": {key: encode(one) for key, one in self._given.items()},
             "claims": len(self._claims),
-            "take_over": self._take_over,
+            "take_over": self.take_over,
             "is_saved": self._file is not None,
         }
 
     @classmethod
-    def recorded(cls, loop: Loop, start: Mapping[str, Any]) -> PausedRun:
+    def recorded(cls, loop: BuiltLoop, start: Mapping[str, Any]) -> PausedRun:
         """The paused run of a recording, to be replayed: its pause is not claimed again.
 
         Args:
@@ -317,7 +311,7 @@ class PausedRun:
 
     def _check_subagents(self, tools: Mapping[str, Tool]) -> None:
         """Check the states of the paused subagents, before anything runs."""
-        names = {call.id: call.name for call in self._context.tool_calls}
+        names = {call.id: call.name for call in self.context.tool_calls}
         for call_id, paused in self.state["paused_runs"].items():
             check = getattr(tools[names[call_id]].steps, "resumption", None)
             if check is None:
@@ -332,7 +326,7 @@ class PausedRun:
         Raises:
             OptionError: edited arguments do not match the schema of the tool.
         """
-        context = self._paused.context
+        context = self.paused.context
         calls = {call.id: call for call in context.tool_calls}
         for call_id, decision in self.decisions.items():
             if decision.arguments is not None and call_id in calls:
@@ -377,7 +371,7 @@ class PausedRun:
         try:
             for store in self._claims:
                 asked.append(store)
-                claim = functools.partial(store.claim, take_over=self._take_over)
+                claim = functools.partial(store.claim, take_over=self.take_over)
                 args = (pause_id, self._claimant)
                 _check_ours(pause_id, (yield _calling(claim, args, labels.CLAIM_PAUSE)))
         except GeneratorExit:
@@ -409,27 +403,6 @@ class PausedRun:
                 yield _calling(store.release, args, labels.RELEASE_PAUSE)
             except Exception:  # the result of the run is worth more
                 log.exception("the claim of pause %s could not be released", pause_id)
-
-    def restore(self, run: Run) -> None:
-        """Restore the state that a run had when it paused."""
-        paused, services = self._paused, run.run
-        run.pauses, run.elapsed_before = paused.pauses, paused.elapsed
-        run.pending_messages = paused.pending_messages
-        run.limit, run.last_answers = paused.limit, paused.last_answers
-        removed, own = paused.removed_tools, run.context.tools
-        tools = {name: tool for name, tool in own.items() if name not in removed}
-        run.context = self._context.evolve(run=services, tools=tools)
-        run.state.history = run.context.messages
-        services.budget.restore(paused.budget)
-        if run.limit is not None:
-            services.finishing = run.limit
-            services.budget.finish()
-        services.found.update(dict.fromkeys(paused.found))
-        services.in_flight.calls_run = paused.calls_run
-        services.in_flight.is_taken_over = self._take_over or paused.is_taken_over
-        services.repeats = dataclasses.replace(paused.repeats, threshold=services.repeats.threshold)
-        done = run.context.tool_results
-        services.reserved.update({c.id: c for c in run.context.plan.calls if c.id not in done})
 
 
 def _nonce_of(state: Mapping[str, Any]) -> str:
@@ -517,21 +490,11 @@ def _is_path(given: Any) -> bool:
     return isinstance(given, os.PathLike)
 
 
-def _last_seq(numbers: list[int]) -> int:
-    """The number of the last event before the pause, which is the `RunFinished` that reports it."""
-    return numbers[0] and numbers[0] + 1
-
-
-def _nonce() -> str:
-    return os.urandom(8).hex()
-
-
-def _digests(run: Run) -> tuple[dict[str, str], dict[str, str | None]]:
+def _digests(ctx: Context, own: Mapping[str, Tool]) -> tuple[dict[str, str], dict[str, str | None]]:
     """The digests of the tools of waiting calls; and, of those that a stage changed, the whole digests.
 
     A whole digest is None if the loop's own tool has the same one.
     """
-    ctx, own = run.context, run.config.tools
     names = [call.name for call in ctx.tool_calls if call.id not in ctx.tool_results]
     tools = {name: ctx.tools[name] for name in names if name in ctx.tools}
     changed: dict[str, str | None] = {}

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from treadle import labels
-from treadle.context import Context, Decision, RunContext
+from treadle.context import Context, Decision, RunServices, with_parsed_calls
 from treadle.effects import (
     NOW,
     Bounded,
@@ -20,7 +20,7 @@ from treadle.effects import (
     TimeLimitReached,
     log_suppressed,
 )
-from treadle.errors import PausedStateError
+from treadle.errors import PausedStateError, SessionError
 from treadle.events import (
     Event,
     HistoryRepaired,
@@ -36,9 +36,17 @@ from treadle.fast_dataclass import fast_dataclass
 from treadle.loop.custom_stage import lost_calls
 from treadle.loop.handle import RunHandle
 from treadle.loop.loop_detection import detected_loop
-from treadle.loop.pause import PausedRun, suspend
+from treadle.loop.pause import (
+    WAITING,
+    PausedRun,
+    PauseState,
+    kept_context,
+    nonce,
+    sealed,
+    with_nonce,
+)
 from treadle.loop.session import RunSession
-from treadle.loop.session_turn import continue_session
+from treadle.loop.session_turn import check_is_last, joined, load_session, save_turn
 from treadle.messages import (
     NOTHING,
     Ending,
@@ -100,7 +108,6 @@ class RunConfig:
     Args:
         pipeline: the stages.
         tools: what the model may call, by name.
-        loop_threshold: the number of repetitions that ends the run; None disables loop detection.
         finishes: whether the model is asked for a last answer at a limit.
         pause_secret: signs the state of a paused run; None leaves it unsigned.
         session: the stored session that the run continues; None if there is none.
@@ -108,7 +115,6 @@ class RunConfig:
 
     pipeline: Pipeline[Context]
     tools: Mapping[str, Tool]
-    loop_threshold: int | None
     finishes: bool = False
     pause_secret: bytes | None = dataclasses.field(default=None, repr=False)
     session: RunSession | None = None
@@ -119,17 +125,16 @@ class Run:
 
     Args:
         config: its configuration.
-        run: the state and services that its stages use.
+        services: what its stages use.
         given: the messages of the caller, or a paused run.
         handle: may end or steer the run; None if there is none.
+        is_resumable: whether another process may resume the run: a cancellation of its task does not end it.
 
     Attributes:
         given: those messages; with a session, after the messages of the session.
         state: the status of the run.
         context: the latest context; between iterations it has everything that was done.
         result: the result of the run, even if its task was cancelled; None until it ended.
-        is_resumable: whether another process may take the run up, so that a cancellation of its task does not end
-            it.
         pauses: how often the run was paused.
         elapsed_before: seconds that the run took before its latest pause.
         limit: the limit at which the model is asked for a last answer; None before.
@@ -138,16 +143,21 @@ class Run:
     """
 
     def __init__(
-        self, config: RunConfig, run: RunContext, given: Any, handle: RunHandle | None = None
+        self,
+        config: RunConfig,
+        services: RunServices,
+        given: Any,
+        handle: RunHandle | None = None,
+        *,
+        is_resumable: bool = False,
     ) -> None:
         self.config = config
         self.handle = handle
-        self.run = run
-        self.state = run.state
-        self.context = _BLANK.evolve(messages=History(), tools=config.tools, run=run)
-        run.repeats.threshold = config.loop_threshold
+        self.services = services
+        self.state = services.state
+        self.context = _BLANK.evolve(messages=History(), tools=config.tools, run=services)
         self.result: Result | None = None
-        self.is_resumable = False
+        self.is_resumable = is_resumable
         self.pauses = 0
         self.elapsed_before = 0.0
         self.pending_messages: tuple[JSONDict, ...] = ()
@@ -161,18 +171,54 @@ class Run:
     # The run as a whole
 
     def steps(self) -> Steps[Result]:
-        """Perform the run; on every exit the history is valid and the end is reported."""
-        steps, session = self._steps(), self.config.session
+        """Perform the run; on every exit the history is valid and the end is reported.
+
+        Raises:
+            SessionError: the session cannot be read, and nothing ran; or the turn could not be stored, and the
+                error has the result.
+            PausedStateError: a pause is resumed that is resumed already, or is not the last turn of the session.
+        """
+        session = self.config.session
         if session is not None:
-            return continue_session(session, self, steps)
+            return self._in_session(session)
+        return self._claimed(self._steps())
+
+    def _claimed(self, steps: Steps[Result]) -> Steps[Result]:
         return self.given.claimed(steps) if isinstance(self.given, PausedRun) else steps
+
+    def _in_session(self, session: RunSession) -> Steps[Result]:
+        """Perform the run as a turn of a session."""
+        loaded = yield from load_session(session)
+        if isinstance(self.given, PausedRun):
+            check_is_last(self.given.state["pause_id"], loaded)
+        else:
+            self.given = joined(loaded["messages"], self.given)
+            self.context = self.context.evolve(memo=loaded["memo"])
+        # The pause is over when the turn is stored: else the session still has it, and it can be taken over.
+        return (yield from self._claimed(self._stored(session, loaded)))
+
+    def _stored(self, session: RunSession, loaded: JSONDict) -> Steps[Result]:
+        """Perform the run, and store its turn."""
+        try:
+            result = yield from self._steps()
+        except GeneratorExit:
+            raise
+        except BaseException:
+            if self.result is not None and not self.is_resumable:  # the run was cancelled
+                try:
+                    yield from save_turn(session, loaded, self.result, self.context)
+                except SessionError:
+                    log.exception("the turn of a cancelled run could not be stored")
+            raise
+        yield from save_turn(session, loaded, result, self.context)
+        return result
 
     def _steps(self) -> Steps[Result]:
         is_resumed = isinstance(self.given, PausedRun)
         started = yield NOW
         reason = self._begin(started)
         try:
-            if self.run.has_listeners:
+            if self.services.has_listeners:
                 yield Emit(self._started(started, is_resumed=is_resumed))
             if self.state.repairs and not is_resumed and reason is None:
                 yield from self._emit(HistoryRepaired(repairs=self.state.repairs))
@@ -194,10 +240,10 @@ class Run:
 
     def _begin(self, started: float) -> Reason | None:
         """Validate the input; return why the run cannot start, or None."""
-        budget = self.run.budget
-        self.run.clock = started
+        budget = self.services.budget
+        self.services.ledger.advance(started)
         if isinstance(self.given, PausedRun):
-            self.given.restore(self)
+            self._restore(self.given)
             budget.start(started, self.elapsed_before)
             # From now on the iteration is in progress.
             progress = self._progress = Progress(stages=list(self.context.trace))
@@ -213,10 +259,10 @@ class Run:
         return None
 
     def _started(self, at: float, *, is_resumed: bool) -> RunStarted:
-        run, tools = self.run, self.config.tools
+        run, tools = self.services, self.config.tools
         info = ModelInfo(None, None, {}) if run.model is None else run.model.model_info()
         resolvable = () if run.resolver is None else run.resolver.names or ()
-        offered = tools if run.catalog is None else run.catalog.offered(tools, run.found)
+        offered = tools if run.catalog is None else run.catalog.offered(tools, run.ledger.found)
         return RunStarted(
             agent_name=self.state.agent_name,
             run_id=self.state.run_id,
@@ -232,22 +278,22 @@ class Run:
         )
 
     def _emit(self, event: Event) -> Steps[None]:
-        if self.run.has_listeners:
+        if self.services.has_listeners:
             yield Emit(event)
 
     @property
     def _has_bounds(self) -> bool:
-        return self.handle is not None or self.run.budget.limits.max_seconds is not None
+        return self.handle is not None or self.services.budget.limits.max_seconds is not None
 
     def _bounded(self, iterating: Steps[Reason | None]) -> Steps[Reason | None]:
         """Iterate until the run is over, its time is up, or it is cancelled through its handle."""
-        handle, seconds = self.handle, self.run.budget.limits.max_seconds
+        handle, seconds = self.handle, self.services.budget.limits.max_seconds
         left = None if seconds is None else max(0.0, seconds - self.elapsed_before)
         until = None if handle is None else handle.ended
         try:
             return (yield Bounded(iterating, seconds=left, until=until))
         except TimeLimitReached:
-            reason: Reason = DeadlineExceeded(seconds or 0.0, self.run.budget.name)
+            reason: Reason = DeadlineExceeded(seconds or 0.0, self.services.budget.name)
         except Stopped:
             reason = RunCancelled()
         yield from self._interrupt(reason)
@@ -278,7 +324,7 @@ class Run:
                     return None
                 yield from self._add_pending()
         if self.config.finishes and reason is not None and reason.allows_last_answer:
-            unmeasured = self.run.budget.not_measurable()
+            unmeasured = self.services.budget.not_measurable()
             if unmeasured is not None:  # what a last answer would use cannot be measured either
                 return unmeasured
             yield from self._emit(LimitReached(iteration=self.context.iteration, reason=reason))
@@ -297,7 +343,7 @@ class Run:
             guidance: a text for the model in this iteration only; None keeps the guidance of the stages.
             changes: the changes of the request.
         """
-        run = self.run
+        run = self.services
         if self.handle is not None:
             self.pending_messages += yield self._taking(self.handle)
         if self.pending_messages:
@@ -307,10 +353,10 @@ class Run:
             self.context = self.context.stop(reason)
             return reason
         # It starts when the last one ended, not counting the time of listeners since then.
-        started = (yield NOW) if run.has_listeners else run.clock
+        started = (yield NOW) if run.has_listeners else run.ledger.clock
         iteration = self.context.iteration + 1
         self.state.new_node(at=started).start(started)
-        run.reserved.clear()
+        run.ledger.reserved.clear()
         run.in_flight.next_iteration()
         if run.has_listeners:
             yield Emit(IterationStarted(iteration=iteration, at=started))
@@ -345,10 +391,10 @@ class Run:
             if context.decision is _PAUSE:
                 self.context = context
                 return None  # the iteration is not over
-            run = self.run
+            run = self.services
             if not context.is_asked and context.decision is None:  # else `ask_model` has counted it
                 run.budget.count_iteration()
-            if len(run.reserved) > len(run.in_flight.results):
+            if len(run.ledger.reserved) > len(run.in_flight.results):
                 run.release_new(context.plan.calls)
             context = inject(context, "Not run.")
             self.keep(context)
@@ -356,8 +402,8 @@ class Run:
 
     def _end_iteration(self, reason: Reason | None) -> Steps[Reason | None]:
         """End an iteration: look for loops, record its status, report it."""
-        run, context, node = self.run, self.context, self.state.nodes[-1]
-        if run.notes or run.unsettled:
+        run, context, node = self.services, self.context, self.state.nodes[-1]
+        if run.ledger.notes or run.ledger.unsettled:
             yield from report_notes(context)
         repeated = detected_loop(context, node)
         is_over = context.decision is not None or repeated is not None or not context.tool_calls
@@ -367,14 +413,14 @@ class Run:
         if reason is not None and context.decision is not _STOP:
             self.context = context = context.stop(reason)
         if run.has_listeners:
-            run.clock = yield NOW
+            run.ledger.advance((yield NOW))
         if reason is None or isinstance(reason, MaxIterationsReached):
-            node.succeed(at=run.clock)
+            node.succeed(at=run.ledger.clock)
         else:
-            node.fail(reason, run.clock)
+            node.fail(reason, run.ledger.clock)
         if run.has_listeners:
             yield Emit(
-                IterationFinished(iteration=context.iteration, context=context, at=run.clock)
+                IterationFinished(iteration=context.iteration, context=context, at=run.ledger.clock)
             )
         return reason
 
@@ -384,7 +430,7 @@ class Run:
         Args:
             repeated: the loop that was detected, if any.
         """
-        run, context = self.run, self.context
+        run, context = self.services, self.context
         if context.decision is _STOP:
             return context.error
         if context.decision is not None:
@@ -392,7 +438,7 @@ class Run:
                 return incomplete(context, "filtered")  # a stage has taken it as the answer
             return None if run.output is None else self._problem_of_output(run.output)
         if not _has_nothing_to_ask(context):
-            return repeated if run.finishing is None else None
+            return repeated if run.ledger.finishing is None else None
         ending = context.response.ending
         if ending in (Ending.CUT, Ending.FILTERED):
             return incomplete(context, "cut" if ending is Ending.CUT else "filtered")
@@ -402,7 +448,7 @@ class Run:
     def _problem_of_output(self, output: OutputContract) -> Reason | None:
         """Check the output with which a custom stage ended the run; those of the model are checked already."""
         given = self.context.output
-        if given is self.run.accepted and given is not None:
+        if given is self.context.accepted and given is not None:
             return None
         value, problems = output.check(given)
         if not problems:
@@ -415,7 +461,7 @@ class Run:
         """Make a context the latest one."""
         self.context = context
         self._progress = None
-        self.run.dispatched = ()
+        self.services.ledger.note_kept()
         self.state.history = context.messages
 
     def _interrupt(self, reason: Reason) -> Steps[None]:
@@ -423,8 +469,8 @@ class Run:
         if self._failure is not None:
             log_suppressed(self._failure)
         streamed = ""
-        if self.run.abandoned is not None and self._progress is not None:
-            number, request = self.run.abandoned
+        if self.services.ledger.interrupted_request is not None and self._progress is not None:
+            number, request = self.services.ledger.interrupted_request
             if number == self._progress.item.iteration:
                 streamed, timing = yield Call(
                     request.so_far, label=labels.STREAMED, key=str(number), reporting=True
@@ -439,7 +485,7 @@ class Run:
         call = node.asked[-1]
         if isinstance(call, ModelCall):
             node.asked = (*node.asked[:-1], dataclasses.replace(call, timing=timing))
-        if self.run.has_listeners:
+        if self.services.has_listeners:
             yield Emit(
                 ModelFailed(
                     iteration=iteration,
@@ -462,13 +508,13 @@ class Run:
         if progress is None:  # between iterations: everything was kept
             return
         context: Context = progress.item
-        in_flight = self.run.in_flight
+        in_flight = self.services.in_flight
         if lost_calls(context):  # a stage that dispatched them itself was interrupted
             context = self._with_dispatched(unanswered)
         if streamed and not context.is_asked:
             context = context.evolve(response=Response(streamed), is_asked=True)
         in_flight.running.clear()
-        self.run.release_new(context.plan.calls)
+        self.services.release_new(context.plan.calls)
         done = in_flight.results
         # A call that a stage ran although the plan refused it has an answer that says so.
         ran = {call_id: one for call_id, one in done.items() if one.status == NotRun.NOT_ALLOWED}
@@ -482,10 +528,10 @@ class Run:
 
     def _with_dispatched(self, unanswered: str) -> Context:
         """The context that a stage dispatched last, with the calls that it dispatched before in the history."""
-        *others, context = self.run.dispatched
+        *others, context = self.services.ledger.dispatched
         for other in others:
             if lost_calls(context, (other,)):
-                results = {**self.run.in_flight.results, **other.tool_results}
+                results = {**self.services.in_flight.results, **other.tool_results}
                 other = other.evolve(messages=context.messages, tool_results=results)  # noqa: PLW2901
                 context = context.evolve(messages=inject(other, unanswered).messages)
         return context
@@ -500,7 +546,7 @@ class Run:
             ends: whether the run ends if there are none; then the handle accepts no more.
         """
         key = str(self.context.iteration + 1)
-        if self.run.finishing is None:
+        if self.services.ledger.finishing is None:
             return Call(handle.take, ends, label=labels.STEER, key=key)
         # After the last answer the model is not asked again: a later message would not be seen.
         return Call(handle.close, label=labels.STEER, key=key)
@@ -524,8 +570,8 @@ class Run:
         """Put user messages in the history; a new turn begins with them."""
         if not given:
             return
-        self.run.in_flight.next_batch()
-        self.run.repeats.new_turn()
+        self.services.in_flight.next_batch()
+        self.services.repeats.new_turn()
         message, history = functools.reduce(join_messages, given), self.context.messages
         if history and history[-1]["role"] == "user":  # some providers refuse two in a row
             messages = history.raw()
@@ -551,9 +597,8 @@ class Run:
         terminal = [tool.name for tool in self.context.tools.values() if tool.terminal]
         how = f", by a call of {' or '.join(terminal)}" if terminal else ""
         guidance = GUIDANCE.format(reason=reason, how=how)
-        self.run.finishing = reason
-        self.run.budget.finish()
-        output = self.run.output
+        self._finish_at(reason)
+        output = self.services.output
         # `Context.request` forces the call of an output tool.
         without_calls = {"tool_choice": "none"} if output is None or not output.tools else None
         for number in range(self.last_answers if is_resumed else 1, MAX_LAST_ANSWERS + 1):
@@ -580,15 +625,114 @@ class Run:
         self.keep(_without_answer(self.context, reason))
         return None
 
+    def go_on_with(self, other: Run) -> None:
+        """Continue, between two iterations, as another run that has not started: with its loop and its model.
+
+        What this run has used so far counts against the limits of the other one.
+        """
+        removed = self.config.tools.keys() - self.context.tools.keys()
+        tools = {name: tool for name, tool in other.config.tools.items() if name not in removed}
+        own, used = self.services, self.services.budget
+        other.services.budget.restore(used.used())
+        other.services.budget.started_at = used.started_at
+        self.services = dataclasses.replace(
+            other.services,
+            state=own.state,
+            in_flight=own.in_flight,
+            repeats=own.repeats,
+            ledger=own.ledger,
+            locks=own.locks,
+            held_locks=own.held_locks,
+            has_listeners=own.has_listeners,
+            streams_to_user=own.streams_to_user,
+            check_kept=own.check_kept,
+        )
+        self.config = dataclasses.replace(other.config, session=self.config.session)
+        self.context = self.context.evolve(tools=tools, run=self.services)
+
     # Pauses and results
 
     def _suspend(self) -> Steps[Reason | None]:
+        """Pause: make the state from which another run continues, and a valid history."""
         try:
-            self._paused = yield from suspend(self)
+            self._paused = yield from self._paused_state()
         except PausedStateError as error:
             self._settle(_FAILED)
             return PipelineFailed(self.context.stage, str(error), type(error).__name__, error)
+        # The calls of a response that was not parsed yet wait as well.
+        self.keep(inject(with_parsed_calls(self.context), WAITING))
         return None
+
+    def _paused_state(self) -> Steps[JSONDict]:
+        services = self.services
+        yield from report_notes(self.context)
+        now = yield NOW
+        self.pauses += 1
+        if self.handle is not None:
+            self.pending_messages += yield Call(self.handle.close, label=labels.STEER, key="pause")
+        key = str(self.pauses)
+        text = yield Call(nonce, label=labels.RANDOM, key=f"pause {key}")
+        counter = services.ledger.event_counter
+        last_seq = yield Call(counter.after_pause, label=labels.LAST_SEQ, key=key)
+        if not self.config.pipeline.has_entry(self.context.stage):
+            raise PausedStateError(
+                f"the run cannot pause: a run cannot be resumed at stage {self.context.stage!r}"
+            )
+        context = self.context = with_nonce(self.context, text)
+        return sealed(
+            self._snapshot(now),
+            context,
+            self.config.tools,
+            pause_id=f"{self.state.run_id}:{key}:{text}",
+            last_seq=last_seq,
+            secret=self.config.pause_secret,
+        )
+
+    def _snapshot(self, now: float) -> PauseState:
+        """What another run needs to continue, at a time in seconds since the epoch."""
+        context, services = self.context, self.services
+        return PauseState(
+            stage=context.stage,
+            paused_at=now,
+            elapsed=services.budget.elapsed(now),
+            pauses=self.pauses,
+            pending=list(context.waiting),
+            pending_messages=self.pending_messages,
+            context=kept_context(context),
+            state=dataclasses.replace(self.state, history=History()),
+            budget=services.budget.used(),
+            limit=self.limit,
+            last_answers=self.last_answers,
+            repeats=services.repeats,
+            removed_tools=[name for name in self.config.tools if name not in context.tools],
+            found=list(services.ledger.found),
+            calls_run=services.in_flight.calls_run,
+            is_taken_over=services.in_flight.is_taken_over,
+        )
+
+    def _restore(self, given: PausedRun) -> None:
+        """Continue from the state of a paused run."""
+        paused, services = given.paused, self.services
+        self.pauses, self.elapsed_before = paused.pauses, paused.elapsed
+        self.pending_messages, self.last_answers = paused.pending_messages, paused.last_answers
+        tools = self.context.tools
+        kept = {name: tool for name, tool in tools.items() if name not in paused.removed_tools}
+        self.context = given.context.evolve(run=services, tools=kept)
+        self.state.history = self.context.messages
+        services.budget.restore(paused.budget)
+        if paused.limit is not None:
+            self._finish_at(paused.limit)
+        services.in_flight.restore(
+            paused.calls_run, is_taken_over=given.take_over or paused.is_taken_over
+        )
+        services.repeats.restore(paused.repeats)
+        services.ledger.restore(paused.found, self.context)
+
+    def _finish_at(self, limit: Reason) -> None:
+        """Ask for a last answer from now on, since a limit was reached."""
+        self.limit = limit
+        self.services.ledger.finish(limit)
+        self.services.budget.finish()
 
     def _finish(self, reason: Reason | None, *, returns: bool) -> Steps[Result]:
         """Make the result, end the run state, report it."""
@@ -602,7 +746,7 @@ class Run:
             end_state(self.state, reason, ended)
         self.result = result = self._result(reason)
         self.handle = None  # which refers to the run: avoid a reference cycle
-        if reason is not None or self.run.has_listeners:  # a failed run is logged in any case
+        if reason is not None or self.services.has_listeners:  # a failed run is logged in any case
             yield Emit(
                 RunFinished(
                     stop_reason=result.stop_reason,
@@ -620,16 +764,16 @@ class Run:
         context = self.context
         facts: dict[str, Any] = {
             "messages": context.messages.raw(),
-            "usage": self.run.budget.usage,
+            "usage": self.services.budget.usage,
             "iterations": context.iteration,
-            "tool_calls_count": self.run.in_flight.calls_run,
+            "tool_calls_count": self.services.in_flight.calls_run,
             "run": self.state,
         }
         if reason is not None:
             return Err(reason, stop_reason=reason.stop_reason, **facts)
         if self._paused is not None:
             return Paused(context.waiting, state=self._paused, **facts)
-        is_text = context.output is None and self.run.output is None
+        is_text = context.output is None and self.services.output is None
         stop_reason = "answered" if is_text else "output"
         if self.limit is not None:
             stop_reason = "finished"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Generator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
-from treadle.context import RunContext
+from treadle.context import EventCounter, Ledger, RunServices
 from treadle.effects import Steps
 from treadle.errors import OptionError
 from treadle.limits import Budget
+from treadle.loop.built_loop import BuiltLoop
 from treadle.loop.event_stream import EventStream
 from treadle.loop.handle import RunHandle
 from treadle.loop.logs import RunLog, is_logged
@@ -29,10 +30,7 @@ from treadle.model import Model, ModelClient
 from treadle.results import Result
 from treadle.run_state import RunState
 from treadle.telemetry import active_telemetry
-from treadle.tools import Locks, ToolCallTable
-
-if TYPE_CHECKING:
-    from treadle.loop.loop import Loop
+from treadle.tools import Locks, Repeats, ToolCallTable
 
 
 class Missing:
@@ -46,7 +44,7 @@ MISSING: Any = Missing()
 
 
 def start_run(
-    loop: Loop[Any],
+    loop: BuiltLoop,
     given: Any,
     llm_send_fn: Model | None,
     stream: EventStream[Any] | None = None,
@@ -77,49 +75,65 @@ def start_run(
             raise OptionError("handle: a stream is the handle of its run; leave it out")
     telemetry = active_telemetry(settings.telemetry)
     handle = stream or settings.handle
-    has_listeners = bool(observers) or telemetry is not None or is_logged(logging.INFO)
-    streams_to_user = stream is not None or _shows_text(settings)
-    numbers = [given.last_seq if isinstance(given, PausedRun) else 0]
-
-    def make(given: Any, state: RunState) -> Run:
-        run = make_run(loop, given, llm_send_fn, state, handle=handle, numbers=numbers)
-        run.run.has_listeners = has_listeners
-        run.run.streams_to_user = streams_to_user
-        return run
-
+    listening = Listening(
+        bool(observers) or telemetry is not None or is_logged(logging.INFO),
+        stream is not None or _streams_to_user(settings),
+        EventCounter(),
+    )
     if settings.journal is None:
         state = _state_for(settings, given)
         run_id = state.run_id
-        run = make(given, state)
+        run = make_run(loop, given, llm_send_fn, state, handle=handle, listening=listening)
         if handle is not None:
             handle.bind(run)
         steps = _recorded(run.steps(), observers, loop, run)
     else:
-        from treadle.loop import journaled  # noqa: PLC0415 - few runs need it
+        handle, run_id = handle or RunHandle(), settings.run_id or RunState().run_id
 
-        journaled.check_options(loop, given)
-        handle = handle or RunHandle()
-        has_listeners = True  # so that the effects of a run do not depend on its listeners
-        run_id = settings.run_id or RunState().run_id
-        steps = journaled.steps_of(loop, run_id, given, make, handle)
+        def make(given: Any, state: RunState, streams_to_user: bool | None = None) -> Run:
+            # With listeners, so that the effects of a run do not depend on them.
+            streams = listening.streams_to_user if streams_to_user is None else streams_to_user
+            heard = listening._replace(has_listeners=True, streams_to_user=streams)
+            return make_run(
+                loop, given, llm_send_fn, state, handle=handle, listening=heard, is_resumable=True
+            )
+
+        steps = settings.journal.steps(loop, run_id, given, make, handle)
     if is_logged(logging.WARNING):
         observers.insert(0, RunLog(run_id, settings.name))
     if telemetry is not None:
         steps = telemetry.middleware(steps)
-    deliver = Observers(observers, numbers).deliver if observers else None
+    deliver = Observers(observers, listening.counter).deliver if observers else None
     return _wrapped(steps, settings), deliver
 
 
+class Listening(NamedTuple):
+    """Who listens to a run.
+
+    Args:
+        has_listeners: whether anyone does; without listeners, no events are made.
+        streams_to_user: whether some may show the text of a response as it arrives.
+        counter: numbers the events.
+    """
+
+    has_listeners: bool
+    streams_to_user: bool
+    counter: EventCounter
+
+
 def make_run(
-    loop: Loop[Any],
+    loop: BuiltLoop,
     given: Any,
     llm_send_fn: Model | None,
     state: RunState,
     *,
     handle: RunHandle | None,
-    numbers: list[int],
+    listening: Listening,
+    parent: RunServices | None = None,
+    call_id: str = "",
+    is_resumable: bool = False,
 ) -> Run:
-    """Make a run of messages, or of a paused run.
+    """Make a run of messages, or of a paused run. Every run is made here.
 
     Args:
         loop: the loop.
@@ -127,19 +141,32 @@ def make_run(
         llm_send_fn: the model; None means that of the loop.
         state: its state.
         handle: will be attached to it; None if there is none.
-        numbers: a list with the number of the latest event.
+        listening: who listens to it.
+        parent: the services of the run of which this is a call; None for an outermost run.
+        call_id: the id of that call.
+        is_resumable: whether another process may resume the run.
     """
-    context = _run_context(loop, numbers, llm_send_fn, state, handle)
-    return Run(_config_of(loop), context, given, handle)
+    settings = loop.settings
+    if isinstance(given, PausedRun):
+        listening.counter.latest = given.last_seq
+    config = RunConfig(
+        loop.pipeline,
+        loop.tools,
+        settings.limits.on_limit == "finish",
+        settings.pauses.key,
+        settings.session,
+    )
+    services = _services(loop, llm_send_fn, state, handle, listening, parent, call_id)
+    return Run(config, services, given, handle, is_resumable=is_resumable)
 
 
 def start_subagent(
-    loop: Loop[Any],
+    loop: BuiltLoop,
     given: Any,
     llm_send_fn: Model | None,
     state: RunState,
     *,
-    parent: RunContext,
+    parent: RunServices,
     call_id: str,
     handle: RunHandle | None = None,
 ) -> tuple[Steps[Result], Deliver | None]:
@@ -150,7 +177,7 @@ def start_subagent(
         given: messages, or a paused run.
         llm_send_fn: its model.
         state: its state.
-        parent: the state and services of the run that makes the call.
+        parent: the services of the run that makes the call.
         call_id: the id of the call.
         handle: may end it, if it is driven apart from the outer run; None if there is none.
 
@@ -159,30 +186,29 @@ def start_subagent(
     """
     settings = loop.settings
     observers = _observers_of(settings)
-    numbers = [given.last_seq if isinstance(given, PausedRun) else 0]
-    context = _run_context(
-        loop, numbers, llm_send_fn, state, handle, parent=parent, call_id=call_id
+    listening = Listening(
+        parent.has_listeners or bool(observers),
+        parent.streams_to_user or _streams_to_user(settings),
+        EventCounter(),
     )
-    context.has_listeners = parent.has_listeners or bool(observers)
-    context.streams_to_user = parent.streams_to_user or _shows_text(settings)
-    run = Run(_config_of(loop), context, given, handle)
+    run = make_run(
+        loop, given, llm_send_fn, state,
+        handle=handle, listening=listening, parent=parent, call_id=call_id,
+    )  # fmt: skip
     if handle is not None:
         handle.bind(run)
-    steps = run.steps()
-    deliver = Observers(observers, numbers).deliver if observers else None
-    return _wrapped(steps, settings), deliver
+    deliver = Observers(observers, listening.counter).deliver if observers else None
+    return _wrapped(run.steps(), settings), deliver
 
 
 def _recorded(
-    steps: Steps[Result], observers: list[Observer], loop: Loop[Any], run: Run
+    steps: Steps[Result], observers: list[Observer], loop: BuiltLoop, run: Run
 ) -> Steps[Result]:
     """The steps of a run, wrapped by those observers that record what becomes of them."""
     for observer in observers:
         middleware_of = getattr(type(observer), "middleware_of", None)
         if callable(middleware_of):
-            from treadle.loop.run_start import start_of  # noqa: PLC0415 - which imports this module
-
-            middleware: Any = middleware_of(observer, start_of(loop, run))
+            middleware: Any = middleware_of(observer, loop, run)
             steps = middleware(steps)
     return steps
 
@@ -199,7 +225,7 @@ def _wrapped(steps: Steps[Result], settings: Settings) -> Steps[Result]:
     return steps
 
 
-def _shows_text(settings: Settings) -> bool:
+def _streams_to_user(settings: Settings) -> bool:
     """Whether an observer may show text that it would not take back when the model is asked again."""
     given = settings.on_event or ()
     observers = (given,) if callable(given) else given
@@ -231,34 +257,15 @@ def _state_for(settings: Settings, given: Any) -> RunState:
     return settings.state
 
 
-def _config_of(loop: Loop[Any]) -> RunConfig:
-    settings = loop.settings
-    return RunConfig(
-        loop.pipeline,
-        loop.tools,
-        settings.loop_threshold,
-        settings.limits.on_limit == "finish",
-        settings.pauses.key,
-        settings.session,
-    )
-
-
-def _options_of(loop: Loop[Any]) -> Mapping[str, Any]:
-    """The options of every request of a loop."""
-    options = loop.settings.llm_opts
-    return options if loop.output is None else {**options, **loop.output.options}
-
-
-def _run_context(
-    loop: Loop[Any],
-    numbers: list[int],
+def _services(  # noqa: PLR0917 - of one caller
+    loop: BuiltLoop,
     llm_send_fn: Model | None,
     state: RunState,
     handle: RunHandle | None,
-    *,
-    parent: RunContext | None = None,
-    call_id: str = "",
-) -> RunContext:
+    listening: Listening,
+    parent: RunServices | None,
+    call_id: str,
+) -> RunServices:
     settings = loop.settings
     locks = settings.locks
     held: Mapping[str, str] = {}
@@ -271,27 +278,30 @@ def _run_context(
         limits = dataclasses.replace(limits, cost_of=None)
     elif parent is not None:
         cost_of = parent.cost_of
-    return RunContext(
+    options = settings.llm_opts
+    if loop.output is not None:
+        options = {**options, **loop.output.options}
+    outer = None if parent is None else parent.budget
+    return RunServices(
         state=state,
-        provides=loop.pipeline.provides,
-        numbers=numbers,
-        budget=Budget(
-            limits,
-            None if parent is None else parent.budget,
-            settings.name,
-            state.agent_name,
-        ),
+        budget=Budget(limits, outer, settings.name, state.agent_name),
         in_flight=ToolCallTable(can_cancel=handle is not None),
+        repeats=Repeats(settings.loop_threshold),
+        ledger=Ledger(listening.counter),
         locks=Locks() if locks is None else locks,
         held_locks=held,
         breaker=settings.breaker,
         resolver=loop.resolver,
         catalog=loop.catalog,
-        model=ModelClient(loop.model_for(llm_send_fn), _options_of(loop)),
+        model=ModelClient(loop.model_for(llm_send_fn), options),
         instructions=settings.instructions,
         show_budget=limits.show_budget,
+        has_listeners=listening.has_listeners,
+        streams_to_user=listening.streams_to_user,
         deps=settings.deps,
         asks_unknown=settings.pauses.on_unknown == "ask",
         output=loop.output,
         cost_of=cost_of,
+        check_kept=None if handle is None else handle.check_kept,
+        provides=loop.pipeline.provides,
     )

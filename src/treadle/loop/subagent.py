@@ -20,6 +20,7 @@ from treadle.effects import (
     with_reporter,
 )
 from treadle.events import SubagentEvent
+from treadle.loop.built_loop import BuiltLoop
 from treadle.loop.pause import PausedRun, decisions_within
 from treadle.loop.start import start_subagent
 from treadle.messages import JSONDict, Messages, ToolCall
@@ -29,7 +30,6 @@ from treadle.stages import ReturnedError, SubagentPausedError
 from treadle.tools import Approval, truncate
 
 if TYPE_CHECKING:
-    from treadle.loop.loop import Loop
     from treadle.loop.observers import Deliver
     from treadle.model import LLMSendFn
 
@@ -59,7 +59,9 @@ class Subagent:
         messages: makes the initial messages from the arguments; None makes one user message.
     """
 
-    def __init__(self, loop: Loop, llm_send_fn: LLMSendFn, messages: MakeMessages | None) -> None:
+    def __init__(
+        self, loop: BuiltLoop, llm_send_fn: LLMSendFn, messages: MakeMessages | None
+    ) -> None:
         self.loop = loop
         self.llm_send_fn = llm_send_fn
         self._messages = messages or _as_task
@@ -96,7 +98,7 @@ class Subagent:
         return value_of(result, call)
 
     @property
-    def loop_with_model(self) -> Loop[Any]:
+    def loop_with_model(self) -> Any:
         """The loop, with the model of its runs."""
         return self.loop.with_options(llm_send_fn=self.llm_send_fn)
 
@@ -115,7 +117,7 @@ class Subagent:
         return PausedRun(self.loop, state, decisions, None, take_over=take_over)
 
 
-def run_inside(ctx: Context, loop: Loop[Any], given: Messages, key: str) -> Steps[Result]:
+def run_inside(ctx: Context, loop: BuiltLoop, given: Messages, key: str) -> Steps[Result]:
     """Perform a run of a loop for a stage, inside the run of its context.
 
     It draws on the limits of that run, and its events, spans and usage are inside it.

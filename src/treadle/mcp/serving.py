@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import treadle
-from treadle.context import Context, RunContext
+from treadle.context import Context, RunServices
 from treadle.effects import drive
 from treadle.errors import OptionError
 from treadle.events import Event, ToolProgress, ToolStarted
@@ -83,7 +83,7 @@ def as_mcp_server(
         return types.ListToolsResult(tools=listed)
 
     async def call_tool(ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
-        run = RunContext(
+        run = RunServices(
             budget=Budget(Limits(max_iterations=_NO_LIMIT)),
             locks=locks,
             has_listeners=True,

@@ -18,7 +18,7 @@ def changes_between(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]
     """Name what differs between two configurations of a loop.
 
     Args:
-        old: what `treadle.loop.configuration.configuration_of` returned when the run was recorded.
+        old: what `treadle.recording.configuration_of.configuration_of` returned when the run was recorded.
         new: what it returns now.
 
     Returns:

@@ -197,7 +197,7 @@ class Part:
     """What a replay needs of a run, from its start or a pause to its end or the next pause.
 
     Args:
-        start: what it starts from, as `treadle.loop.run_start.start_of` returns it.
+        start: what it starts from, as `treadle.recording.run_start.start_of` returns it.
         log: what became of its effects, in order, as JSON data of `treadle.recording.log.Entry`.
         problem: why it cannot be replayed to its end; empty if it can.
     """

@@ -37,10 +37,13 @@ from treadle.effects import Steps
 from treadle.events import Event, RunStarted, SubagentEvent
 from treadle.files import create_file, open_special, open_to_append, write_all
 from treadle.forks import renew_after_fork
+from treadle.loop.loop import Loop
+from treadle.loop.run import Run
 from treadle.messages import JSONDict
 from treadle.recording.lines import DELTAS, EVENT_NAMES, OTHER, Fields, Lines
 from treadle.recording.log import REPORTED, STARTED, Entry
 from treadle.recording.middleware import LogMiddleware
+from treadle.recording.run_start import start_of
 from treadle.redaction import without_credentials
 from treadle.version import __version__
 
@@ -269,13 +272,14 @@ class _ReplayableRun(_OneRun):
         super()._renew()
         self._has_log = False  # its start is in the part of the parent process
 
-    def middleware_of(self, start: JSONDict) -> Callable[[Steps[R]], Steps[R]]:
+    def middleware_of(self, loop: Loop[Any], run: Run) -> Callable[[Steps[R]], Steps[R]]:
         """Middleware that writes the log; a loop puts it directly around the steps of the run.
 
         Args:
-            start: what the run starts from.
+            loop: the loop of the run.
+            run: the run.
         """
-        self._start = start
+        self._start = start_of(loop, run)
         return LogMiddleware(self._write_entry, reports=self._deltas)
 
     def _write_entry(self, entry: Entry) -> None:

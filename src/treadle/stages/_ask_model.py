@@ -115,13 +115,13 @@ def ask_model(  # noqa: C901, PLR0912 - a part of it would cost a generator in e
             return ctx.stop(reason)
         if ctx.is_asked:
             ctx = _asked_again(ctx)
-        if run.notes or run.unsettled:
+        if run.ledger.notes or run.ledger.unsettled:
             yield from report_notes(ctx)
         if ctx.guidance is not None and ctx.messages.ends_with_assistant:
             ctx = _with_stored_guidance(ctx, ctx.guidance)
         request = ctx.request
         run.budget.count_request()
-        requested = run.clock
+        requested = run.ledger.clock
         if run.has_listeners:
             requested = yield NOW
             yield _requested(ctx, request, requested)
@@ -136,14 +136,14 @@ def ask_model(  # noqa: C901, PLR0912 - a part of it would cost a generator in e
                 return (yield from attempts.end(made))
             answer, request = made
             ctx = _with_tools(ctx, request)
-        response = _counted(ctx, request, answer)
+        response = _counted(ctx, request, answer, attempts.answered_by)
         if reserved is not None:
             reserved.measured(response)
     finally:
         if reserved is not None:
             reserved.release()
     if run.has_listeners:
-        ended = run.clock
+        ended = run.ledger.clock
         duration = ended - requested
         yield Emit(
             ModelResponded(
@@ -155,8 +155,14 @@ def ask_model(  # noqa: C901, PLR0912 - a part of it would cost a generator in e
             )
         )
     if ctx.is_asked:
-        return with_second_response(ctx, response)
-    return ctx.evolve(response=response, parsed=None, is_asked=True, guidance=None)
+        return with_second_response(ctx.evolve(answered_by=attempts.answered_by), response)
+    return ctx.evolve(
+        response=response,
+        answered_by=attempts.answered_by,
+        parsed=None,
+        is_asked=True,
+        guidance=None,
+    )
 
 
 def _with_stored_guidance(ctx: Context, guidance: str) -> Context:
@@ -188,6 +194,9 @@ class _Attempts:
         middleware: see `ask_model`, like the others.
         max_retry_delay: the longest wait that a server may ask for, in seconds.
         restart_streams: whether a stream is requested again after listeners have received text of it.
+
+    Attributes:
+        answered_by: the model that gave the response; None if middleware did.
     """
 
     def __init__(
@@ -205,6 +214,7 @@ class _Attempts:
         self._middleware = middleware
         self._max_retry_delay = max_retry_delay
         self._restart_streams = restart_streams
+        self.answered_by: ModelClient | None = None
         self._number = 1
         self._shown = ""
         self._failed: tuple[Exception, Timing | None] | None = None
@@ -214,7 +224,7 @@ class _Attempts:
         sent = _model_request(self._ctx, self._model, request)
         if not self._middleware:
             return self._perform(sent)
-        self._ctx.run.answered_by = None  # middleware may answer itself
+        self.answered_by = None  # middleware may answer itself
         sent.iteration, sent.attempt = self._ctx.iteration, self._number
         sent.max_retry_delay = self._max_retry_delay
         sent.report_switch = self._switched
@@ -246,9 +256,9 @@ class _Attempts:
             sent.abandon()
             _count_unknown(self._ctx)
             self._note(sent, ModelCallStatus.CANCELLED)
-            run.abandoned = self._ctx.iteration, sent
+            run.ledger.note_interruption(self._ctx.iteration, sent)
             raise
-        run.answered_by = sent.model
+        self.answered_by = sent.model
         return answer
 
     def _note(
@@ -387,7 +397,7 @@ def _checked_retry(ctx: Context, request: Request, made: Any) -> Request:
             raise LookupError(f"on_retry: there is no tool {name!r}")
     if made.messages is not request.messages:
         messages, repairs = validate_messages(made.messages)
-        ctx.run.note_repairs(repairs, "on_retry")
+        ctx.run.ledger.note_repairs(repairs, "on_retry")
         made = dataclasses.replace(made, messages=messages)
     return made
 
@@ -407,7 +417,7 @@ def _with_tools(ctx: Context, request: Request) -> Context:
 def _guidance(ctx: Context) -> str | None:
     if not ctx.run.show_budget:
         return ctx.guidance
-    remaining = f"Left for this task: {ctx.run.budget.remaining(ctx.run.clock)}."
+    remaining = f"Left for this task: {ctx.run.budget.remaining(ctx.run.ledger.clock)}."
     return remaining if ctx.guidance is None else f"{ctx.guidance}\n\n{remaining}"
 
 
@@ -426,9 +436,9 @@ def _model_request(ctx: Context, model: ModelClient, request: Request) -> ModelR
         _add_guidance(messages, sendable(_guidance(ctx) or ""))
     offered: list[JSONDict] = []
     for name in request.tools:
-        tool, made = ctx.tools[name], run.payloads.get(name)
+        tool, made = ctx.tools[name], run.ledger.payloads.get(name)
         if made is None or made[0] is not tool:  # made once per run
-            made = run.payloads[name] = tool, tool.as_openai()
+            made = run.ledger.payloads[name] = tool, tool.as_openai()
         offered.append(made[1])
     choice = request.tool_choice
     if isinstance(choice, str) and choice in ctx.tools and choice not in _CHOICES:
@@ -493,13 +503,15 @@ def _asked_again(ctx: Context) -> Context:
     for call in ctx.plan.calls:
         if call.id not in ctx.tool_results:
             run.release(call)
-    run.reserved.clear()
+    run.ledger.reserved.clear()
     injected = inject(ctx, "Not run: the model was asked again first.")
     if run.in_flight.results:
         run.in_flight.results.clear()
         ids = {call.id for call in ctx.tool_calls}
-        others = [one for one in run.dispatched if not ids.issuperset(c.id for c in one.plan.calls)]
-        run.dispatched = (*others, injected)
+        others = [
+            one for one in run.ledger.dispatched if not ids.issuperset(c.id for c in one.plan.calls)
+        ]
+        run.ledger.note_dispatch(injected, replaces=others)
     changes = ctx.request_changes
     if "messages" in changes:
         view = _with_exchange(changes["messages"], injected.result_messages)
@@ -523,21 +535,23 @@ def _with_exchange(view: Sequence[JSONDict], exchange: tuple[JSONDict, ...]) -> 
     return [*(view[:-1] if is_joined else view), *exchange]
 
 
-def _counted(ctx: Context, request: Request, answer: TimedResponse) -> Response:
+def _counted(
+    ctx: Context, request: Request, answer: TimedResponse, answered_by: ModelClient | None
+) -> Response:
     """Count the usage of a response; return the response, with its cost and, if asked for, an estimate."""
     run, (response, _, ended) = ctx.run, answer
     if run.budget.estimates and (response.usage is None or response.usage.is_lower_bound):
         response = _estimated(ctx, request, response)
     cost_of = run.cost_of
-    if cost_of is None and run.answered_by is not None:
-        cost_of = run.answered_by.cost_of
+    if cost_of is None and answered_by is not None:
+        cost_of = answered_by.cost_of
     if cost_of is not None:
         response = with_cost(response, cost_of)
     choice = request.tool_choice or request.options.get("tool_choice")
     if response.tool_calls and choice == "none":
         response = dataclasses.replace(response, tool_calls=())
     usage = response.usage
-    run.clock, run.abandoned = ended, None
+    run.ledger.note_response(ended)
     run.state.record_usage(usage)
     run.budget.record_response(response)
     node = run.state.current_node
@@ -554,7 +568,7 @@ def _count_unknown(ctx: Context) -> None:
 
 
 def _estimated(ctx: Context, request: Request, response: Response) -> Response:
-    tools = [ctx.run.payloads[name][1] for name in request.tools]
+    tools = [ctx.run.ledger.payloads[name][1] for name in request.tools]
     others = (request.instructions or "", _guidance(ctx) or "")
     usage = estimate_usage(request.messages, tools, response, others)
     return dataclasses.replace(response, usage=usage)

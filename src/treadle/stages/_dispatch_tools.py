@@ -43,7 +43,7 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
         calls = tuple(itertools.chain.from_iterable(batches))
     nodes, new = _nodes(ctx, calls)
     in_flight.renew()
-    run.dispatched = (*run.dispatched, ctx)
+    run.ledger.note_dispatch(ctx)
     in_flight.start(calls)
     for call in new:
         run.repeats.count(call)
@@ -90,7 +90,9 @@ def run_calls(ctx: Context, calls: Iterable[ToolCall | str]) -> Steps[Context]:
         return ctx
     ids = {call if isinstance(call, str) else call.id for call in calls}
     batch = tuple(call for call in ctx.tool_calls if call.id in ids)
-    new = tuple(c for c in batch if c.id not in ctx.run.reserved and c.id not in ctx.tool_results)
+    new = tuple(
+        c for c in batch if c.id not in ctx.run.ledger.reserved and c.id not in ctx.tool_results
+    )
     if new:
         planned = tuple(call for call in new if not has_run(ctx, call))
         batches = (*ctx.plan.batches, planned)
@@ -139,7 +141,7 @@ def _nodes(
     """
     iteration = ctx.run.state.current_node
     nodes: dict[str, RunNode] = {}
-    created, step_index = ctx.run.clock, 0
+    created, step_index = ctx.run.ledger.clock, 0
     if iteration is not None:
         created, step_index = iteration.created_at, iteration.step_index
         if iteration.tool_calls:
@@ -220,7 +222,7 @@ def _apply_decisions(ctx: Context) -> tuple[Context, Batches, dict[str, Paused]]
             node = ctx.run.node_of(call)
             if node is not None and node.is_running:  # it was started, so it counts
                 ctx.run.in_flight.calls_run += 1
-                node.fail(refused.content, ctx.run.clock)
+                node.fail(refused.content, ctx.run.ledger.clock)
             else:
                 ctx.run.release(call)
         if runnable:

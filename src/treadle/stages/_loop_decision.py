@@ -95,7 +95,7 @@ def incomplete(ctx: Context, kind: Literal["cut", "filtered"]) -> ResponseIncomp
         ctx: has the response.
         kind: see `ResponseIncomplete`.
     """
-    response, model = ctx.response, ctx.run.answered_by
+    response, model = ctx.response, ctx.answered_by
     helps = kind == "cut" and model is not None and not is_of_context(response.finish_reason or "")
     return ResponseIncomplete(
         kind,

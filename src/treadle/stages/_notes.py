@@ -17,9 +17,9 @@ from treadle.stages._circuit_breaker import report_calls
 
 def report_notes(ctx: Context) -> Steps[None]:
     """Emit what stages noted, and report the calls that the shared circuit breaker does not know yet."""
-    run, at = ctx.run, ctx.run.clock
-    while run.notes:
-        note = run.notes.pop(0)
+    run, at = ctx.run, ctx.run.ledger.clock
+    while run.ledger.notes:
+        note = run.ledger.notes.pop(0)
         if not run.has_listeners:
             continue
         match note:
@@ -45,5 +45,5 @@ def report_notes(ctx: Context) -> Steps[None]:
                         status=note.response.status,
                     )
                 )
-    while run.unsettled:
-        yield from report_calls(ctx, (run.unsettled.pop(0),))
+    while run.ledger.unsettled:
+        yield from report_calls(ctx, (run.ledger.unsettled.pop(0),))

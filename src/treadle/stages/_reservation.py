@@ -67,12 +67,12 @@ def _prompt_of(ctx: Context, request: Request) -> int:
     run = ctx.run
     messages, tools = request.messages, request.tools
     raw: Sequence[JSONDict] = messages.raw() if isinstance(messages, History) else messages
-    known, of_tools, tokens = run.estimated
+    known, of_tools, tokens = run.ledger.estimated_prompt
     if of_tools != tools or not _continues(raw, known):
         payloads = [ctx.tools[name].as_openai() for name in tools]
         known, tokens = (), estimate_tokens((), payloads)
     tokens += estimate_tokens(raw[len(known) :])
-    run.estimated = raw, tools, tokens
+    run.ledger.note_estimate(raw, tools, tokens)
     return tokens + estimate_tokens((), (), (request.instructions or "", ctx.guidance or ""))
 
 

@@ -115,7 +115,7 @@ def _run(
 ) -> Steps[ToolResult]:
     """Run a call that holds its locks; record and report its start and its end, whatever the outcome."""
     run = ctx.run
-    in_flight, started = run.in_flight, run.clock
+    in_flight, started = run.in_flight, run.ledger.clock
     if run.has_listeners:
         started = yield NOW
     is_new = node.status is _INIT  # after a pause it is running already
@@ -142,7 +142,7 @@ def _run(
     in_flight.results[call.id] = result
     in_flight.calls_run += within is None
     node.started_at = began if is_new else node.started_at
-    run.clock = max(run.clock, ended)
+    run.ledger.advance(ended)
     _end(node, result, ended)
     if run.has_listeners:
         yield _finished(ctx, call, started, ended, result)
@@ -198,7 +198,9 @@ def _finished(
             result=result,
             at=ended,
             duration=ended - started,
-            exception=ctx.run.failures.get((ctx.iteration, call.id)) if result.is_error else None,
+            exception=ctx.run.ledger.failures.get((ctx.iteration, call.id))
+            if result.is_error
+            else None,
         )
     )
 
@@ -246,7 +248,7 @@ def held_locks(ctx: Context, call_id: str) -> Mapping[str, str]:
 
 def _at_once(ctx: Context, result: ToolResult) -> Steps[Timed[ToolResult]]:
     """Steps that return a result at once."""
-    now = (yield NOW) if ctx.run.has_listeners else ctx.run.clock
+    now = (yield NOW) if ctx.run.has_listeners else ctx.run.ledger.clock
     return result, now, now
 
 
@@ -258,7 +260,7 @@ def attempts(ctx: Context, call: ToolCall, tool: Tool | None) -> Steps[Timed[Too
     retries = tool.retries if tool is not None else 0
     is_in_steps = (tool is None or not tool.is_one_effect) and _is_in_steps(ctx, tool)
     attempt = 1
-    started = ctx.run.clock
+    started = ctx.run.ledger.clock
     while True:
         try:
             if is_in_steps:
@@ -488,7 +490,7 @@ def _tool_context(
         attempt,
         ctx.run.state.run_id,
         ctx.run.state.agent_name,
-        ctx.run.budget.remaining(ctx.run.clock),
+        ctx.run.budget.remaining(ctx.run.ledger.clock),
         ctx.run.deps,
         None if progress is None else progress.report,
     )
@@ -517,7 +519,7 @@ def failed_call(
     text, error = failure
     if error is None:
         return ToolResult(call.id, text, True, "timeout")
-    ctx.run.note_failure(ctx.iteration, call.id, error)
+    ctx.run.ledger.note_failure(ctx.iteration, call.id, error)
     if has_traceback(error):
         log_exception(ctx, call, "call of %s raised %s", type(error).__name__, error=error)
     return ToolResult(call.id, text, True, status)

@@ -47,7 +47,7 @@ def take_output(ctx: Context, output: OutputContract, *, is_cut: bool = False) -
         except Retry as error:
             problems = (safe_str(error),)
     if not problems:
-        ctx.run.accepted = value
+        ctx = ctx.evolve(accepted=value)
         return ctx.done(value) if ending is None else with_output(ctx, ending, value)
     if ending is not None:
         text = f"Error: the output was not accepted: {problems[0]}"
@@ -97,7 +97,7 @@ def _rejected(ctx: Context, output: OutputContract, problems: Sequence[str]) -> 
     """
     ctx = ctx.evolve(memo=output.reject(ctx.memo, problems))
     attempts = len(output.rejected(ctx.memo))
-    if attempts > output.max_retries and ctx.run.finishing is None:
+    if attempts > output.max_retries and ctx.run.ledger.finishing is None:
         return ctx.stop(OutputMissing(attempts, tuple(problems)))
     return ctx if ctx.tool_calls else ctx.evolve(guidance=_reminder(output, problems))
 

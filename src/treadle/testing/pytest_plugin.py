@@ -28,11 +28,11 @@ from treadle.errors import ReplayError
 from treadle.loop import Loop
 from treadle.loop.options import LoopOptions
 from treadle.loop.pause import PausedRun
-from treadle.loop.run_start import messages_as_data
 from treadle.messages import Messages
 from treadle.model import Model
 from treadle.recording import Recorder, RecordingError, Run, read_recording
 from treadle.recording.divergence import Divergence, first_difference
+from treadle.recording.run_start import messages_as_data
 from treadle.results import Paused, Result
 from treadle.testing.replays import ReplayedPart, diverged
 from treadle.tools import Approval

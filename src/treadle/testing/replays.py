@@ -14,19 +14,19 @@ from treadle.effects import Cancelled, Emit, Steps, close_steps, is_sync_callabl
 from treadle.errors import OptionError, ReplayError
 from treadle.events import Event, IterationStarted, UserMessageAdded
 from treadle.loop import Loop
-from treadle.loop.configuration import configuration_of
 from treadle.loop.observers import Observer, Observers, for_run
-from treadle.loop.run_start import RecordedModel, go_on_with, restarted
 from treadle.messages import JSONDict, is_dict, problems_of, to_message
 from treadle.model import Model
 from treadle.recording import Recorder, Recording, RecordingError, Run, read_recording
 from treadle.recording.configuration import changes_between
+from treadle.recording.configuration_of import configuration_of
 from treadle.recording.divergence import Divergence, diff_so_far, has_events
 from treadle.recording.log import Entry
 from treadle.recording.middleware import LogMiddleware
 from treadle.recording.model import Part
 from treadle.recording.reader import read_lines
 from treadle.recording.replay import Replay
+from treadle.recording.run_start import RecordedModel, go_on_with, restarted
 from treadle.results import Result
 
 T = TypeVar("T")
@@ -252,7 +252,7 @@ class ReplayedPart:
         except KeyError as error:
             raise self._error(f"its start has no {error}") from error
         made = [one for one in map(for_run, observers) if one is not None]
-        self._observers = Observers(made, self.run.run.numbers)
+        self._observers = Observers(made, self.run.services.ledger.event_counter)
         self._stops_at: int | None = None
         self._steps = self.run.steps()
         self._replay: Replay[Result[Any]] = Replay(self._steps, self._emit, self._explain)

@@ -173,7 +173,7 @@ class SearchCatalog:
             names = yield self._finding(ctx, call, query, limit, vector)
         names = names or ()
         if self._is_native:
-            ctx.run.found.update(dict.fromkeys(names))
+            ctx.run.ledger.found.update(dict.fromkeys(names))
         return listed(ctx.tools, names) if names else self._nothing(ctx.tools, query)
 
     def _finding(

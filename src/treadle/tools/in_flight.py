@@ -101,6 +101,10 @@ class ToolCallTable:
         if self.stop is not None and self.stop.is_set:
             self.stop = Signal()
 
+    def restore(self, calls_run: int, *, is_taken_over: bool) -> None:
+        """Continue after a pause; see the attributes."""
+        self.calls_run, self.is_taken_over = calls_run, is_taken_over
+
     def cancel_all(self) -> tuple[ToolCall, ...]:
         """Cancel every running call. Each is answered as cancelled; a later result is dropped.
 

@@ -111,6 +111,10 @@ class Repeats:
         # The answers of a pause are plain tuples.
         self.answers = {key: Answer(*one) for key, one in self.answers.items()}
 
+    def restore(self, paused: Repeats) -> None:
+        """Continue with the memory of a paused run, and the threshold of this one."""
+        vars(self).update({**vars(paused), "threshold": self.threshold})
+
     def mode_of(self, tool: Tool | None) -> Dedupe:
         """When repeated calls of a tool are skipped; None is a tool that only a resolver knows."""
         return (None if tool is None else tool.dedupe_mode) or self.mode

@@ -110,7 +110,7 @@ class RunCalls:
         """
         self._has_own_listeners = has_own_listeners
         self._loop, self.part, self._relay, self._started = loop, part, relay, None
-        self._seq = self._run.run.numbers[0]
+        self._seq = self._run.services.ledger.event_counter.latest
 
     def now(self) -> float:
         """See `Performer`."""
@@ -124,7 +124,9 @@ class RunCalls:
             return
         self._count(1)
         if workflow.unsafe.is_replaying():
-            self._run.run.numbers[0] = self._seq  # in case another process had the run
+            self._run.services.ledger.event_counter.latest = (
+                self._seq
+            )  # in case another process had the run
             if isinstance(event, RunStarted):
                 self._started = event
             return
@@ -153,7 +155,7 @@ class RunCalls:
 
     async def call(self, call: Call) -> Any:
         """See `Performer`."""
-        if isinstance(call.about, ModelRequest) and call.about.model is self._run.run.model:
+        if isinstance(call.about, ModelRequest) and call.about.model is self._run.services.model:
             return await self._chat(call.about)
         if call.label == labels.EXECUTE_TOOL and call.once and not self._is_of_loop(call):
             raise NotInWorkflowError(

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from treadle.loop.journaled import result_from_data
+from treadle.recording.journaled import result_from_data
 from treadle.results import Result
 
 if TYPE_CHECKING:

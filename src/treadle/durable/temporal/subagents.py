@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from treadle.codec import decode, encode
-from treadle.context import Context, RunContext
+from treadle.context import Context, RunServices
 from treadle.durable.temporal.results import result_of
 from treadle.effects import Call, Steps
 from treadle.limits import Budget
@@ -90,7 +90,7 @@ class ChildWorkflow:
             raise
         return value_of(self._take(run, call, made), call)
 
-    def _take(self, run: RunContext, call: ToolCall, made: Mapping[str, Any]) -> Result:
+    def _take(self, run: RunServices, call: ToolCall, made: Mapping[str, Any]) -> Result:
         """Take the result of a child workflow, its state, and what it used."""
         result = result_of(made["outcome"], self._subagent.loop_with_model)
         attach(run.state, call, result.run)
@@ -106,7 +106,7 @@ def _start() -> None:
     raise RuntimeError("unreachable: only a workflow performs this call")
 
 
-def _outer(run: RunContext, call: ToolCall) -> JSONDict:
+def _outer(run: RunServices, call: ToolCall) -> JSONDict:
     """What a child workflow has to know of the run that starts it."""
     return {
         "run_id": run.state.run_id,
@@ -125,7 +125,7 @@ def _outer(run: RunContext, call: ToolCall) -> JSONDict:
     }
 
 
-def outer_context(outer: Mapping[str, Any], loops: list[Loop[Any]]) -> RunContext:
+def outer_context(outer: Mapping[str, Any], loops: list[Loop[Any]]) -> RunServices:
     """The part of the context of the outer run that a subagent sees.
 
     Args:
@@ -139,14 +139,14 @@ def outer_context(outer: Mapping[str, Any], loops: list[Loop[Any]]) -> RunContex
         budget.started_at = one["started_at"]
     if budget is None:
         raise AssertionError("unreachable: every run has a budget")
-    context = RunContext(state=RunState("", outer["run_id"]), budget=budget)
-    context.has_listeners, context.streams_to_user = (
-        outer["has_listeners"],
-        outer["streams_to_user"],
-    )
     costs = (loop.settings.limits.cost_of for loop in loops)
-    context.cost_of = next((cost_of for cost_of in costs if cost_of is not None), None)
-    return context
+    return RunServices(
+        state=RunState("", outer["run_id"]),
+        budget=budget,
+        has_listeners=outer["has_listeners"],
+        streams_to_user=outer["streams_to_user"],
+        cost_of=next((cost_of for cost_of in costs if cost_of is not None), None),
+    )
 
 
 def with_child_workflows(tools: Mapping[str, Tool], path: str) -> list[Tool]:

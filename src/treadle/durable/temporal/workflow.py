@@ -22,12 +22,12 @@ from treadle.durable.temporal.subagents import outer_context
 from treadle.effects import Steps
 from treadle.errors import OptionError, PausedStateError, TreadleError
 from treadle.loop.handle import BoundRun, RunHandle
-from treadle.loop.journaled import outcome_of
 from treadle.loop.loop import Loop
 from treadle.loop.pause import PausedRun, kept_as_data
 from treadle.loop.run import Run, end_state
 from treadle.loop.start import start_run, start_subagent
 from treadle.messages import JSONDict
+from treadle.recording.journaled import outcome_of
 from treadle.results import Err, Paused, PendingCall, Result, RunCancelled
 from treadle.run_state import RunState
 from treadle.telemetry import active_telemetry
@@ -43,6 +43,8 @@ HOST = "treadle.host"
 class _Handle(RunHandle):
     """The handle of a part of the run; it passes the run on to what performs its calls."""
 
+    check_kept = staticmethod(kept_as_data)
+
     def __init__(self, calls: RunCalls) -> None:
         super().__init__()
         self._calls = calls
@@ -50,7 +52,6 @@ class _Handle(RunHandle):
     def bind(self, run: BoundRun) -> None:
         super().bind(run)
         self._calls.run = cast("Run", run)
-        run.run.check_kept = kept_as_data
 
 
 @workflow.defn(name=WORKFLOW)
@@ -131,7 +132,7 @@ class RunWorkflow:
         return PausedRun(self._loop, state, decisions, None)
 
     def _ended(self, result: Result) -> JSONDict:
-        budget = None if self._calls.run is None else encode(self._calls.run.run.budget.used())
+        budget = None if self._calls.run is None else encode(self._calls.run.services.budget.used())
         # The messages are in the run state.
         return {
             "outcome": outcome_of(dataclasses.replace(result, messages=[])),

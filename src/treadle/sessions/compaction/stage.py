@@ -169,7 +169,7 @@ def _with_read_result(ctx: Context) -> Context:
     """The context with the tool that reads results back, which every request offers."""
     tool = ctx.tools.get(READ_RESULT)
     if tool is None:
-        ctx.run.found[READ_RESULT] = None  # with tool search, only what was found is offered
+        ctx.run.ledger.found[READ_RESULT] = None  # with tool search, only what was found is offered
         return ctx.with_tools(add=[READ_RESULT_TOOL])
     if tool is not READ_RESULT_TOOL:
         raise OptionError(
@@ -243,7 +243,7 @@ class _Compaction:
         if split <= self.state.covered:
             return
         stalled = self._stalled()
-        if stalled >= MAX_STALLED and self.ctx.run.finishing is None:
+        if stalled >= MAX_STALLED and self.ctx.run.ledger.finishing is None:
             self.ctx = self.ctx.stop(CompactionStalled(self._facts.get("count", 0), stalled))
             return
         if options.strategies and split > self.state.covered + self.state.shortened:
@@ -376,7 +376,7 @@ def _counted(ctx: Context, view: Sequence[JSONDict], facts: Mapping[str, Any]) -
         request = ctx.request
         tools = [ctx.tools[name].as_openai() for name in request.tools]
         return estimate_tokens(view, tools, (request.instructions or "",))
-    new, response = history[counted:], ctx.run.injected
+    new, response = history[counted:], ctx.run.ledger.last_response
     usage = None if response is None else response.usage
     answers = [place for place, one in enumerate(new) if one["role"] == "assistant"]
     is_measured = usage is not None and usage.is_measured and usage.input_tokens > 0

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from treadle import labels
 from treadle.codec import (
@@ -19,6 +20,7 @@ from treadle.codec import (
     missing_classes,
     plain_data,
 )
+from treadle.context import EventCounter
 from treadle.effects import (
     NOW,
     Bounded,
@@ -33,29 +35,29 @@ from treadle.effects import (
 )
 from treadle.errors import JournalError, OptionError, OutcomeUnknownError, ReplayError
 from treadle.events import RunFinished, RunStarted, SubagentEvent
-from treadle.loop.configuration import configuration_of
-from treadle.loop.journal import Journal, JournaledRun
+from treadle.loop.built_loop import BuiltLoop
 from treadle.loop.pause import PausedRun
-from treadle.loop.run_start import start_of
 from treadle.loop.start import MISSING
 from treadle.loop.subagent import Subagent
 from treadle.messages import JSONDict
 from treadle.recording.configuration import changes_between
+from treadle.recording.configuration_of import configuration_of
+from treadle.recording.journaled_run import JournaledRun
 from treadle.recording.log import RECEIVED, RESUMED, STARTED, Entry, Path, Place
 from treadle.recording.middleware import LogMiddleware
 from treadle.recording.replay import Replay
+from treadle.recording.run_start import start_of
 from treadle.results import Err, Ok, Paused, Result
 from treadle.run_state import RunState
 from treadle.tools import Approval
 
 if TYPE_CHECKING:
     from treadle.loop.handle import RunHandle
-    from treadle.loop.loop import Loop
     from treadle.loop.run import Run
     from treadle.tools.output import Checked
 
-MakeRun: TypeAlias = Callable[[Any, RunState], "Run"]
-"""Makes the run of messages, or of a paused run, and of a state."""
+MakeRun: TypeAlias = Callable[..., "Run"]
+"""Makes the run of messages, or of a paused run, and of a state; see `treadle.loop.run_journal.RunJournal`."""
 
 _QUEUED = labels.OF_THE_LOOP - {
     labels.STREAMED,
@@ -70,47 +72,71 @@ The outcome of every other call, also of one that a stage makes, is written befo
 """
 
 
-def steps_of(
-    loop: Loop[Any],
-    run_id: str,
-    given: Any,
-    make: MakeRun,
-    handle: RunHandle,
-) -> Steps[Result]:
-    """Perform a run with a journal.
+class Journal(ABC):
+    """Stores runs; `treadle.durable.SQLiteJournal` is one.
 
-    Args:
-        loop: the loop, with its journal.
-        run_id: the id of the run.
-        given: the messages of the caller; missing if the run exists.
-        make: makes the run.
-        handle: is attached to the run, and ends it if someone cancels it through the journal.
-
-    Raises:
-        JournalError: the journal cannot be read or written, another process drives the run, or what was recorded
-            does not fit the loop.
+    Its methods and those of `JournaledRun` are called one after another for each run, and in worker threads if the
+    run is on an event loop.
     """
-    journal = loop.settings.journal
-    if journal is None:
-        raise AssertionError("unreachable: the loop has a journal")
-    start: JSONDict | None = None
-    if given is not MISSING:
-        start = start_of(loop, make(given, RunState(loop.settings.name, run_id)))
-        if "problem" in start:
-            raise OptionError(f"journal: {start['problem']}")
-    opening = _Opening(journal, run_id, start)
-    try:
-        opened = yield _calling(opening.open, run_id)
-        opened.on_stop(handle.cancel)
-        result = yield from _Journaled(loop, opened, run_id, start, make, handle).steps()
-    except GeneratorExit:
-        opening.close()
-        raise
-    except BaseException:
+
+    @abstractmethod
+    def open(self, run_id: str, start: JSONDict | None) -> JournaledRun:
+        """Open a run for this process, which drives it until it is closed; create it if there is none of this id.
+
+        Args:
+            run_id: the id of the run.
+            start: what a new run starts from, as JSON data; it is ignored for one that exists. None opens only a
+                run that exists.
+
+        Raises:
+            RunBusyError: another process drives the run.
+            JournalError: the journal cannot be read or written, or there is no such run.
+        """
+
+    def steps(
+        self, loop: BuiltLoop, run_id: str, given: Any, make: MakeRun, handle: RunHandle
+    ) -> Steps[Result]:
+        """Perform a run with this journal; see `treadle.loop.run_journal.RunJournal.steps`.
+
+        Raises:
+            OptionError: the options of the loop do not fit.
+            JournalError: the journal cannot be read or written, another process drives the run, or what was
+                recorded does not fit the loop.
+        """
+        _check_options(loop, given)
+        start: JSONDict | None = None
+        if given is not MISSING:
+            start = start_of(loop, make(given, RunState(loop.settings.name, run_id)))
+            if "problem" in start:
+                raise OptionError(f"journal: {start['problem']}")
+        opening = _Opening(self, run_id, start)
+        return self._opened(opening, _Unopened(loop, run_id, start, make, handle))
+
+    @staticmethod
+    def _opened(opening: _Opening, unopened: _Unopened) -> Steps[Result]:
+        run_id = unopened.run_id
+        try:
+            opened = yield _calling(opening.open, run_id)
+            opened.on_stop(unopened.handle.cancel)
+            result = yield from _Journaled(opened, *unopened).steps()
+        except GeneratorExit:
+            opening.close()
+            raise
+        except BaseException:
+            yield _calling(opening.close, run_id)
+            raise
         yield _calling(opening.close, run_id)
-        raise
-    yield _calling(opening.close, run_id)
-    return result
+        return result
+
+
+class _Unopened(NamedTuple):
+    """A run whose journal is not open yet; see `Journal.steps`."""
+
+    loop: BuiltLoop
+    run_id: str
+    start: JSONDict | None
+    make: MakeRun
+    handle: RunHandle
 
 
 def _calling(fn: Callable[..., Any], run_id: str, *args: Any) -> Call:
@@ -145,10 +171,10 @@ class _Opening:
 
 @dataclass
 class _Journaled:
-    """The steps of a run whose journal is open; see `steps_of`."""
+    """The steps of a run whose journal is open; see `Journal.steps`."""
 
-    _loop: Loop[Any]
     _opened: JournaledRun
+    _loop: BuiltLoop
     _run_id: str
     _start: JSONDict | None
     _make: MakeRun
@@ -185,18 +211,13 @@ class _Journaled:
     def _run_of(self, given: Any) -> Run:
         is_resumed = isinstance(given, PausedRun)
         state = given.run_state if is_resumed else RunState(self._loop.settings.name, self._run_id)
-        run = self._make(given, state)
-        run.is_resumable = True
-        if is_resumed:
-            run.run.numbers[0] = given.last_seq
-        return run
+        return self._make(given, state, bool(self._opened.start["streams_to_user"]))
 
     def _part(self, run: Run) -> Steps[Result]:
         """Replay what is in the log, go on from there, and store the result."""
         self._handle.bind(run)
-        run.run.streams_to_user = bool(self._opened.start["streams_to_user"])
         log = self._opened.log
-        writer = _Writer(self._opened, self._run_id, run.run.numbers)
+        writer = _Writer(self._opened, self._run_id, run.services.ledger.event_counter)
         steps = run.steps()
         if all(entry.kind == RESUMED for entry in log):
             steps = writer(steps)
@@ -224,14 +245,14 @@ class _Journaled:
             for entry in self._opened.log:
                 replay.advance(entry)
                 if entry.kind == RESUMED and before is not None:
-                    run.run.budget.idle += max(0.0, entry.at - before)
+                    run.services.budget.idle += max(0.0, entry.at - before)
                 before = entry.at
             continued = replay.continued(writer)
         except ReplayError:
             steps.close()
             raise
-        numbers = run.run.numbers
-        numbers[0] = max([numbers[0], *(entry.last_seq for entry in self._opened.log)])
+        counter = run.services.ledger.event_counter
+        counter.latest = max([counter.latest, *(entry.last_seq for entry in self._opened.log)])
         writer.digests, writer.unknown = replay.digests, replay.unknown
         now = yield NOW
         for started in running.values():
@@ -260,7 +281,7 @@ def _resumed(event: Any, at: float) -> Any:
     return dataclasses.replace(event, resumed=True, at=at)
 
 
-def _given(loop: Loop[Any], start: Mapping[str, Any]) -> Any:
+def _given(loop: BuiltLoop, start: Mapping[str, Any]) -> Any:
     """The messages, or the paused run, that a part starts from."""
     if "paused" not in start:
         return decode(start["messages"])
@@ -277,15 +298,15 @@ class _Writer(LogMiddleware):
     Args:
         opened: the run in the journal.
         run_id: its id.
-        numbers: a list with the number of the latest event.
+        counter: numbers the events.
 
     Attributes:
         unknown: see `Replay`.
     """
 
-    def __init__(self, opened: JournaledRun, run_id: str, numbers: list[int]) -> None:
+    def __init__(self, opened: JournaledRun, run_id: str, counter: EventCounter) -> None:
         super().__init__(self._queue_entry, reports=False)
-        self._opened, self._run_id, self._numbers = opened, run_id, numbers
+        self._opened, self._run_id, self._counter = opened, run_id, counter
         self._log: Sequence[Entry] = opened.log
         self._started = {
             entry.place: entry.at
@@ -305,7 +326,7 @@ class _Writer(LogMiddleware):
     def _queue_entry(self, entry: Entry) -> None:
         # A replay emits the events by itself; whether one was interrupted it cannot know.
         if not self._is_detached and (entry.kind != "emit" or entry.error is not None):
-            at, last = time.time(), self._numbers[0]
+            at, last = time.time(), self._counter.latest
             self._queue.append(dataclasses.replace(entry, at=at, last_seq=last))
 
     # Effects
@@ -500,7 +521,7 @@ def _result_as_data(result: Result) -> JSONDict:
     return data
 
 
-def result_from_data(data: JSONDict, loop: Loop[Any] | None) -> Result:
+def result_from_data(data: JSONDict, loop: BuiltLoop | None) -> Result:
     """The result that `outcome_of` has written. A typed output is as it was: it is not validated again.
 
     Only an output of which a part is no data, such as an object of a third party, is made from its JSON form.
@@ -527,7 +548,7 @@ def result_from_data(data: JSONDict, loop: Loop[Any] | None) -> Result:
     return dataclasses.replace(result, output=output)
 
 
-def _typed_output(data: Mapping[str, Any], loop: Loop[Any]) -> Checked:
+def _typed_output(data: Mapping[str, Any], loop: BuiltLoop) -> Checked:
     missing = [f"{name} is not imported" for name in missing_classes(data["output"])]
     if missing:
         return None, missing
@@ -539,7 +560,7 @@ def _typed_output(data: Mapping[str, Any], loop: Loop[Any]) -> Checked:
         return None, [str(error)]
 
 
-def check_options(loop: Loop[Any], given: Any) -> None:
+def _check_options(loop: BuiltLoop, given: Any) -> None:
     """Check the options of a run with a journal.
 
     Raises:
@@ -554,7 +575,7 @@ def check_options(loop: Loop[Any], given: Any) -> None:
     _check_stages(loop)
 
 
-def _check_stages(loop: Loop[Any]) -> None:
+def _check_stages(loop: BuiltLoop) -> None:
     for stage in loop.pipeline.async_stages:
         raise OptionError(
             f"journal: stage {stage!r} is an async def: what it awaits is no effect, so it would happen again "

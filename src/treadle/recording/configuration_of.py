@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from treadle.loop.built_loop import BuiltLoop
 from treadle.loop.options import OPTIONS
 from treadle.loop.subagent import Subagent
 from treadle.messages import ATOMS, JSONDict, is_mapping
@@ -15,9 +16,6 @@ from treadle.redaction import is_credential, without_credentials
 from treadle.shown import callable_name
 from treadle.stages import BUILT_IN
 from treadle.tools import CatalogOption, Output, Tool
-
-if TYPE_CHECKING:
-    from treadle.loop.loop import Loop
 
 _ELSEWHERE = {
     "instructions",
@@ -38,7 +36,7 @@ _POLICIES = tuple(
 )
 
 
-def configuration_of(loop: Loop[Any], llm_send_fn: Model | None = None) -> JSONDict:
+def configuration_of(loop: BuiltLoop, llm_send_fn: Model | None = None) -> JSONDict:
     """What a loop is made of, as JSON data; `treadle.recording.changes_between` names what has changed.
 
     Functions and objects are in it by name. Options that are secret, such as ``deps`` and the credentials of
@@ -79,7 +77,7 @@ def _tool(tool: Tool) -> JSONDict:
     return made
 
 
-def _options(loop: Loop[Any]) -> JSONDict:
+def _options(loop: BuiltLoop) -> JSONDict:
     settings = loop.settings
     values = {name: getattr(settings, name) for name in _OPTIONS if hasattr(settings, name)}
     values |= _fields(settings.limits)

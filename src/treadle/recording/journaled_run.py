@@ -1,4 +1,4 @@
-"""The journal of a run: each outcome is stored as it happens, so that another process can take the run up."""
+"""A run in a journal: each outcome is stored as it happens, so that another process can resume the run."""
 
 from __future__ import annotations
 
@@ -9,28 +9,6 @@ from treadle.messages import JSONDict
 
 if TYPE_CHECKING:
     from treadle.recording.log import Entry
-
-
-class Journal(Protocol):
-    """Stores runs; `treadle.durable.SQLiteJournal` is one.
-
-    Its methods and those of `JournaledRun` are called one after another for each run, and in worker threads if the
-    run is on an event loop.
-    """
-
-    def open(self, run_id: str, start: JSONDict | None) -> JournaledRun:
-        """Open a run for this process, which drives it until it is closed; create it if there is none of this id.
-
-        Args:
-            run_id: the id of the run.
-            start: what a new run starts from, as JSON data; it is ignored for one that exists. None opens only a
-                run that exists.
-
-        Raises:
-            RunBusyError: another process drives the run.
-            JournalError: the journal cannot be read or written, or there is no such run.
-        """
-        ...
 
 
 class JournaledRun(Protocol):

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from treadle.codec import NotDataError, decode, encode
-from treadle.loop.configuration import configuration_of
+from treadle.context import EventCounter
+from treadle.loop.built_loop import BuiltLoop
 from treadle.loop.handle import RunHandle
 from treadle.loop.pause import PausedRun
-from treadle.loop.start import make_run
+from treadle.loop.start import Listening, make_run
 from treadle.messages import JSONDict, safe_str, to_message
 from treadle.model import Model
+from treadle.recording.configuration_of import configuration_of
 from treadle.run_state import RunState
 
 if TYPE_CHECKING:
-    from treadle.loop.loop import Loop
     from treadle.loop.run import Run
 
 
-def start_of(loop: Loop[Any], run: Run) -> JSONDict:
+def start_of(loop: BuiltLoop, run: Run) -> JSONDict:
     """What a run starts from, as JSON data: with it, its log and its loop, it can be replayed.
 
     Args:
@@ -32,7 +32,7 @@ def start_of(loop: Loop[Any], run: Run) -> JSONDict:
         in one; ``session``, the id of its session, or None; the facts about its model and its listeners that it
         depends on; and the ``configuration`` of the loop. If any of it is no data, ``problem`` says so.
     """
-    services, state, session = run.run, run.state, run.config.session
+    services, state, session = run.services, run.state, run.config.session
     start: JSONDict = {
         "run_id": state.run_id,
         "name": state.agent_name,
@@ -65,7 +65,7 @@ def messages_as_data(given: Any) -> Any:
 
 
 def _model_of(run: Run) -> JSONDict:
-    model = run.run.model
+    model = run.services.model
     if model is None:
         return {}
     name, provider, request = model.model_info()
@@ -77,7 +77,7 @@ def _model_of(run: Run) -> JSONDict:
     }
 
 
-def restarted(loop: Loop[Any], start: Mapping[str, Any]) -> Run:
+def restarted(loop: BuiltLoop, start: Mapping[str, Any]) -> Run:
     """A run that starts from the same as a recorded one. Its steps are for a replay.
 
     Args:
@@ -100,13 +100,13 @@ def restarted(loop: Loop[Any], start: Mapping[str, Any]) -> Run:
         state = state or RunState(start["name"], start["run_id"])
     handle = RunHandle() if start.get("has_handle", True) else None
     model = RecordedModel(start.get("model", {}))
-    run = make_run(loop, given, model, state, handle=handle, numbers=[last_seq])
-    run.run.has_listeners = start.get("has_listeners", True)
-    run.run.streams_to_user = start["streams_to_user"]
-    return run
+    listening = Listening(
+        start.get("has_listeners", True), start["streams_to_user"], EventCounter(last_seq)
+    )
+    return make_run(loop, given, model, state, handle=handle, listening=listening)
 
 
-def go_on_with(run: Run, loop: Loop[Any], llm_send_fn: Model | None) -> None:
+def go_on_with(run: Run, loop: BuiltLoop, llm_send_fn: Model | None) -> None:
     """Change what a run that is between two iterations is made of: the next ones are those of another loop.
 
     What it has used so far counts against the limits of the other loop. Its session, its handle and the time that
@@ -120,32 +120,9 @@ def go_on_with(run: Run, loop: Loop[Any], llm_send_fn: Model | None) -> None:
     Raises:
         OptionError: there is no model.
     """
-    other = make_run(loop, (), llm_send_fn, RunState(), handle=None, numbers=[0])
-    removed = run.config.tools.keys() - run.context.tools.keys()
-    tools = {name: tool for name, tool in other.config.tools.items() if name not in removed}
-    run.context = run.context.evolve(tools=tools)
-    run.config = dataclasses.replace(other.config, session=run.config.session)
-    services, used = run.run, run.run.budget
-    other.run.budget.restore(used.used())
-    other.run.budget.started_at = used.started_at
-    for name in _SERVICES:
-        setattr(services, name, getattr(other.run, name))
-
-
-_SERVICES = (
-    "asks_unknown",
-    "breaker",
-    "budget",
-    "catalog",
-    "cost_of",
-    "deps",
-    "instructions",
-    "model",
-    "output",
-    "resolver",
-    "show_budget",
-)
-"""The services of a run that follow from its loop."""
+    listening = Listening(False, False, EventCounter())
+    other = make_run(loop, (), llm_send_fn, RunState(), handle=None, listening=listening)
+    run.go_on_with(other)
 
 
 class RecordedModel:

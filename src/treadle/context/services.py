@@ -1,0 +1,268 @@
+"""The services of a run, and the ledger of what changes during it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from reprlib import recursive_repr
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from treadle.limits import Budget, Limits
+from treadle.messages import NOTHING, JSONDict, Response, ToolCall, ToolResult
+from treadle.model import ModelClient, ModelRequest
+from treadle.results import Reason
+from treadle.run_state import RunNode, RunNodeStatus, RunState
+from treadle.shown import shown_fields
+from treadle.tools import (
+    Catalog,
+    CircuitBreaker,
+    Locks,
+    NotRun,
+    Repeats,
+    Resolver,
+    Tool,
+    ToolCallTable,
+)
+
+if TYPE_CHECKING:
+    from treadle.tools.output import OutputContract
+
+
+class Repaired(NamedTuple):
+    """A stage broke the history, and the repairs."""
+
+    stage: str
+    repairs: tuple[str, ...]
+
+
+class Refused(NamedTuple):
+    """A call does not run after all, and why."""
+
+    call: ToolCall
+    reason: NotRun
+
+
+class Reported(NamedTuple):
+    """A stage ran a call itself, and the result that it reported."""
+
+    call: ToolCall
+    result: ToolResult
+
+
+class Responded(NamedTuple):
+    """A stage asked the model itself, and the response."""
+
+    messages: Sequence[JSONDict]
+    response: Response
+
+
+Note: TypeAlias = Repaired | Refused | Reported | Responded
+"""What a stage did, until it is emitted as events: a stage that is a plain function emits none."""
+
+
+class EventCounter:
+    """The number of the latest event of a run. It does not refer to the run, which would be a cycle."""
+
+    __slots__ = ("latest",)
+
+    def __init__(self, latest: int = 0) -> None:
+        self.latest = latest
+
+    def after_pause(self) -> int:
+        """The number of the `RunFinished` that reports a pause, which is the next event; 0 without listeners."""
+        return self.latest and self.latest + 1
+
+
+@dataclass(slots=True, eq=False)
+class Ledger:
+    """What changes during a run, and is neither its budget nor its status; ``ctx.run.ledger``.
+
+    Args:
+        event_counter: numbers the events that the observers receive; they share it.
+        clock: the latest known time of the run, such as the end of a call, in seconds since the epoch.
+        finishing: the limit that was reached, once the model is asked for a last answer; None before.
+        found: the names of the tools that a search has found and that are offered from then on, in order.
+        reserved: the planned calls of this iteration, which the budget has counted, by id.
+        dispatched: the contexts whose calls ran, until a stage's context is known to contain these calls.
+        notes: what stages did, until it is emitted as events.
+        unsettled: the calls whose outcome the shared circuit breaker does not know yet.
+        failures: the exceptions of the calls of the last iteration in which a call raised, by the number of the
+            iteration and the id of the call.
+        last_response: the latest response that was put in the history; None before the first.
+        interrupted_request: the request that was interrupted, after the number of its iteration; None before.
+        estimated_prompt: the messages and tools of the latest request, and their estimated tokens; only with a
+            limit of tokens or cost.
+        payloads: the tools in the form in which they are offered, each with its `Tool`, by name.
+    """
+
+    event_counter: EventCounter = field(default_factory=EventCounter)
+    clock: float = 0.0
+    finishing: Reason | None = None
+    found: dict[str, None] = field(default_factory=dict[str, None])
+    reserved: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
+    dispatched: tuple[Any, ...] = ()
+    notes: list[Note] = field(default_factory=list[Note])
+    unsettled: list[ToolCall] = field(default_factory=list[ToolCall])
+    failures: dict[tuple[int, str], BaseException] = field(
+        default_factory=dict[tuple[int, str], BaseException]
+    )
+    last_response: Response | None = None
+    interrupted_request: tuple[int, ModelRequest] | None = None
+    estimated_prompt: tuple[Sequence[JSONDict], tuple[str, ...], int] = ((), (), 0)
+    payloads: dict[str, tuple[Tool, JSONDict]] = field(
+        default_factory=dict[str, tuple[Tool, JSONDict]]
+    )
+
+    def advance(self, at: float) -> None:
+        """Set the clock to a time, unless a later time is known: parallel calls end in any order."""
+        self.clock = max(self.clock, at)
+
+    def note_failure(self, iteration: int, call_id: str, error: BaseException) -> None:
+        """Keep the exception of a call until a call of a later iteration raises.
+
+        Args:
+            iteration: the number of the iteration of the call.
+            call_id: the id of the call.
+            error: its exception.
+        """
+        kept = {key: one for key, one in self.failures.items() if key[0] == iteration}
+        self.failures = {**kept, (iteration, call_id): error}
+
+    def note_repairs(self, repairs: Sequence[str], stage: str) -> None:
+        """Note the repairs of an edit, to be reported as `HistoryRepaired`."""
+        if repairs:
+            self.notes.append(Repaired(stage, tuple(repairs)))
+
+    def note_dispatch(self, dispatched: Any, *, replaces: Sequence[Any] | None = None) -> None:
+        """Note a context whose calls run.
+
+        Args:
+            dispatched: the context.
+            replaces: the noted contexts to keep besides it; None keeps all.
+        """
+        kept = self.dispatched if replaces is None else tuple(replaces)
+        self.dispatched = (*kept, dispatched)
+
+    def note_kept(self) -> None:
+        """Note that the context of the run has all calls that ran."""
+        self.dispatched = ()
+
+    def note_interruption(self, iteration: int, request: ModelRequest) -> None:
+        """Note the request that was interrupted in an iteration."""
+        self.interrupted_request = iteration, request
+
+    def note_injection(self, response: Response) -> None:
+        """Note the response that was put in the history."""
+        self.last_response = response
+
+    def note_estimate(
+        self, messages: Sequence[JSONDict], tools: tuple[str, ...], tokens: int
+    ) -> None:
+        """Note the estimated tokens of the messages and tools of a request."""
+        self.estimated_prompt = messages, tools, tokens
+
+    def note_response(self, ended: float) -> None:
+        """Note that a response arrived at a time: no request is interrupted."""
+        self.clock, self.interrupted_request = ended, None
+
+    def finish(self, reason: Reason) -> None:
+        """Note that the model is asked for a last answer, since a limit was reached."""
+        self.finishing = reason
+
+    def restore(self, found: Iterable[str], context: Any) -> None:
+        """Restore what a run had when it paused: the tools that were found, and the reserved calls of its plan."""
+        self.found.update(dict.fromkeys(found))
+        done = context.tool_results
+        self.reserved.update({one.id: one for one in context.plan.calls if one.id not in done})
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class RunServices:
+    """The services of a run, and its ledger; ``ctx.run``. Nobody exchanges them during the run.
+
+    Args:
+        state: the status of the run, its iterations and calls.
+        budget: the limits of the run, and what it has used.
+        in_flight: the calls that are running.
+        repeats: the calls of this turn, what they returned, and where their repetition leads.
+        ledger: what else changes during the run.
+        locks: which call holds which key.
+        held_locks: if the run is a subagent, the keys that its call holds, each with the name under which it is
+            held.
+        breaker: a circuit breaker that runs share; None if there is none.
+        resolver: runs the calls of tools without a function; None if there is none.
+        catalog: which tools the requests offer, and which ones a search finds; None offers all.
+        model: the model; None in contexts that tests construct.
+        instructions: the system message of every request, or a function of the context that makes it; None
+            sends none.
+        show_budget: whether the model is shown what remains of the limits.
+        has_listeners: whether there are listeners; without them, no events are made.
+        streams_to_user: whether some of them are the caller's, who may show the text of a response as it arrives.
+        deps: the object that the caller passed for tools and stages.
+        asks_unknown: whether a person is asked about a call that may have run already; else the model is told.
+        output: what the run has to end with; None if the text of the answer is the output.
+        cost_of: returns the cost of a response in US dollars; None if only the model reports or computes costs.
+        check_kept: raises if a value that a stage keeps, by its name, cannot be carried on; None checks nothing.
+        provides: the fields that each stage of the loop provides, by the full name of the stage; empty in contexts
+            that tests construct.
+    """
+
+    state: RunState = field(default_factory=RunState)
+    budget: Budget = field(default_factory=lambda: Budget(Limits()))
+    in_flight: ToolCallTable = field(default_factory=ToolCallTable)
+    repeats: Repeats = field(default_factory=Repeats)
+    ledger: Ledger = field(default_factory=Ledger)
+    locks: Locks = field(default_factory=Locks)
+    held_locks: Mapping[str, str] = field(default_factory=dict[str, str])
+    breaker: CircuitBreaker | None = None
+    resolver: Resolver | None = None
+    catalog: Catalog | None = None
+    model: ModelClient | None = None
+    instructions: str | Callable[[Any], str | None] | None = None
+    show_budget: bool = False
+    has_listeners: bool = False
+    streams_to_user: bool = False
+    deps: Any = field(default=None, repr=False)
+    asks_unknown: bool = False
+    output: OutputContract | None = None
+    cost_of: Callable[[Response], float | None] | None = None
+    check_kept: Callable[[str, Any], object] | None = None
+    provides: Mapping[str, frozenset[str]] = field(default_factory=lambda: NOTHING)
+
+    def reserve(self, calls: Sequence[ToolCall], uses: Mapping[str, int] | None = None) -> None:
+        """Reserve the budget of calls that are planned to run.
+
+        Args:
+            calls: the calls.
+            uses: the number of uses of each tool that has ``max_uses``.
+        """
+        self.budget.reserve_calls(len(calls))
+        if uses:
+            self.budget.reserve_uses(uses)
+        for call in calls:
+            self.ledger.reserved[call.id] = call
+
+    def release(self, call: ToolCall) -> None:
+        """Release the budget of a planned call that will not run."""
+        if call.id in self.ledger.reserved:
+            del self.ledger.reserved[call.id]
+            self.budget.release_call(call.name)
+            if self.breaker is not None:
+                self.ledger.unsettled.append(call)
+
+    def release_new(self, calls: Iterable[ToolCall]) -> None:
+        """Release the budget of the given planned calls that have not begun."""
+        for call in calls:
+            node = self.node_of(call)
+            if node is None or node.status is RunNodeStatus.INIT:
+                self.release(call)
+
+    def node_of(self, call: ToolCall) -> RunNode | None:
+        """The node of a call of the current iteration; None if it was not dispatched. A pause keeps it."""
+        current = self.state.current_node
+        nodes = () if current is None else current.tool_calls
+        return next((node for node in nodes if node.group_id == call.id), None)
+
+    @recursive_repr("...")
+    def __repr__(self) -> str:
+        return shown_fields(self, (spec.name for spec in fields(self) if spec.repr))
