@@ -12,7 +12,7 @@ Tool calls of one iteration run at the same time and are one random duration. Th
   model takes a random time, the tools take another one, and each effect is written to the journal. The slot is
   taken during all of this.
 * In no 60 seconds more requests or tokens are admitted than the limits allow, in order of arrival, as by
-  `treadle.model.RateLimit`. The tokens of a request are assumed to be known beforehand.
+  `treadle.providers.middleware.RateLimit`. The tokens of a request are assumed to be known beforehand.
 * A worker that crashes loses its slots for some seconds. Its runs join the queue again when another worker takes
   them over: with a journal at the interrupted iteration, without one at the first. A request that was in flight
   is sent again and paid again.

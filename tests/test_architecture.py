@@ -30,7 +30,7 @@ ONLY_IN = {
     "pydantic": {"tools"},
     "pydantic_core": {"tools"},
     "pytest": {"testing"},
-    "redis": {"durable", "model", "redis_client", "sessions"},
+    "redis": {"databases", "durable", "providers", "sessions"},
     "referencing": {"tools"},
     "rich": {"cli", "reports"},
     "sniffio": {"effects"},

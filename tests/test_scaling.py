@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.model import SentRequest
-from treadle.model.middleware.rate_limit import _Window as RealWindow
+from treadle.providers.middleware import SentRequest
+from treadle.providers.middleware.rate_limit import _Window as RealWindow
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 

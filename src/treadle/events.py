@@ -239,7 +239,7 @@ class ModelRetried(EventBase):
         error_type: the class of the exception.
         delay: seconds until the next attempt.
         at: seconds since the epoch.
-        model: the model that failed, if another one is asked; see `treadle.model.Fallback`.
+        model: the model that failed, if another one is asked; see `treadle.providers.middleware.Fallback`.
         next_model: the model that is asked in its place; None means the same one.
         status: always ``error``.
         timing: the times of the request that failed; None if none was sent.

@@ -20,7 +20,7 @@ from treadle import (
     Usage,
 )
 from treadle.effects import Call, map_effects
-from treadle.model import Fallback, Hedge, ResponseCache
+from treadle.providers.middleware import Fallback, Hedge, ResponseCache
 from treadle.run_state import RunState
 from treadle.stages import ask_model
 from treadle.testing import ScriptedLLM, call, calls

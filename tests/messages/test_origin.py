@@ -6,7 +6,7 @@ import pytest
 
 from treadle import Loop, Response, ToolCall, tool
 from treadle.messages import History, estimate_tokens, for_sdk, has_bound_values
-from treadle.model import Fallback, ResponseCache
+from treadle.providers.middleware import Fallback, ResponseCache
 from treadle.testing import ScriptedLLM, check_history
 
 A, B = {"treadle": {"origin": "x@a"}}, {"treadle": {"origin": "x@b"}}

@@ -10,7 +10,8 @@ import pytest
 from anthropic.types import Message
 
 from treadle import Loop, OptionError, Response, ToolCall, tool
-from treadle.model import ModelClient, ResponseCache
+from treadle.model import ModelClient
+from treadle.providers.middleware import ResponseCache
 from treadle.testing import ScriptedLLM, call, calls
 
 ANTHROPIC = anthropic.Anthropic(api_key="k")

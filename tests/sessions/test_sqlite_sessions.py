@@ -10,7 +10,7 @@ from tests.sessions.conversing import answer, run, turn, user
 from tests.small_disk import on_small_disk, python
 
 from treadle import OptionError
-from treadle.model import SQLiteCache
+from treadle.providers.middleware import SQLiteCache
 from treadle.sessions import SessionError, SQLiteSessions
 
 __all__ = ["on_small_disk"]

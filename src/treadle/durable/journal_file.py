@@ -8,9 +8,15 @@ import threading
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
+from treadle.databases.sqlite import (
+    Schema,
+    UnexpectedContentsError,
+    log_ahead,
+    opened,
+    path_of_file,
+)
 from treadle.errors import JournalError
 from treadle.forks import renew_after_fork
-from treadle.sqlite_files import Schema, UnexpectedContentsError, log_ahead, opened, path_of_file
 
 if TYPE_CHECKING:
     import sqlite3

@@ -81,7 +81,7 @@ class Response:
         refusal: the text of a refusal, if the provider reports it separately.
         provider: the provider that served the model, if a router reports it.
         is_streamed: whether it was assembled from the pieces of a stream.
-        is_cached: whether it comes from a `treadle.model.ResponseCache`; its usage and its cost are then zero.
+        is_cached: whether it comes from a cache of responses; its usage and its cost are then zero.
         times: as in `Timing`: when the request was sent, when the response was complete and, if it was streamed,
             when its first piece arrived. None if it did not come through a run.
         origin: the server that sent it, such as ``openai@api.openai.com``, or the name of the callable; None if

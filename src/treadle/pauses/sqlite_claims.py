@@ -8,10 +8,10 @@ import time
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
+from treadle.databases.sqlite import opened, path_of_file
 from treadle.errors import PausedStateError
 from treadle.pauses.claimant import Claimant
 from treadle.pauses.claims import Outcome, at, claimed, interrupted, resumed_already
-from treadle.sqlite_files import opened, path_of_file
 
 if TYPE_CHECKING:
     import sqlite3

@@ -8,10 +8,10 @@ import os
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from treadle.databases.redis import address_of, client_of, decoded
 from treadle.errors import SessionConflictError, SessionError
 from treadle.messages import JSONDict
 from treadle.redaction import redacted
-from treadle.redis_client import address_of, client_of, decoded
 from treadle.sessions.base import BaseSessions, to_append
 from treadle.sessions.store import SessionInfo, StoredTurn
 

@@ -9,17 +9,17 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from treadle.errors import OptionError, SessionConflictError, SessionError
-from treadle.messages import JSONDict
-from treadle.sessions.base import BaseSessions, to_append
-from treadle.sessions.store import SessionInfo, StoredTurn
-from treadle.sqlite_files import (
+from treadle.databases.sqlite import (
     Schema,
     UnexpectedContentsError,
     log_ahead,
     opened,
     path_of_file,
 )
+from treadle.errors import OptionError, SessionConflictError, SessionError
+from treadle.messages import JSONDict
+from treadle.sessions.base import BaseSessions, to_append
+from treadle.sessions.store import SessionInfo, StoredTurn
 
 if TYPE_CHECKING:
     import sqlite3

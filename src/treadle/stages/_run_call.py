@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, NoReturn
 
-from treadle import labels
+from treadle import effects, labels
 from treadle.context import Context
 from treadle.effects import (
     NOW,
@@ -22,7 +22,6 @@ from treadle.effects import (
     Then,
     Timed,
     TimeLimitReached,
-    in_daemon_thread,
     is_awaitable,
     without_frame,
 )
@@ -426,7 +425,7 @@ class CallAttempt(NamedTuple):
             value = await invoke(call.input or _NO_ARGUMENTS, self.context)
         except Exception as error:
             if not is_plain_error(error):
-                await in_daemon_thread(functools.partial(make_text, error))
+                await effects.in_daemon_thread(functools.partial(make_text, error))
             raise
         result = _quick_result(call, value) or await _late_result(call, value)
         return self.in_flight.complete(result), started, reporter.now()
@@ -455,7 +454,7 @@ class CallAttempt(NamedTuple):
 async def _raise_late(error: Exception) -> NoReturn:
     """Raise an exception of a tool; its own code, such as its ``__str__``, must not block the event loop."""
     if not is_plain_error(error):
-        await in_daemon_thread(functools.partial(make_text, error))
+        await effects.in_daemon_thread(functools.partial(make_text, error))
     raise error
 
 
@@ -468,7 +467,7 @@ def _quick_result(call: ToolCall, value: Any) -> ToolResult | None:
 
 def _late_result(call: ToolCall, value: Any) -> Awaitable[ToolResult]:
     """Make a result in a thread: the code of a value, such as its ``__str__``, must not block the event loop."""
-    return in_daemon_thread(functools.partial(_result, call, value))
+    return effects.in_daemon_thread(functools.partial(_result, call, value))
 
 
 def _awaited(

@@ -10,7 +10,8 @@ from treadle.durable.temporal import make_worker, run_on_temporal
 from treadle.effects import Call, Sleep
 from treadle.errors import OptionError
 from treadle.loop.handle import RunHandle
-from treadle.model import ConcurrencyLimit
+from treadle.model import SharedLimit
+from treadle.providers.middleware import ConcurrencyLimit
 from treadle.run_state import RunState
 from treadle.stages import ask_model
 from treadle.testing import ScriptedLLM, call, calls
@@ -24,6 +25,11 @@ async def waits(ctx):
     return ctx
 
 
+class CustomLimit(SharedLimit):
+    def __call__(self, request, send):
+        return send(request)
+
+
 REFUSED = {
     "async_stage": ({"stages": [..., waits]}, "stage 'waits' is an async def"),
     "locks": ({"locks": Locks()}, "locks: runs on Temporal share no table of locks"),
@@ -31,6 +37,10 @@ REFUSED = {
     "state": ({"state": RunState()}, "state: a run on Temporal makes its own"),
     "limit_of_a_stage": (
         {"stages": [ask_model(model_middleware=(ConcurrencyLimit(1),))]},
+        "stage 'ask_model': model_middleware has a limit of requests that runs share",
+    ),
+    "custom_limit_of_a_stage": (
+        {"stages": [ask_model(model_middleware=(CustomLimit(),))]},
         "stage 'ask_model': model_middleware has a limit of requests that runs share",
     ),
 }

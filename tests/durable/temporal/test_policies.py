@@ -13,7 +13,7 @@ from treadle.durable.temporal.policies import (
     MARGIN_SECONDS,
     MAX_ATTEMPTS,
 )
-from treadle.model import ConcurrencyLimit
+from treadle.providers.middleware import ConcurrencyLimit
 from treadle.testing import ScriptedLLM, call, calls
 
 from . import running

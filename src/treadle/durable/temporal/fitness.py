@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from treadle.errors import OptionError
 from treadle.loop.subagent import Subagent
-from treadle.model import ConcurrencyLimit, RateLimit
+from treadle.model import SharedLimit
 
 if TYPE_CHECKING:
     from treadle.loop.loop import Loop
@@ -47,7 +47,7 @@ def check_loop(loop: Loop[Any], name: str) -> None:
 
 def is_limit(middleware: object) -> bool:
     """Whether middleware of model calls makes runs wait for each other."""
-    return isinstance(middleware, (ConcurrencyLimit, RateLimit))
+    return isinstance(middleware, SharedLimit)
 
 
 _OF_ONE_PROCESS = {

@@ -9,11 +9,11 @@ import os
 from collections.abc import Awaitable, Generator
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from treadle.databases.redis import address_of, client_of
+from treadle.databases.sqlite import Schema, UnexpectedContentsError, opened, path_of_file
 from treadle.errors import OptionError, TreadleError
 from treadle.messages import sha256
 from treadle.redaction import redacted
-from treadle.redis_client import address_of, client_of
-from treadle.sqlite_files import Schema, UnexpectedContentsError, opened, path_of_file
 
 if TYPE_CHECKING:
     import sqlite3

@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from treadle.databases.redis import address_of, client_of, decoded
 from treadle.redaction import redacted
-from treadle.redis_client import address_of, client_of, decoded
 from treadle.sessions.memory.facts import Cursor, Fact, Source, by_age
 from treadle.sessions.memory.store import MemoryStoreError
 

@@ -10,9 +10,9 @@ from collections.abc import Collection, Generator, Iterable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from treadle.databases.sqlite import Schema, UnexpectedContentsError, opened, path_of_file
 from treadle.sessions.memory.facts import Cursor, Fact, Source, by_age
 from treadle.sessions.memory.store import MemoryStoreError
-from treadle.sqlite_files import Schema, UnexpectedContentsError, opened, path_of_file
 
 if TYPE_CHECKING:
     import sqlite3

@@ -9,8 +9,8 @@ import pytest
 from treadle import FirstChunk, Loop, TextDelta, Usage
 from treadle.errors import OptionError
 from treadle.messages import Chunk
-from treadle.model import ConcurrencyLimit, Hedge
-from treadle.model.middleware.hedge import LostRaceError, _Race
+from treadle.providers.middleware import ConcurrencyLimit, Hedge
+from treadle.providers.middleware.hedge import LostRaceError, _Race
 
 from .conftest import check_replay
 from .flaky import BusyError, InvalidError, Named

@@ -15,8 +15,7 @@ from treadle.effects import NOW, Call, Mode, Steps, call_mode
 from treadle.errors import OptionError
 from treadle.forks import renew_after_fork
 from treadle.messages import Ending, Response, Usage, sha256
-from treadle.model.client import ModelRequest
-from treadle.model.middleware.composition import SendRequest, TimedResponse
+from treadle.model import ModelRequest, SendRequest, TimedResponse
 
 log = logging.getLogger("treadle.model")
 

@@ -10,7 +10,7 @@ from tests.whole.conftest import WAYS
 
 from treadle import tool
 from treadle.messages import Chunk
-from treadle.model import ConcurrencyLimit, Fallback, Hedge, RateLimit, ResponseCache
+from treadle.providers.middleware import ConcurrencyLimit, Fallback, Hedge, RateLimit, ResponseCache
 from treadle.testing import call, calls, check_history
 
 from .flaky import BusyError, Named, UnauthorizedError

@@ -5,12 +5,12 @@ from __future__ import annotations
 from treadle import labels
 from treadle.effects import Steps
 from treadle.errors import OptionError
-from treadle.model.client import ModelRequest
-from treadle.model.middleware.composition import Per, SendRequest, TimedResponse, check_per, key_of
+from treadle.model import ModelRequest, SendRequest, SharedLimit, TimedResponse
+from treadle.providers.middleware.limit_keys import Per, check_per, key_of
 from treadle.queues import Queues
 
 
-class ConcurrencyLimit:
+class ConcurrencyLimit(SharedLimit):
     """Middleware that limits how many requests are under way at once; the others wait in order of arrival.
 
     Runs share the limit if they get the same object, in any threads and event loops. A streamed response takes its

@@ -12,7 +12,7 @@ from treadle import Loop, ModelRetried, Response, Telemetry, TextDelta, Usage, t
 from treadle.cli.progress import make_progress
 from treadle.errors import OptionError
 from treadle.messages import Chunk, NotAResponseError
-from treadle.model import Fallback, is_fallback_error
+from treadle.providers.middleware import Fallback, is_fallback_error
 from treadle.testing import call, calls, check_history
 
 from .conftest import check_replay

@@ -1,14 +1,13 @@
 """Middleware of model calls: what it sees, and how it is composed."""
 
 import pytest
+from tests.providers.middleware.conftest import check_replay
+from tests.providers.middleware.flaky import BusyError, Named
 
 from treadle import Loop, Response, Usage, tool
 from treadle.effects import Sleep
 from treadle.errors import OptionError
 from treadle.testing import ScriptedLLM, call, calls
-
-from .conftest import check_replay
-from .flaky import BusyError, Named
 
 
 def noting(name, log):

@@ -7,24 +7,20 @@ from itertools import zip_longest
 
 from treadle.effects import Steps
 from treadle.errors import OptionError, TreadleError
-from treadle.model.client import ModelClient, ModelRequest
-from treadle.model.info import Model
-from treadle.model.middleware.composition import (
+from treadle.model import (
+    Model,
+    ModelClient,
+    ModelRequest,
     SendRequest,
     StreamInterruptedError,
     TimedResponse,
-    answered_by,
-    client_of,
-    name_of,
-)
-from treadle.model.registry import check_model
-from treadle.model.retry import (
-    RETRYABLE_STATUS,
-    codes_of,
+    check_model,
     is_retryable,
     retry_after,
     status_of,
 )
+from treadle.model.retry import RETRYABLE_STATUS, codes_of
+from treadle.providers.middleware.other_models import answered_by, client_of, name_of
 from treadle.tracebacks import leaves_of
 
 _STATUS = RETRYABLE_STATUS | {401, 402, 403, 404, 413}

@@ -12,9 +12,9 @@ import threading
 import pytest
 
 from treadle import Limits, Loop, ModelResponded, Response, TextDelta, Usage, tool
+from treadle.databases.sqlite import UnexpectedContentsError
 from treadle.errors import OptionError
-from treadle.model import InMemoryCache, ResponseCache, SQLiteCache
-from treadle.sqlite_files import UnexpectedContentsError
+from treadle.providers.middleware import InMemoryCache, ResponseCache, SQLiteCache
 from treadle.testing import call, calls
 
 from .conftest import check_replay
@@ -204,7 +204,7 @@ class TestSQLite:
         SQLiteCache(path).put("a", "é")
         assert SQLiteCache(path).get("a") == "é"
         code = (
-            "import sys; from treadle.model import SQLiteCache; c = SQLiteCache(sys.argv[1]); "
+            "import sys; from treadle.providers.middleware import SQLiteCache; c = SQLiteCache(sys.argv[1]); "
             "c.put('b', '2'); print(len(c.get('a')))"
         )
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 
+from treadle.databases.sqlite import Schema, opened, path_of_file
 from treadle.errors import OptionError
-from treadle.sqlite_files import Schema, opened, path_of_file
 
 MAX_ENTRIES = 10_000
 BUSY_SECONDS = 5.0

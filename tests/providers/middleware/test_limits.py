@@ -11,7 +11,7 @@ import pytest
 from treadle import Loop, Response, RunHandle, Usage
 from treadle.effects import Call, Now, Sleep, map_effects
 from treadle.errors import OptionError
-from treadle.model import ConcurrencyLimit, RateLimit
+from treadle.providers.middleware import ConcurrencyLimit, RateLimit
 
 from .conftest import check_replay
 from .flaky import BusyError, Named, TooManyError

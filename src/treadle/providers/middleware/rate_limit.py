@@ -15,9 +15,15 @@ from treadle.errors import OptionError
 from treadle.fast_dataclass import light_dataclass
 from treadle.forks import renew_after_fork
 from treadle.messages import Response, estimate_usage
-from treadle.model.client import ModelRequest
-from treadle.model.middleware.composition import Per, SendRequest, TimedResponse, check_per, key_of
-from treadle.model.retry import retry_after, status_of
+from treadle.model import (
+    ModelRequest,
+    SendRequest,
+    SharedLimit,
+    TimedResponse,
+    retry_after,
+    status_of,
+)
+from treadle.providers.middleware.limit_keys import Per, check_per, key_of
 from treadle.queues import Queues
 from treadle.redaction import redacted
 
@@ -77,7 +83,7 @@ class RateStore(Protocol):
         ...
 
 
-class RateLimit:
+class RateLimit(SharedLimit):
     """Middleware that keeps requests within the limits of a provider; they are sent in order of arrival.
 
     In no 60 seconds more requests or tokens are sent than the limits allow. The tokens of a request are estimated

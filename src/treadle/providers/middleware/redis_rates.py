@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from treadle.redis_client import address_of, client_of
+from treadle.databases.redis import address_of, client_of
 
 if TYPE_CHECKING:
     import redis
 
-    from treadle.model.middleware.rate_limit import SentRequest
+    from treadle.providers.middleware.rate_limit import SentRequest
 
 TIMEOUT = 1.0
 """How long a client made from a URL waits for an answer, in seconds: requests to the model wait meanwhile."""

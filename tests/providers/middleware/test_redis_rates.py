@@ -15,8 +15,8 @@ from tests.redis_server import RedisServer
 from treadle import Loop, Response, Usage
 from treadle.effects import Call, Sleep, map_effects
 from treadle.errors import OptionError
-from treadle.model import RateLimit, RedisRates, SentRequest
-from treadle.model.middleware.rate_limit import _OwnRates
+from treadle.providers.middleware import RateLimit, RedisRates, SentRequest
+from treadle.providers.middleware.rate_limit import _OwnRates
 
 from .conftest import check_replay
 from .flaky import Named, TooManyError
@@ -25,7 +25,7 @@ PROGRAM = """
 import json, sys
 from treadle import Loop
 from treadle.effects import Call, Sleep, map_effects
-from treadle.model import RateLimit, RedisRates
+from treadle.providers.middleware import RateLimit, RedisRates
 
 url, options, runs = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
 sent = []

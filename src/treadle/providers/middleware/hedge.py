@@ -10,16 +10,16 @@ from treadle import labels
 from treadle.effects import Bounded, Call, Parallel, Reporter, Signal, Sleep, Steps, Stopped
 from treadle.errors import OptionError
 from treadle.messages import Chunk
-from treadle.model.client import EventsOf, ModelRequest
-from treadle.model.info import Model
-from treadle.model.middleware.composition import (
+from treadle.model import (
+    EventsOf,
+    Model,
+    ModelRequest,
     SendRequest,
     StreamInterruptedError,
     TimedResponse,
-    answered_by,
-    client_of,
+    check_model,
 )
-from treadle.model.registry import check_model
+from treadle.providers.middleware.other_models import answered_by, client_of
 
 
 class Hedge:

@@ -1,0 +1,1 @@
+"""The databases that stores are in: SQLite files, and Redis."""
