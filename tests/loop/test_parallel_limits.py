@@ -73,11 +73,10 @@ def outer_model(count, usage=DOLLAR):
     return ScriptedLLM(Response(tool_calls=made, usage=usage), *[Response("out", usage=usage)] * 9)
 
 
-def tree(model, *, inner=None, **options):
+def tree(model, *, inner=None, limits=None, **options):
     helper = Loop(tools=[note], **(inner or {})).as_tool("helper", "Helps.", model)
-    return Loop(
-        tools=[helper], limits=Limits(max_parallel_calls=64, max_requests=10_000), **options
-    )
+    limits = Limits(max_parallel_calls=64, max_requests=10_000, **(limits or {}))
+    return Loop(tools=[helper], limits=limits, **options)
 
 
 @pytest.fixture(params=["asyncio", "trio", "sync"])
@@ -106,7 +105,7 @@ class TestTokensAndCost:
     def test_however_many_subagents_there_are(self, any_way, count, limit, used, one):
         world = World()
         result = any_way.run(
-            tree(asked_of(world, any_way), limits=Limits(**limit)), outer_model(count)
+            tree(asked_of(world, any_way), limits=limit), outer_model(count)
         )
         [most] = limit.values()
         assert used(result.usage) < most + one
@@ -184,7 +183,7 @@ class TestTokensAndCost:
         """Nothing waits for a number that no response has, if the limit is ignored."""
         world = World(usage=None, seconds=0.3, iterations=2)
         loop = tree(
-            asked_of(world, any_way), max_total_tokens=50_000, limits=Limits(unmeasured=unmeasured)
+            asked_of(world, any_way), max_total_tokens=50_000, limits={"unmeasured": unmeasured}
         )
         result = any_way.run(loop, outer_model(16, Usage(40, 10)))
         if unmeasured == "ignore":

@@ -234,7 +234,7 @@ def test_trials_have_every_option_and_driver():
     trials = [Trial(seed) for seed in range(150)]
     assert {trial.way for trial in trials} == {"sync", "asyncio", "trio", "stream"}
     options = {option for trial in trials for option in trial.options}
-    assert options == {*OPTIONS, "retry_delay", "output_mode"}
+    assert options == {*OPTIONS, "retry_delay", "limits"}
     stories = " ".join(trial.story for trial in trials)
     for what in (
         "with a listener",
