@@ -24,20 +24,15 @@ def chained(*limits):
 class TestChain:
     """A subagent draws on the budget of its parent, which draws on that of its own parent."""
 
-    def test_it_lists_the_budgets_from_the_nearest_outwards(self):
-        outer = Budget(Limits())
-        middle = Budget(Limits(), outer)
-        inner = Budget(Limits(), middle)
+    def test_usage_counts_for_this_run_and_those_around_it(self):
+        inner, middle, outer = chained({}, {}, {})
         assert list(inner.chain()) == [inner, middle, outer]
-        assert list(outer.chain()) == [outer]
-
-    def test_usage_counts_for_every_budget_of_the_chain(self):
-        inner, outer = chained({}, {})
-        inner.count_request()
-        inner.reserve_calls(3)
-        inner.record_usage(Usage(1, 2, cost=0.5))
-        for one in (inner, outer):
+        middle.count_request()
+        middle.reserve_calls(3)
+        middle.record_usage(Usage(1, 2, cost=0.5))
+        for one in (middle, outer):
             assert (one.requests, one.tool_calls, one.usage) == (1, 3, Usage(1, 2, cost=0.5))
+        assert (inner.requests, inner.tool_calls, inner.usage) == (0, 0, Usage())
 
     def test_iterations_count_for_their_own_run(self):
         inner, outer = chained({}, {})
@@ -45,13 +40,6 @@ class TestChain:
         inner.count_iteration()
         assert (inner.iterations, outer.iterations) == (2, 0)
         assert (inner.requests, outer.requests) == (1, 1)
-
-    def test_usage_of_the_outer_run_does_not_count_for_the_inner(self):
-        inner, outer = chained({}, {})
-        outer.count_iteration()
-        outer.reserve_calls(3)
-        outer.record_usage(Usage(1, 2))
-        assert (inner.iterations, inner.tool_calls, inner.usage) == (0, 0, Usage())
 
     def test_uses_of_a_tool_are_counted_for_the_tree(self):
         inner, outer = chained({}, {})
@@ -148,22 +136,16 @@ class TestToolCalls:
 
     def test_the_remaining_uses_of_a_tool(self):
         (budget,) = chained({})
-        assert budget.uses_left("t", 2) == 2
-        budget.reserve_uses({"t": 1, "other": 1})
-        assert budget.uses_left("t", 2) == 1
-        budget.reserve_uses({"t": 5})
-        assert budget.uses_left("t", 2) == 0
+        for used, left in ((0, 2), (1, 1), (5, 0)):
+            budget.reserve_uses({"t": used, "other": 1})
+            assert budget.uses_left("t", 2) == left
 
 
 class TestSpent:
     """Why no other model call may be made."""
 
-    def test_nothing_is_spent_at_first(self):
-        (budget,) = chained({"max_iterations": 1, "max_total_tokens": 1, "max_cost": 0.01})
-        assert budget.exhausted() is None
-
     def test_iterations(self):
-        (budget,) = chained({"max_iterations": 2})
+        (budget,) = chained({"max_iterations": 2, "max_total_tokens": 1, "max_cost": 0.01})
         budget.count_iteration()
         assert budget.exhausted() is None
         budget.count_iteration()
@@ -176,6 +158,7 @@ class TestSpent:
             ("max_output_tokens", 10, Usage(1, 11), 11),
             ("max_total_tokens", 10, Usage(5, 5), 10),
             ("max_cost", 0.5, Usage(1, 1, cost=0.5), 0.5),
+            ("max_cost", 0, Usage(), 0.0),
         ],
     )
     def test_tokens_and_cost(self, kind, limit, usage, used):
@@ -187,10 +170,6 @@ class TestSpent:
         (budget,) = chained({"max_cost": 0.5, "max_total_tokens": 9})
         budget.record_usage(None)
         assert (budget.exhausted(), budget.not_measurable()) == (None, None)
-
-    def test_a_cost_limit_of_zero_is_exhausted_at_once(self):
-        (budget,) = chained({"max_cost": 0})
-        assert budget.exhausted() == BudgetExhausted("max_cost", 0, 0.0)
 
     def test_a_model_with_no_tool_calls_left_may_still_answer(self):
         (budget,) = chained({"max_tool_calls": 1})
@@ -205,11 +184,9 @@ class TestSpent:
         inner, _ = chained({}, {"max_total_tokens": 5})
         inner.record_usage(Usage(5, 5))
         assert inner.exhausted() == BudgetExhausted("max_total_tokens", 5, 10)
-
-    def test_the_nearest_is_named_first(self):
         inner, _ = chained({"max_total_tokens": 7}, {"max_total_tokens": 5})
         inner.record_usage(Usage(5, 5))
-        assert inner.exhausted().limit == 7
+        assert inner.exhausted().limit == 7, "the nearest is named first"
 
 
 def response(usage=None, **fields):
@@ -313,14 +290,10 @@ class TestRemaining:
             seconds=50.0,
         )
 
-    def test_the_whole_cost_limit_remains_if_no_cost_was_reported(self):
+    def test_a_cost_that_was_not_reported_leaves_the_limit_and_limits_not_set_are_left_out(self):
         (budget,) = chained({"max_cost": 1.0})
         budget.record_usage(Usage(100, 50))
-        assert budget.remaining(now=0.0).cost == 1.0
-
-    def test_limits_that_are_not_set_are_left_out(self):
-        (budget,) = chained({})
-        assert budget.remaining(now=0.0) == Remaining(iterations=10)
+        assert budget.remaining(now=0.0) == Remaining(iterations=10, cost=1.0)
 
     def test_it_is_never_negative(self):
         (budget,) = chained({"max_output_tokens": 10, "max_seconds": 5, "max_cost": 0.1})

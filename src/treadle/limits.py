@@ -7,6 +7,7 @@ it, see `treadle.reservations`. A limit that cannot be measured ends the run.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
@@ -71,11 +72,7 @@ class Limits:
     )
     """Tokens of all prompts."""
     max_output_tokens: int | None = _limit(
-        None,
-        1,
-        used="usage.output_tokens",
-        left="{:,} output tokens",
-        needs="usage",
+        None, 1, used="usage.output_tokens", left="{:,} output tokens", needs="usage"
     )
     """Tokens of all responses."""
     max_total_tokens: int | None = _limit(
@@ -83,12 +80,7 @@ class Limits:
     )
     """Tokens of prompts and responses."""
     max_cost: float | None = _limit(
-        None,
-        0,
-        "US dollars",
-        used="usage.cost",
-        left="${:.4f}",
-        needs="cost",
+        None, 0, "US dollars", used="usage.cost", left="${:.4f}", needs="cost"
     )
     """US dollars; the model reports or computes a cost, or ``cost_of`` does."""
     max_seconds: float | None = _limit(None, 0, "seconds", used="elapsed", left="{:.0f} s")
@@ -151,17 +143,9 @@ _REQUESTS_OF_TREE = 10
 
 @fast_dataclass
 class Remaining:
-    """What remains of the limits of a run, as their names say; None is no limit.
+    """What remains of each limit of a run, such as ``tool_calls`` of ``max_tool_calls``; None is no limit.
 
     Args:
-        iterations: model calls of the loop itself.
-        tool_calls: tool calls.
-        input_tokens: tokens of prompts.
-        output_tokens: tokens of responses.
-        total_tokens: tokens of both.
-        cost: US dollars.
-        seconds: wall time in seconds.
-        requests: model calls of the loop and its subagents, if ``max_requests`` is set.
         is_upper_bound: whether at most these tokens and this cost remain, since some usage is unknown.
         is_estimate: whether some tokens were estimated.
     """
@@ -236,27 +220,22 @@ class Budget:
     """
 
     def __init__(
-        self,
-        limits: Limits,
-        parent: Budget | None = None,
-        name: str = "",
-        called: str = "",
+        self, limits: Limits, parent: Budget | None = None, name: str = "", called: str = ""
     ) -> None:
         self.limits = limits
         self.parent = parent
         self.name, self.called = name, called
-        self.depth: int = 0 if parent is None else parent.depth + 1
+        self._outer: tuple[Budget, ...] = () if parent is None else parent.chain()
+        self.depth = len(self._outer)
         self.max_requests = limits.max_requests
         if parent is None and self.max_requests is None:
             self.max_requests = _REQUESTS_OF_TREE * limits.max_iterations
         self.has_tokens = limits.has_tokens
         self.reservations = Reservations(str(self.depth)) if self.has_tokens else None
-        self.reserves: bool = self.has_tokens or (parent is not None and parent.reserves)
+        self.reserves = any(one.has_tokens for one in self.chain())
         inherited: Unmeasured = "stop" if parent is None else parent.unmeasured
         self.unmeasured: Unmeasured = limits.unmeasured or inherited
-        self.estimates: bool = self.unmeasured == "estimate" or (
-            parent is not None and parent.estimates
-        )
+        self.estimates = any(one.unmeasured == "estimate" for one in self.chain())
         self.has_unlimited_calls = parent is None and limits.max_tool_calls is None
         is_outermost = parent is None and limits.max_requests is None
         self._limits_only_iterations = is_outermost and not self.has_tokens
@@ -286,18 +265,15 @@ class Budget:
 
     @property
     def _root(self) -> Budget:
-        return self if self.parent is None else self.parent._root  # noqa: SLF001 - of another budget
+        return self.chain()[-1]
 
     def finish(self) -> None:
         """Stop counting against this run's limits, for the last answer; no tool call may run from now on."""
         self.is_finishing, self.has_unlimited_calls = True, False
 
-    def chain(self) -> Iterator[Budget]:
+    def chain(self) -> tuple[Budget, ...]:
         """This budget and those of its parents, the nearest first."""
-        budget: Budget | None = self
-        while budget is not None:
-            yield budget
-            budget = budget.parent
+        return self, *self._outer
 
     def count_iteration(self) -> None:
         """Count an iteration of this run."""
@@ -306,16 +282,13 @@ class Budget:
     def count_request(self) -> None:
         """Count a model call, before it is made: an iteration of this run, a request of all."""
         self.iterations += 1
-        self.requests += 1
-        if self.parent is not None:
-            for one in self.parent.chain():
-                one.requests += 1
+        for one in self.chain():
+            one.requests += 1
 
     def reserve_calls(self, count: int) -> None:
         """Count tool calls before they run."""
-        self.tool_calls += count
-        if self.parent is not None:
-            self.parent.reserve_calls(count)
+        for one in self.chain():
+            one.tool_calls += count
 
     def release_call(self, name: str) -> None:
         """Release a reserved tool call that does not run."""
@@ -325,19 +298,15 @@ class Budget:
 
     def record_usage(self, usage: Usage | None) -> None:
         """Add the usage of a model call; None means unknown and makes the total a lower bound."""
-        self.usage = self.usage.plus(usage)
-        if self.parent is not None:
-            self.parent.record_usage(usage)
+        for one in self.chain():
+            one.usage = one.usage.plus(usage)
 
     def record_response(self, response: Response) -> None:
         """Add the usage of a response; remember what a limit needs and the response does not report."""
-        usage = response.usage
-        self.usage = self.usage.plus(usage)
-        if not self._limits_only_iterations:
-            if self.has_tokens:
-                self._note_unknown(response)
-            if self.parent is not None:
-                self.parent.record_response(response)
+        for one in self.chain():
+            one.usage = one.usage.plus(response.usage)
+            if one.has_tokens:
+                one._note_unknown(response)  # noqa: SLF001 - of another budget
 
     def add(self, used: Used) -> None:
         """Add what a subagent used that counted elsewhere."""
@@ -446,9 +415,7 @@ class Budget:
         Of those whose response cannot be foreseen, since none of their model is known yet, one is sent at a time.
         """
         held = () if self.reservations is None else self.reservations.held
-        if (
-            not held or self._spent(self) is not None
-        ):  # a limit that is reached ends the run of the request
+        if not held or self._spent(self) is not None:  # a limit that is reached ends the run
             return True
         ignores = self.unmeasured == "ignore"
         amounts = [self._amounts_of(one) for one in held]
@@ -507,20 +474,15 @@ class Budget:
 
     def used(self) -> Used:
         """What was used so far."""
-        return Used(
-            self.iterations,
-            self.requests,
-            self.tool_calls,
-            self.usage,
-            dict(self.unknown),
-            dict(self.uses),
-        )
+        return Used(**{name: copy.copy(getattr(self, name)) for name in _USED})
 
     def restore(self, used: Used) -> None:
         """Continue from what was used before."""
-        self.iterations, self.requests = used.iterations, used.requests
-        self.tool_calls, self.usage = used.tool_calls, used.usage
-        self.unknown, self.uses = dict(used.unknown), dict(used.uses)
+        for name in _USED:
+            setattr(self, name, copy.copy(getattr(used, name)))
+
+
+_USED = tuple(spec.name for spec in dataclasses.fields(Used))
 
 
 _OPTION = 'stream_options={"include_usage": True}'
