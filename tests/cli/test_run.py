@@ -85,7 +85,7 @@ def test_the_answer_goes_to_stdout_and_the_progress_to_stderr(endpoint, spawned,
     assert (done.returncode, done.stdout) == (0, "There is guide.md.\n")
     assert "list_files" in done.stderr
     assert "\x1b" not in done.stderr
-    first, second = endpoint.requests
+    first, second = endpoint.bodies
     assert first["messages"][-1] == {"role": "user", "content": "Which files are in docs?"}
     assert second["messages"][-1]["content"] == "guide.md"
     assert {made["function"]["name"] for made in first["tools"]} == {
@@ -252,7 +252,7 @@ def test_the_model_is_tried_again(endpoint, asked, retries):
 
     code, _, err = asked("Hello", "--max-retries", str(retries))
 
-    assert (code, len(endpoint.requests)) == (1, retries + 1)
+    assert (code, len(endpoint.bodies)) == (1, retries + 1)
     assert ("retry in" in err) == bool(retries)
 
 
@@ -263,9 +263,9 @@ def test_tools_come_from_a_module_in_the_current_folder(endpoint, spawned, calls
     done = spawned("Go", "--tools", "my_tools:both", "--tools", "my_tools:chatty, sleepy")
 
     assert done.returncode == 0
-    names = [made["function"]["name"] for made in endpoint.requests[0]["tools"]]
+    names = [made["function"]["name"] for made in endpoint.bodies[0]["tools"]]
     assert names == ["add", "plain", "chatty", "sleepy"]
-    assert endpoint.requests[1]["messages"][-1]["content"] == "hello"
+    assert endpoint.bodies[1]["messages"][-1]["content"] == "hello"
 
 
 def test_what_a_tool_prints_is_not_the_answer(endpoint, spawned, calls, tools):
@@ -375,7 +375,7 @@ def test_the_system_prompt_is_sent(endpoint, asked, given, sent):
 
     asked("Hello", *given)
 
-    first = endpoint.requests[0]["messages"][0]
+    first = endpoint.bodies[0]["messages"][0]
     assert (first["content"] if first["role"] == "system" else None) == sent
 
 
@@ -384,7 +384,7 @@ def test_a_prompt_comes_from_stdin(endpoint, spawned):
     endpoint.script = ["Hello."]
 
     assert spawned("-", stdin="A long question").returncode == 0
-    assert endpoint.requests[0]["messages"][-1]["content"] == "A long question"
+    assert endpoint.bodies[0]["messages"][-1]["content"] == "A long question"
 
 
 def test_quiet_shows_nothing_but_the_answer(endpoint, asked):

@@ -274,16 +274,6 @@ def test_a_source_without_numbers_is_told_in_one_line():
         assert numbers_of(server) == (502, {"error": "it is away"})
 
 
-def test_a_question_that_is_refused_is_told_in_its_panel_alone():
-    with serving(Fixed(refused="treadle_usage_cost_total")) as server:
-        status, told = numbers_of(server)
-    assert status == 200
-    refused = {one["key"] for row in told["rows"] for one in row["panels"] if "error" in one}
-    assert refused == {"cost", "mean_cost", "cost_per_hour", "cost_per_run"}
-    [panel] = [one for row in told["rows"] for one in row["panels"] if one["key"] == "cost"]
-    assert (panel["error"], panel["series"]) == ("that is too much", [])
-
-
 class Upstream:
     """A server that answers every question alike, as something that is no Prometheus might."""
 
@@ -380,15 +370,6 @@ def test_what_answers_no_http_is_told():
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         assert trouble_of(PrometheusSource(url)) == f"the server at {url} is not a Prometheus"
         thread.join()
-
-
-@pytest.mark.parametrize(
-    ("status", "told"), [(404, "HTTP 404 Not Found"), (401, "HTTP 401 Unauthorized")]
-)
-def test_an_error_of_something_else_is_told(status, told):
-    with Upstream(status, b"<html>no</html>") as upstream:
-        trouble = trouble_of(PrometheusSource(upstream.url))
-    assert trouble == f"{upstream.url} is not a Prometheus: it responded with {told}"
 
 
 def test_a_prometheus_that_refuses_all_is_told_in_its_own_words():
