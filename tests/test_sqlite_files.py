@@ -1,4 +1,4 @@
-"""The SQLite files of sessions, journals, memories and workflows: who may read them, and which files are left alone."""
+"""The SQLite files of sessions, journals, memories and workflows: who may read them, and which are left alone."""
 
 import hashlib
 import multiprocessing

@@ -5,14 +5,13 @@ import json
 import pytest
 
 from treadle import DeadlineExceeded, Err, LLMError, Ok, Usage, tool
-from treadle.events import RunFinished, RunStarted, TextDelta, ToolFinished
+from treadle.events import RunFinished, RunStarted, ToolFinished
 from treadle.testing import check_history
 
 pytestmark = pytest.mark.wire
 
 QUESTION = [{"role": "user", "content": "What is the weather in Paris?"}]
 LATE = {"chaos": {"latencyMs": 3_000}}
-OVERLOADED = {"error": {"message": "overloaded", "type": "overloaded_error"}, "status": 529}
 
 
 @tool
@@ -90,18 +89,6 @@ def test_usage_is_summed_over_the_run(wire, ask):
     result = ask(QUESTION, tools=[add])
 
     assert result.usage == Usage(230, 12, 242)
-
-
-def test_streamed_text_arrives_in_pieces(wire, ask_streamed):
-    """Each piece is an event as it comes, and together they are the answer."""
-    text = "It is sunny, and it will stay so."
-    wire.script(calls(("weather", {"city": "Paris"})), text)
-
-    result = ask_streamed(QUESTION, tools=[weather])
-
-    pieces = [event.text for event in ask_streamed.events_of(TextDelta)]
-    assert len(pieces) > 3
-    assert "".join(pieces) == text == result.response.content
 
 
 def test_keys_that_treadle_does_not_know_survive(wire, ask):

@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 import os
-import stat
 import threading
 
 import pytest
@@ -111,13 +110,6 @@ class TestAnyStore:
 
 
 class TestSQLite:
-    def test_the_file_is_readable_by_its_owner_only_and_is_made_by_the_first_value(self, tmp_path):
-        store = SQLiteStore(tmp_path / "store.db")
-        assert store.get("abc") is None
-        assert not (tmp_path / "store.db").exists()
-        put(store, b"content")
-        assert stat.S_IMODE((tmp_path / "store.db").stat().st_mode) == 0o600
-
     def test_a_damaged_file_and_a_missing_folder_are_errors_that_name_the_file(self, tmp_path):
         damaged = tmp_path / "damaged.db"
         damaged.write_bytes(os.urandom(4096))
