@@ -138,9 +138,11 @@ class TestMadeUp:
         assert self.series(watch) == before
         values = values_of(watch)
         assert len(values[names.TOOL_NAME]) == MAX_TOOLS + 1
-        for label in (names.AGENT_NAME, names.STOP_REASON, names.RESPONSE_MODEL):
+        for label in (names.AGENT_NAME, names.STOP_REASON):
             assert len(values[label]) == MAX_VALUES + 1
-            assert "_OTHER" in values[label]
+        models = values[names.REQUEST_MODEL] | values[names.RESPONSE_MODEL]
+        assert len(models) == MAX_VALUES + 1
+        assert "_OTHER" in values[names.ERROR_TYPE] & models
         assert all(point.value == 0 for point in watch.points(names.ACTIVE_RUNS))
 
     @staticmethod
