@@ -17,12 +17,14 @@ from .exits import USER, double
 
 def test_without_an_sdk_there_is_no_telemetry():
     assert active_telemetry() is None
-    assert active_telemetry(Telemetry(NoOpTracerProvider(), NoOpMeterProvider())) is None
+    none = Telemetry(tracer_provider=NoOpTracerProvider(), meter_provider=NoOpMeterProvider())
+    assert active_telemetry(none) is None
 
 
 def test_one_provider_with_an_sdk_is_enough(watch):
-    assert active_telemetry(Telemetry(watch.tracers)) is not None
-    assert active_telemetry(Telemetry(None, MeterProvider(shutdown_on_exit=False))) is not None
+    meters = MeterProvider(shutdown_on_exit=False)
+    for chosen in ({"tracer_provider": watch.tracers}, {"meter_provider": meters}):
+        assert active_telemetry(Telemetry(**chosen)) is not None
 
 
 def test_no_event_is_created_without_listeners():
