@@ -1,5 +1,7 @@
 """The methods of a session, apart from what runs use."""
 
+import time
+
 import pytest
 from tests.sessions.conversing import (
     Counting,
@@ -10,6 +12,7 @@ from tests.sessions.conversing import (
     image,
     run,
     summary,
+    system,
     turn,
     user,
     with_image,
@@ -106,6 +109,14 @@ class TestTruncation:
         run(session, user("3"), *parallel, exchange("c")[1], answer("4"))
         return session  # 0 user 1 call 2 result 3 answer 4 user 5 calls 6 result 7 result 8 answer
 
+    @pytest.mark.parametrize("remaining", [0, 1, 3, 4, 5, 8])
+    def test_messages_at_the_end_are_removed(self, filled, remaining):
+        before = filled.messages()
+        filled.truncate(remaining)
+        assert filled.messages() == before[:remaining] == filled.load()["messages"]
+        assert [one.status for one in filled.turns()] == ["ok", "ok", "edit"]
+        assert filled.turns()[-1].created_at == pytest.approx(time.time(), abs=60)
+
     def test_to_its_length_changes_nothing(self, filled):
         filled.truncate(9)
         assert filled.info().version == 2
@@ -140,6 +151,35 @@ class TestTruncation:
         session.truncate(1)
         assert session.pause() is None
         assert session.load()["pause_id"] is None
+
+    def test_the_summary_of_what_remains_is_kept(self, session):
+        run(session, system(), user("1"), answer("1"))
+        run(session, user("2"), answer("2"), memo=compacted(3, "first"))
+        run(session, user("3"), answer("3"), memo=compacted(4, "second"))  # 2 pinned, 2 covered
+        pinned = [system(), summary("second")]
+        assert session.load()["messages"] == [*pinned, user("3"), answer("3")]
+        assert session.load()["through"] == 5
+        session.truncate(6)
+        assert session.load()["messages"] == [*pinned, user("3")]
+        session.truncate(5)
+        assert session.load()["messages"] == pinned
+        session.truncate(4)
+        loaded = session.load()
+        assert loaded["memo"] == compacted(2, "first")
+        assert loaded["messages"] == [system(), summary("first"), user("2")]
+        session.truncate(2)
+        loaded = session.load()
+        assert (loaded["memo"], loaded["through"]) == ({}, 0)
+        assert loaded["messages"] == [system(), user("1")]
+
+    def test_a_summary_of_messages_that_were_replaced_since_is_not_used_again(self, session):
+        run(session, *[user("1"), answer("1"), user("2"), answer("2")], memo=compacted(4, "old"))
+        session.truncate(2)
+        run(session, user("2b"), answer("2b"), user("3b"), answer("3b"))
+        session.truncate(5)
+        loaded = session.load()
+        assert loaded["memo"] == {}
+        assert loaded["messages"][2:] == [user("2b"), answer("2b"), user("3b")]
 
     def test_a_first_turn_with_a_summary_of_too_much_is_shown_as_a_whole(self, session):
         run(session, user("1"), answer("1"), user("2"), memo=compacted(2))
