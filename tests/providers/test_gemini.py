@@ -711,7 +711,7 @@ def test_a_stream_that_breaks_off_is_an_error_and_is_requested_again_before_text
 
 def test_a_stream_that_breaks_off_after_text_is_an_error(serve):
     piece = json.dumps(response(TEXT, reason=None))
-    server = serve((200, f"data: {piece}\r\n\r\ndata: {piece[:20]}", {}))
+    server = serve((200, {}, f"data: {piece}\r\n\r\ndata: {piece[:20]}"))
     events = []
     made = Loop.run_sync("Hi", at(server), on_event=events.append)
     assert isinstance(made, Err)

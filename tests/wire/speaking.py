@@ -295,9 +295,15 @@ class Scripted:
     """
 
     def __init__(self, *bodies):
-        made = [(200, {"Content-Type": kind}, text) for kind, text in (*bodies, (JSON, "{}"))]
-        self._server = ScriptedServer(*made)
+        self._server = ScriptedServer()
         self.url = self._server.url
+        self.script(*bodies)
+
+    def script(self, *bodies):
+        """Send other bodies from now on, and forget the requests."""
+        made = [(200, {"Content-Type": kind}, text) for kind, text in (*bodies, (JSON, "{}"))]
+        self._server.answers[:] = made
+        self._server.requests.clear()
 
     @property
     def requests(self):
