@@ -208,6 +208,34 @@ def test_a_deleted_session_keeps_its_facts_until_it_is_forgotten(sessions, memor
     assert texts_of(memories, "ann") == []
 
 
+def test_a_session_that_is_deleted_while_it_is_read_leaves_no_facts(sessions, memories):
+    add_turn(sessions, "ann/1", "One.")
+
+    def deleting(messages, **_opts):
+        sessions.delete("ann/1")
+        return RuleModel()(messages)
+
+    report = MemoryWorker(sessions, memories, deleting, scope_of=of_user).run_once_sync()
+    assert texts_of(memories, "ann") == []
+    assert report.failed == {}
+    assert memories.cursors(["ann/1"]) == {}
+
+
+def test_a_session_that_is_replaced_while_it_is_read_is_read_anew(sessions, memories):
+    add_turn(sessions, "ann/1", "One.")
+    model = RuleModel()
+
+    def replacing(messages, **opts):
+        if not model.prompts:
+            sessions.delete("ann/1")
+            add_turn(sessions, "ann/1", "Two.")
+        return model(messages, **opts)
+
+    MemoryWorker(sessions, memories, replacing, scope_of=of_user).run_once_sync()
+    assert model.read == ["One.", "Two."]
+    assert texts_of(memories, "ann") == ["Two."]
+
+
 def test_a_turn_that_arrives_while_a_session_is_read_is_read_in_the_same_pass(sessions, memories):
     add_turn(sessions, "ann/1", "One.")
     model = RuleModel()
@@ -219,6 +247,20 @@ def test_a_turn_that_arrives_while_a_session_is_read_is_read_in_the_same_pass(se
 
     MemoryWorker(sessions, memories, adding, scope_of=of_user).run_once_sync()
     assert model.read == ["One.", "Two."]
+
+
+def test_an_edit_while_a_session_is_read_is_noticed(sessions, memories):
+    add_turn(sessions, "ann/1", "One.")
+    add_turn(sessions, "ann/1", "Two.")
+    model = RuleModel()
+
+    def editing(messages, **opts):
+        if not model.prompts:
+            sessions.session("ann/1").truncate(2)
+        return model(messages, **opts)
+
+    MemoryWorker(sessions, memories, editing, scope_of=of_user).run_once_sync()
+    assert texts_of(memories, "ann") == ["One."]
 
 
 def test_compaction_neither_loses_nor_doubles_a_fact(sessions, memories, worker, model):
