@@ -1,7 +1,6 @@
 """Folders for the tools; a scripted endpoint, and ways to run the command on it."""
 
 import contextlib
-import http.server
 import itertools
 import json
 import os
@@ -13,6 +12,7 @@ import sys
 import threading
 
 import pytest
+from tests.http_server import ScriptedServer
 
 from treadle.cli import main
 from treadle.cli.builtin_tools import Workspace
@@ -44,42 +44,28 @@ def files(root):
     return Workspace(root)
 
 
-class Endpoint:
-    """A server of chat completions on this machine that answers by a script, and records."""
+class Endpoint(ScriptedServer):
+    """A server of chat completions on this machine that answers by a script, and records.
+
+    Attributes:
+        script: texts, calls, the status of an error, or `HANG`.
+        asked: whether a request has come.
+    """
 
     def __init__(self):
-        self.requests = []
-        self.script = []
-        self.asked = threading.Event()
-        self.over = threading.Event()
-        endpoint = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_POST(self):
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                endpoint.requests.append(json.loads(body))
-                endpoint.asked.set()
-                status, answer = endpoint.next_answer()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.end_headers()
-                self.wfile.write(json.dumps(answer).encode())
-
-            def log_message(self, *args):
-                pass
-
-        class Server(http.server.ThreadingHTTPServer):
-            def handle_error(self, *args):
-                """A client that has gone is none of the server's business."""
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-        self.base_url = f"http://127.0.0.1:{self._server.server_port}/v1"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        super().__init__()
+        self.script, self.asked = [], threading.Event()
+        self.base_url = f"{self.url}/v1"
 
     def next_answer(self):
+        self.asked.set()
+        status, answer = self.step()
+        return status, {"Content-Type": "application/json"}, json.dumps(answer)
+
+    def step(self):
         step = self.script[len(self.requests) - 1]
         if step is HANG:
-            self.over.wait(60)
+            self._closed.wait(60)
             step = "too late"
         if isinstance(step, int):
             return step, {"error": {"message": f"this is status {step}"}}
@@ -95,11 +81,6 @@ class Endpoint:
             "choices": [choice],
             "usage": usage,
         }
-
-    def close(self):
-        self.over.set()
-        self._server.shutdown()
-        self._server.server_close()
 
 
 HANG = object()

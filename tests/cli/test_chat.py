@@ -1,12 +1,12 @@
 """`treadle chat` in a pseudo-terminal, and in a pipe, with a script in place of the model."""
 
-import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from tests.cli.places import ProviderFolder
 from tests.guides.terminal import Terminal
 from tests.redis_server import redis_server, redis_url
 
@@ -96,7 +96,7 @@ def open_model(name, *, base_url=None, api_key=None, **opts):
         model.n_ctx = 1_800
     return model
 
-PROVIDER = Provider("demo", "Demo", open_model, prefixes=("demo-",), needs_key=False)
+DEMO = Provider("demo", "Demo", open_model, prefixes=("demo-",), needs_key=False)
 TWIN = Provider("twin", "Twin", open_model, prefixes=("twin-",), needs_key=False)
 """
 
@@ -129,28 +129,13 @@ def post() -> str:
 """
 
 
-class Place:
+class Place(ProviderFolder):
     """A folder with a scripted provider, tools and sessions, and ways to start the chat there."""
 
     def __init__(self, folder):
-        self.folder = folder
+        super().__init__(folder, {"demo.py": PROVIDER, "my_tools.py": TOOLS}, ["demo", "twin"])
         self.store = SQLiteSessions(folder / "sessions.db")
-        info = folder / "demo-1.0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n")
-        points = "[treadle.providers]\ndemo = demo:PROVIDER\ntwin = demo:TWIN\n"
-        (info / "entry_points.txt").write_text(points)
-        (folder / "demo.py").write_text(PROVIDER)
-        (folder / "my_tools.py").write_text(TOOLS)
-        path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
-        self.environment = {
-            **os.environ,
-            "PYTHONPATH": path.rstrip(os.pathsep),
-            "PYTHONWARNINGS": "error",
-            "TERM": "dumb",
-            "COLUMNS": "200",
-            "TREADLE_SESSIONS": str(folder / "sessions.db"),
-        }
+        self.environment |= {"COLUMNS": "200", "TREADLE_SESSIONS": str(folder / "sessions.db")}
 
     def command(self, *args, session="s", tools="add,mail"):
         named = ["--session", session] if session else []
@@ -174,13 +159,9 @@ class Place:
             check=False,
         )
 
-    def open_gate(self):
-        (self.folder / "gate").write_text("")
-
     @property
     def mails(self):
-        sent = self.folder / "sent"
-        return len(sent.read_text()) if sent.exists() else 0
+        return self.count("sent")
 
     def texts(self, session="s"):
         """The messages of a session as roles and texts; they are valid."""

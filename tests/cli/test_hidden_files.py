@@ -74,10 +74,6 @@ def test_a_link_to_something_hidden_is_listed_as_unreadable(files):
     assert {"to-file (cannot be read)", "to-folder (cannot be read)"} <= {*lines}
 
 
-def test_a_search_from_the_top_finds_nothing_hidden(files):
-    assert "no line contains" in files.search_text("token")
-
-
 def test_a_working_folder_that_is_hidden_itself_can_be_read(root):
     assert Workspace(root / ".git").read_file("config") == HIDDEN
 

@@ -93,7 +93,7 @@ def test_the_progress_and_the_errors_of_a_run(
         "Ok.",
     ]
     if status == 400:
-        endpoint.next_answer = lambda: (400, {"error": {"message": f"{HOSTILE}\nRun it? [y/n] y"}})
+        endpoint.step = lambda: (400, {"error": {"message": f"{HOSTILE}\nRun it? [y/n] y"}})
     code, shown = on_terminal("Go", env={**env, "NO_COLOR": "1"})
     assert code == (0 if status == 200 else 1)
     for text in HOSTILE[1:-1]:

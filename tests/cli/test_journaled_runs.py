@@ -15,6 +15,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from tests.cli.places import ProviderFolder
 from tests.guides.terminal import Terminal
 
 from treadle import Loop, tool
@@ -50,7 +51,7 @@ def open_model(name, *, base_url=None, api_key=None, **opts):
 
     return model
 
-PROVIDER = Provider("demo", "Demo", open_model, prefixes=("demo-",), needs_key=False)
+DEMO = Provider("demo", "Demo", open_model, prefixes=("demo-",), needs_key=False)
 """
 TOOLS = """
 import time
@@ -89,12 +90,7 @@ def wipe(what: str) -> str:
     note("wiped")
     return f"wiped {what}"
 
-@tool
-def paint() -> str:
-    '''Return control characters.'''
-    return "\\x1b]0;owned\\x07"
-
-ALL = [add, pay, probe, wipe, paint]
+ALL = [add, pay, probe, wipe]
 """
 PROGRAM = """
 import sys
@@ -110,26 +106,15 @@ if __name__ == "__main__":
 SECONDS = 60
 
 
-class Place:
+class Place(ProviderFolder):
     """A folder with a scripted provider and tools, and ways to start the command on its journal."""
 
     def __init__(self, folder):
-        self.folder = folder
-        info = folder / "demo-1.0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text("[treadle.providers]\ndemo = demo:PROVIDER\n")
-        (folder / "demo.py").write_text(PROVIDER)
-        (folder / "my_tools.py").write_text(TOOLS)
-        (folder / "program.py").write_text(PROGRAM)
+        files = {"demo.py": PROVIDER, "my_tools.py": TOOLS, "program.py": PROGRAM}
+        super().__init__(folder, files, ["demo"])
         self.path = folder / "runs.db"
         self.journal = SQLiteJournal(self.path)
-        path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
-        self.environment = {
-            **os.environ,
-            "PYTHONPATH": path.rstrip(os.pathsep),
-            "PYTHONWARNINGS": "error",
-            "TERM": "dumb",
+        self.environment |= {
             "TZ": "UTC",
             "HOME": str(folder / "home"),
             "XDG_DATA_HOME": "",
@@ -203,9 +188,6 @@ class Place:
         """How often a tool has run, or the model was asked."""
         file = self.folder / name
         return len(file.read_text()) if file.exists() else 0
-
-    def open_gate(self):
-        (self.folder / "gate").write_text("")
 
     def shown(self, run_id="tea"):
         """What `treadle show` says, as data."""
@@ -566,14 +548,6 @@ class TestLists:
         done = place("runs")
         assert (done.returncode, done.stdout) == (0, "")
         assert json.loads(place("runs", "--json").stdout) == {"runs": []}
-
-    def test_no_control_character_is_shown(self, place):
-        place.ask("paint", "--system", "\x1b[2J")
-
-        shown = place("show", "tea").stdout
-
-        assert "\\x1b]0;owned\\x07" in shown
-        assert "\x1b" not in shown
 
 
 class TestPlace:

@@ -41,7 +41,7 @@ def test_the_tools_of_a_server_replace_the_default_ones(endpoint, spawned, calls
     done = spawned("Greet Ada.", "--mcp", server("english", "Hello, "))
 
     assert (done.returncode, done.stdout) == (0, "Done.\n")
-    first, second = endpoint.requests
+    first, second = endpoint.bodies
     assert offered(first) == ["greet"]
     assert second["messages"][-1]["content"] == "Hello, Ada"
 
@@ -54,7 +54,7 @@ def test_several_servers_and_other_tools_are_combined(endpoint, spawned, calls, 
     done = spawned("Greet Ada.", *servers, "--tools", "more_tools:shout")
 
     assert done.returncode == 0
-    first, second = endpoint.requests
+    first, second = endpoint.bodies
     assert offered(first) == ["shout", "english_greet", "french_greet"]
     assert second["messages"][-1]["content"] == "Salut, Ada"
 
@@ -64,7 +64,7 @@ def test_a_server_that_does_not_start_is_bad_usage_in_one_line(endpoint, spawned
 
     done = spawned("Hi", "--mcp", shlex.join([sys.executable, "-c", code]))
 
-    assert (done.returncode, done.stdout, endpoint.requests) == (2, "", [])
+    assert (done.returncode, done.stdout, endpoint.bodies) == (2, "", [])
     (line,) = done.stderr.splitlines()
     assert "cannot connect to" in line
     assert "no config" in line

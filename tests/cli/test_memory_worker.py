@@ -115,7 +115,7 @@ def test_once_reads_what_is_new_and_prints_what_was_done(run, places, endpoint, 
     code, out, err = run("--once", "--scope-separator", "/")
     assert (code, out, err) == (0, "1 fact in 1 piece of 1 session\n", "")
     assert texts(memories, "ann") == ["The user is called Ann."]
-    [request] = endpoint.requests
+    [request] = endpoint.bodies
     assert 'user: "I am Ann."' in request["messages"][-1]["content"]
     assert run("--once")[:2] == (0, "0 facts in 0 pieces of 0 sessions\n")
 
@@ -191,7 +191,7 @@ def test_a_signal_ends_the_worker_after_the_request_at_hand(
     def next_answer():
         arrived.set()
         goes_on.wait(30)
-        endpoint.script = [None] * (len(endpoint.requests) - 1) + [next(answers)]
+        endpoint.script = [None] * (len(endpoint.bodies) - 1) + [next(answers)]
         return type(endpoint).next_answer(endpoint)
 
     endpoint.next_answer = next_answer
@@ -257,7 +257,7 @@ def test_two_workers_on_one_redis_read_what_arrives_and_each_message_once(
         assert time.monotonic() < end
         time.sleep(0.05)
     assert [worker.end(signal.SIGTERM) for worker in workers] == [0, 0]
-    assert len(endpoint.requests) == 20
+    assert len(endpoint.bodies) == 20
     assert sum("fact" in line for worker in workers for line in worker.lines) >= 2
 
 
@@ -270,7 +270,7 @@ def test_a_killed_worker_is_replaced_by_another_one(start, places, endpoint, lea
     second = start("--lease-seconds", "2")
     second.wait_for("Reading sessions")
     time.sleep(3)
-    assert len(endpoint.requests) == 1, "the lease was not renewed"
+    assert len(endpoint.bodies) == 1, "the lease was not renewed"
     os.kill(first.process.pid, signal.SIGKILL)
     first.ended()
     second.wait_for("1 fact in 1 piece")

@@ -181,18 +181,6 @@ def test_an_interrupted_run_leaves_the_terminal_in_order(endpoint, command, root
     assert not [line for line in lines if "calling the model" in line]
 
 
-def test_a_terminal_never_obeys_a_model(endpoint, on_terminal, calls):
-    """Neither in the name of a tool nor in its arguments, which the model wrote; nor as markup."""
-    endpoint.script = [calls(("[red]x\x1b[2J", '{"a": "\x1b]0;owned\x07"}')), "Done."]
-
-    code, shown = on_terminal("Go", streams=("stderr",), env=LIVE)
-
-    assert code == 0
-    assert "\x1b[?25l" in shown
-    assert "[red]x\\x1b[2J" in shown
-    assert "\x1b]0;" not in shown
-
-
 @pytest.mark.parametrize("why", ["rich is missing", "a dumb terminal", "nobody looks"])
 def test_a_terminal_without_more_gets_plain_lines(endpoint, on_terminal, without, why):
     """rich is an extra, and needs a terminal that understands it; what CI keeps is to be read later."""

@@ -174,7 +174,7 @@ def test_a_file_that_is_no_recording_is_not_recorded_over(asked, endpoint, root)
     assert (code, out) == (2, "")
     assert "--record: notes.txt is not a recording; nothing was written to it" in err
     assert (root / "notes.txt").read_text() == "buy milk\n"
-    assert endpoint.requests == []
+    assert endpoint.bodies == []
 
 
 @pytest.mark.parametrize("option", ["--record", "--report"])
@@ -187,7 +187,7 @@ def test_a_file_that_cannot_be_written_is_told_before_anything_runs(asked, endpo
         assert err == (
             f"treadle run: error: {option}: cannot write {path}: {why} (see treadle run --help)\n"
         )
-    assert endpoint.requests == []
+    assert endpoint.bodies == []
 
 
 def test_two_recordings_are_compared(asked, endpoint, calls, root, tools, reported, recorded):
@@ -214,7 +214,7 @@ def test_record_and_report_are_two_files(asked, endpoint):
     code, _, err = asked("Hi?", "--record", "x", "--report", "./x")
     assert code == 2
     assert "expected two files, got one" in err
-    assert endpoint.requests == []
+    assert endpoint.bodies == []
 
 
 def broken(root):

@@ -161,7 +161,7 @@ def test_a_wait_for_stdin_ends(number, command, root, endpoint):
         code = process.wait(60)  # the pipe is still open
         err = process.stderr.read()
     assert (code, err) == (128 + number, "treadle: interrupted\n")
-    assert endpoint.requests == []
+    assert endpoint.bodies == []
 
 
 def test_a_signal_that_is_ignored_stays_so(command, root, endpoint, hang):
@@ -254,7 +254,7 @@ def test_a_chat_in_a_pipe_ends(number, root, endpoint, hang, server, server_ende
         _, err = process.communicate(timeout=60)
     assert process.returncode == 128 + number
     assert "[interrupted; what was done so far is kept]" in err
-    assert len(endpoint.requests) == 1
+    assert len(endpoint.bodies) == 1
     assert server_ended()
 
 

@@ -20,7 +20,7 @@ def run(command, root, endpoint):
         options = {"timeout": 60, "capture_output": True, "cwd": root, **how}
         done = subprocess.run(command(*args, "--quiet"), check=False, **options)
         assert b"Traceback" not in done.stderr
-        sent = [request["messages"][-1]["content"] for request in endpoint.requests]
+        sent = [request["messages"][-1]["content"] for request in endpoint.bodies]
         assert len(sent) == (done.returncode == 0)
         return done.returncode, done.stderr.decode(), "".join(sent)
 
@@ -131,7 +131,7 @@ def test_a_slow_pipe_is_waited_for_and_the_wait_is_reported(command, root, endpo
         out, _ = process.communicate("at last", timeout=60)
     assert notice.startswith("treadle: waiting for the end of stdin; ")
     assert (process.returncode, out) == (0, "Done.\n")
-    assert endpoint.requests[0]["messages"][-1]["content"] == "summarise\n\nat last"
+    assert endpoint.bodies[0]["messages"][-1]["content"] == "summarise\n\nat last"
 
 
 @pytest.mark.parametrize("args", [("run", "-"), ("steer", "tea", "-", "--journal", "runs.db")])

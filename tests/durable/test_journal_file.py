@@ -11,10 +11,8 @@ import pytest
 from tests.durable.journaling import START, change, chat, keys, paused, stored
 from tests.small_disk import on_small_disk, python
 
-from treadle import OptionError
 from treadle.durable import SQLiteJournal
 from treadle.errors import JournalError
-from treadle.sessions import SQLiteSessions
 from treadle.tools import approve
 
 __all__ = ["on_small_disk"]
@@ -61,13 +59,6 @@ class TestFile:
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         run.close()
 
-    def test_readers_do_not_wait_for_a_writer(self, journal, path):
-        writer = sqlite3.connect(path, isolation_level=None)
-        writer.execute("BEGIN IMMEDIATE")
-        writer.execute("DELETE FROM entries")
-        assert len(journal.entries("r")) == 3
-        writer.close()
-
     def test_it_is_closed_when_no_run_is_driven(self, journal, path):
         first, second = journal.open("r", None), journal.open("new", START)
         first.close()
@@ -81,31 +72,6 @@ class TestFile:
         journal = SQLiteJournal(path, fsync=fsync)
         with journal._file.writing("try it") as db:
             assert db.execute("PRAGMA synchronous").fetchone() == (expected,)
-
-    @pytest.mark.parametrize("wrong", ["", ":memory:", 5])
-    def test_a_wrong_path_is_refused(self, wrong):
-        with pytest.raises(OptionError, match="SQLiteJournal: expected the path of a file"):
-            SQLiteJournal(wrong)
-
-    def test_processes_that_create_it_at_the_same_time_share_it(self, path):
-        forking = multiprocessing.get_context("fork")
-        for number in range(10):
-            shared = path.with_name(f"{number}.db")
-            start = forking.Barrier(4)
-
-            def work(name, shared=shared, start=start):
-                journal = SQLiteJournal(shared)
-                start.wait()
-                journal.runs()
-                stored(journal, name, chat(1))
-
-            children = [forking.Process(target=work, args=(name,)) for name in "abcd"]
-            for child in children:
-                child.start()
-            for child in children:
-                child.join()
-            assert [child.exitcode for child in children] == [0, 0, 0, 0]
-            assert {run.id for run in SQLiteJournal(shared).runs()} == {*"abcd"}
 
     def test_one_that_is_deleted_or_replaced_while_a_run_is_driven_is_noticed(self, journal, path):
         run = journal.open("r", None)
@@ -121,13 +87,6 @@ class TestFile:
 class TestUnusable:
     """Each error is a `JournalError` that names the file and what to do; nothing is changed."""
 
-    def test_a_file_that_is_no_database_is_left_alone(self, path):
-        path.write_bytes(b"This is no database. " * 100)
-        for act in everything(SQLiteJournal(path)):
-            with pytest.raises(JournalError, match=r"journal.db: could not .*; it is no journal;"):
-                act()
-        assert path.read_bytes() == b"This is no database. " * 100
-
     def test_a_damaged_file_is_an_error(self, journal, path):
         content = bytearray(path.read_bytes())
         content[8192:] = b"\xff" * (len(content) - 8192)
@@ -137,31 +96,6 @@ class TestUnusable:
                 JournalError, match=r"journal.db: could not .*; it is damaged; rest"
             ):
                 act()
-
-    def test_a_file_of_a_newer_version_is_left_alone(self, journal, path):
-        change(path, "PRAGMA user_version = 2")
-        before = path.read_bytes()
-        for act in everything(journal):
-            with pytest.raises(
-                JournalError,
-                match=r"journal.db: expected a journal of version 1, found .* version 2 .*; pass an",
-            ):
-                act()
-        assert path.read_bytes() == before
-
-    def test_a_file_of_another_program_is_left_alone(self, path):
-        SQLiteSessions(path).delete("a")
-        change(path, "CREATE TABLE runs (id)")
-        before = path.read_bytes()
-        for act in everything(SQLiteJournal(path)):
-            with pytest.raises(JournalError, match="found another program's file of version 0"):
-                act()
-        assert path.read_bytes() == before
-
-    def test_a_path_that_cannot_be_created_is_an_error(self, tmp_path):
-        journal = SQLiteJournal(tmp_path / "missing" / "journal.db")
-        with pytest.raises(JournalError, match=r"journal.db: could not open it: .*No such file"):
-            journal.open("r", START)
 
     def test_a_folder_is_an_error(self, tmp_path):
         for act in everything(SQLiteJournal(tmp_path)):

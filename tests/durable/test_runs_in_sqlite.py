@@ -12,8 +12,8 @@ from cryptography.fernet import Fernet
 from tests.durable.journaling import suspend, wait_until
 from tests.small_disk import on_small_disk, python
 
-from treadle import Loop, Ok, Paused, RunCancelled, tool
-from treadle.durable import EncryptedPayloads, RunBusyError, SQLiteJournal
+from treadle import Loop, Ok, Paused, tool
+from treadle.durable import EncryptedPayloads, SQLiteJournal
 from treadle.recording import read_recording
 from treadle.testing import ScriptedLLM, call, calls, check_history, replay
 from treadle.tools import approve, deny
@@ -191,21 +191,6 @@ def test_a_run_goes_on_when_a_full_disk_has_room_again(on_small_disk):
     assert done == "Done. True"
 
 
-def test_a_run_is_driven_by_one_task_at_a_time(journal):
-    @tool
-    def run_again() -> str:
-        """Run the same run within itself."""
-        with pytest.raises(RunBusyError, match="run 'r' is driven by another task of this process"):
-            Loop.run_sync("Go", lambda messages: "unused", journal=journal, run_id="r")
-        return "busy"
-
-    model = ScriptedLLM(calls(call("run_again")), "Done.")
-    result = Loop.run_sync("Go", model, tools=[run_again], journal=journal, run_id="r")
-    assert [message["content"] for message in result.messages if message["role"] == "tool"] == [
-        "busy"
-    ]
-
-
 def test_decisions_arrive_from_another_process(journal, path):
     ran = []
 
@@ -235,45 +220,6 @@ def test_decisions_arrive_from_another_process(journal, path):
     check_history(result.messages)
     stored = person.run("r")
     assert (stored.status, stored.part, stored.waiting) == ("ok", 2, ())
-
-
-def test_messages_arrive_from_another_process_once(journal, path):
-    sender = SQLiteJournal(path)
-
-    @tool
-    def wait() -> str:
-        """Wait."""
-        sender.steer("r", "Faster!")
-        return "waited"
-
-    model = ScriptedLLM(calls(call("wait")), "Done.")
-    result = Loop.run_sync("Go", model, tools=[wait], journal=journal, run_id="r")
-    assert [message["content"] for message in result.messages if message["role"] == "user"] == [
-        "Go",
-        "Faster!",
-    ]
-    assert sender.steer("r", "Too late") is False
-
-
-def test_a_run_is_cancelled_from_another_process(journal, path):
-    canceller = SQLiteJournal(path)
-
-    @tool
-    async def wait() -> str:
-        """Wait for ever."""
-        canceller.cancel("r")
-        await asyncio.Event().wait()
-        return "unreachable"
-
-    async def run():
-        model = ScriptedLLM(calls(call("wait")))
-        return await Loop.run("Go", model, tools=[wait], journal=journal, run_id="r")
-
-    result = asyncio.run(run())
-    assert isinstance(result.reason, RunCancelled)
-    check_history(result.messages)
-    stored = canceller.run("r")
-    assert (stored.status, stored.stop_reason) == ("error", "cancelled")
 
 
 def test_many_runs_share_a_journal_and_an_event_loop(journal):

@@ -129,12 +129,6 @@ class TestRun:
         again.close()
         assert keys(journal.entries("r")) == [RESUMED, "1"]
 
-    def test_an_object_shows_its_run_and_its_path(self, journal, path):
-        assert repr(journal) == f"SQLiteJournal({str(path)!r})"
-        run = journal.open("r", START)
-        assert repr(run) == f"<run 'r' in {str(path)!r}>"
-        run.close()
-
     def test_a_run_outlasts_a_change_of_the_working_folder(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         journal = SQLiteJournal("journal.db")
@@ -372,10 +366,6 @@ class TestList:
         for act in everything("report7"):
             with pytest.raises(JournalError, match="there is no run 'report7'; did you mean 're"):
                 act()
-
-    def test_reading_does_not_create_the_file(self, journal, path):
-        assert journal.runs() == []
-        assert not path.exists()
 
 
 class TestDelete:

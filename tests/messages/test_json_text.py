@@ -1,7 +1,6 @@
 """Parsing and formatting JSON that a model wrote: no text raises or hangs, and no value is coerced."""
 
 import json
-import time
 
 import pytest
 
@@ -13,7 +12,6 @@ from treadle.messages import (
     format_path,
     json_type,
     parse_object,
-    repair_history,
     short_json,
     short_name,
 )
@@ -91,41 +89,9 @@ def test_arguments_may_be_nested_100_levels_deep():
     assert parse_object('{"a": "' + "[" * 500 + '"}') == {"a": "[" * 500}
 
 
-def cut_off(size):
-    """Arguments of about this many characters that end within a string: a source file at a length limit."""
-    return '{"text": "' + 'print(\\"[{x}]\\")\\n' * (size // 18)
-
-
-def processor_seconds(work):
-    """The least processor time of three runs, in seconds."""
-    times = []
-    for _ in range(3):
-        before = time.process_time()
-        work()
-        times.append(time.process_time() - before)
-    return min(times)
-
-
 def refused(text):
     with pytest.raises(MalformedJSONError, match="Unterminated string"):
         parse_object(text)
-
-
-def wrapped_by_repair(text):
-    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": text}}
-    repair_history([{"role": "assistant", "tool_calls": [call]}])
-    assert json.loads(call["function"]["arguments"]) == {"invalid_arguments": text}
-
-
-@pytest.mark.parametrize(
-    "reads", [refused, wrapped_by_repair], ids=["a new call", "a call of the history"]
-)
-def test_arguments_cut_off_within_a_string_are_read_in_linear_time(reads):
-    """A search that starts again at each quotation mark takes 15 s for the first, four minutes for the second."""
-    short, long = cut_off(62_000), cut_off(248_000)
-    reads(cut_off(4_000))
-    assert processor_seconds(lambda: reads(short)) < 1
-    assert processor_seconds(lambda: reads(long)) < 4
 
 
 @pytest.mark.parametrize("end", ["", "\\", '\\"'])

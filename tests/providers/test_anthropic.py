@@ -2,8 +2,6 @@
 
 import copy
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from anthropic._models import FinalRequestOptions, construct_type
@@ -11,6 +9,7 @@ from anthropic.types import Message, RawMessageStreamEvent
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
+from tests.http_server import ScriptedServer
 from tests.providers.back_anthropic import check_body, messages_of
 from tests.providers.histories import histories, texts
 
@@ -288,7 +287,7 @@ class TestOptions:
         ],
     )
     def test_a_schema_that_the_api_would_narrow_or_refuse_is_an_error(self, schema, problem):
-        with pytest.raises(OptionError, match=f"the output.{problem}.*output_mode='tool'"):
+        with pytest.raises(OptionError, match=f"the output.{problem}.*mode='tool'"):
             body(response_format=output({"type": "object", "properties": {"a": schema}}))
 
     def test_a_schema_with_a_list_of_types_and_a_limit(self):
@@ -536,43 +535,6 @@ def test_what_the_environment_has_for_anthropic_stays_away_from_other_servers(mo
     assert not {"X-Team", "Authorization"} & {*other}
 
 
-class Server:
-    """A server on the loopback interface that sends scripted answers, in order; the last one again and again."""
-
-    def __init__(self, *answers):
-        self.paths = []
-        waiting = list(answers)
-        paths = self.paths
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self):
-                self.rfile.read(int(self.headers["Content-Length"]))
-                paths.append(self.path)
-                status, headers, text = waiting.pop(0) if len(waiting) > 1 else waiting[0]
-                self.send_response(status)
-                for name, value in headers.items():
-                    self.send_header(name, value)
-                self.send_header("Connection", "close")
-                self.end_headers()
-                self.wfile.write(text.encode())
-
-            def log_message(self, *_):
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-
-    def __enter__(self):
-        self.thread = threading.Thread(target=self.server.serve_forever)
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.server.shutdown()
-        self.thread.join()
-        self.server.server_close()
-
-
 def sse(*events):
     text = "".join(f"event: {one['type']}\ndata: {json.dumps(one)}\n\n" for one in events)
     return 200, {"Content-Type": "text/event-stream"}, text
@@ -587,14 +549,14 @@ FAST = {"retry_delay": 0.001}
 
 class TestStreams:
     def test_pings_are_passed_over(self):
-        with Server(sse(ANSWER[0], PING, *ANSWER[1:])) as server:
+        with ScriptedServer(sse(ANSWER[0], PING, *ANSWER[1:])) as server:
             result = Loop.run_sync("Is it?", model(base_url=server.url))
         assert result.output == "Yes, it is."
 
     def test_an_overload_within_a_stream_is_retried(self):
-        with Server(sse(ANSWER[0], PING, OVERLOADED), sse(*ANSWER)) as server:
+        with ScriptedServer(sse(ANSWER[0], PING, OVERLOADED), sse(*ANSWER)) as server:
             result = Loop.run_sync("Is it?", model(base_url=server.url), **FAST)
-            assert len(server.paths) == 2
+            assert len(server.requests) == 2
         assert result.output == "Yes, it is."
 
     @pytest.mark.parametrize("length", range(1, len(CALL) - 1))
@@ -606,24 +568,24 @@ class TestStreams:
             """Add."""
             ran.append(a)
 
-        with Server(sse(*CALL[:length])) as server:
+        with ScriptedServer(sse(*CALL[:length])) as server:
             opened = model(base_url=server.url)
             result = Loop.run_sync("Add.", opened, tools=[add], max_retries=1, **FAST)
-            assert len(server.paths) == 2
+            assert len(server.requests) == 2
         assert isinstance(result, Err)
         assert result.reason.error_type == "ConnectionError"
         assert not ran
 
     def test_a_stream_without_events_is_a_broken_one(self):
-        with Server((200, {"Content-Type": "text/event-stream"}, "")) as server:
+        with ScriptedServer((200, {"Content-Type": "text/event-stream"}, "")) as server:
             result = Loop.run_sync("Is it?", model(base_url=server.url), max_retries=0)
         assert "no finish reason came" in result.reason.message
 
 
 def test_a_redirect_is_not_followed_but_explained():
-    with Server((307, {"Location": "http://127.0.0.1:9/v1/messages"}, "")) as server:
+    with ScriptedServer((307, {"Location": "http://127.0.0.1:9/v1/messages"}, "")) as server:
         result = Loop.run_sync("Hi", model(base_url=server.url))
-        assert len(server.paths) == 1
+        assert len(server.requests) == 1
     assert result.reason.error_type == "RedirectError"
     assert "http://127.0.0.1:9/v1/messages" in result.reason.message
 
@@ -631,7 +593,7 @@ def test_a_redirect_is_not_followed_but_explained():
 def test_a_server_that_wants_a_key_is_named_if_none_was_given(monkeypatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", "secret")
     refused = {"type": "error", "error": {"type": "authentication_error", "message": "no key"}}
-    with Server((401, {"Content-Type": "application/json"}, json.dumps(refused))) as server:
+    with ScriptedServer((401, {"Content-Type": "application/json"}, json.dumps(refused))) as server:
         opened = backend("anthropic:claude-sonnet-5-5", base_url=server.url)
         result = Loop.run_sync("Hi", opened)
     assert result.reason.error_type == "MissingKeyError"

@@ -3,18 +3,17 @@
 import asyncio
 import contextlib
 import functools
-import http.server
 import json
 import os
 import socket
 import subprocess
 import sys
-import threading
 import warnings
 
 import openai
 import pytest
 from tests.completion import COMPLETION
+from tests.http_server import ScriptedServer
 
 from treadle import Err, Loop, Ok, OptionError
 from treadle.providers import backend, embedder
@@ -24,41 +23,6 @@ from treadle.providers.sdk_connection import RedirectError
 
 KEY = "sk-of-the-environment"
 PAGE = "<!doctype html><title>Welcome</title><p>This is a web page."
-
-
-class Server:
-    """Answers every request in one way, and records the headers and paths of the requests."""
-
-    def __init__(self, status=200, kind="application/json", body="", **headers):
-        self.authorizations, self.paths, self.headers = [], [], []
-        outer = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_POST(self):
-                self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                outer.authorizations.append(self.headers.get("Authorization"))
-                outer.paths.append(self.path)
-                outer.headers.append({key.lower(): self.headers[key] for key in self.headers})
-                self.send_response(status)
-                self.send_header("Content-Type", kind)
-                self.send_header("Content-Length", str(len(body.encode())))
-                for name, value in headers.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(body.encode())
-
-            do_GET = do_POST
-
-            def log_message(self, *args):
-                pass
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def close(self):
-        self._server.shutdown()
-        self._server.server_close()
 
 
 @pytest.fixture(autouse=True)
@@ -73,10 +37,11 @@ def environment(monkeypatch):
 def serve():
     with contextlib.ExitStack() as stack:
 
-        def start(*args, **how):
-            server = Server(*args, **how)
-            stack.callback(server.close)
-            return server
+        def start(status=200, kind="application/json", body="", **headers):
+            """A server that answers every request in one way."""
+            server = ScriptedServer((status, {"Content-Type": kind, **headers}, body))
+            server.url += "/v1"
+            return stack.enter_context(server)
 
         yield start
 
@@ -86,6 +51,10 @@ def server(serve):
     return serve(body=json.dumps(COMPLETION))
 
 
+def authorizations(server):
+    return [headers.get("authorization") for headers in server.headers]
+
+
 def ask(**opts):
     with contextlib.closing(backend("openai:m", **opts)) as model:
         return Loop.run_sync("hi", model, max_retries=0)
@@ -93,19 +62,19 @@ def ask(**opts):
 
 def test_a_server_that_is_named_in_the_program_does_not_receive_the_key_of_openai(server):
     assert isinstance(ask(base_url=server.url), Ok)
-    assert server.authorizations == [f"Bearer {PLACEHOLDER}"]
+    assert authorizations(server) == [f"Bearer {PLACEHOLDER}"]
 
 
 def test_the_server_in_the_environment_receives_the_key_in_the_environment(server, monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", server.url)
     ask()
     ask(base_url=f"{server.url}/")
-    assert server.authorizations == [f"Bearer {KEY}"] * 2
+    assert authorizations(server) == [f"Bearer {KEY}"] * 2
 
 
 def test_a_key_that_is_given_is_sent(server):
     ask(base_url=server.url, api_key="sk-given")
-    assert server.authorizations == ["Bearer sk-given"]
+    assert authorizations(server) == ["Bearer sk-given"]
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
@@ -196,7 +165,7 @@ def test_headers_in_the_environment_are_not_sent_to_another_server_by_other_mode
 def test_an_embedder_sends_the_key_as_a_model_does(server):
     with pytest.raises(Exception, match="expected 1 vectors"):
         asyncio.run(embedder("openai:m", base_url=server.url)(["a"]))
-    assert server.authorizations == [f"Bearer {PLACEHOLDER}"]
+    assert authorizations(server) == [f"Bearer {PLACEHOLDER}"]
 
 
 def test_a_redirect_of_an_embedder_is_not_followed(serve, server):
@@ -371,18 +340,18 @@ class TestCommand:
     def test_base_url_does_not_receive_the_key_of_openai(self, treadle, server):
         done = treadle("--base-url", server.url)
         assert (done.returncode, done.stdout) == (0, "Hi.\n")
-        assert server.authorizations == [f"Bearer {PLACEHOLDER}"]
+        assert authorizations(server) == [f"Bearer {PLACEHOLDER}"]
 
     def test_a_variable_that_is_named_has_the_key(self, treadle, server):
         treadle("--base-url", server.url, "--api-key-env", "MY_KEY", MY_KEY="sk-mine")
         treadle("--base-url", server.url, "--api-key-env", "OPENAI_API_KEY")
-        assert server.authorizations == ["Bearer sk-mine", f"Bearer {KEY}"]
+        assert authorizations(server) == ["Bearer sk-mine", f"Bearer {KEY}"]
 
     def test_a_variable_that_is_not_set_is_bad_usage(self, treadle, server):
         done = treadle("--base-url", server.url, "--api-key-env", "MY_KEY")
         assert done.returncode == 2
         assert "--api-key-env: the variable MY_KEY is not set" in done.stderr
-        assert server.authorizations == []
+        assert authorizations(server) == []
 
     def test_a_key_without_encryption_is_a_warning(self, treadle):
         with socket.socket() as unused:  # bound, and not listening: a connection is refused

@@ -5,10 +5,8 @@ import base64
 import copy
 import functools
 import json
-import threading
 import warnings
 from contextlib import closing
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import trio
@@ -17,6 +15,7 @@ from google.genai import types
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
+from tests.http_server import ScriptedServer
 from tests.providers.back_gemini import NO_SIGNATURE, check_body, messages_of
 from tests.providers.histories import PIXEL, histories, texts
 
@@ -591,47 +590,12 @@ class TestMalformedCalls:
 # Connections
 
 
-class Server(ThreadingHTTPServer):
-    """Answers each request with the next of its script, and the last one again."""
-
-    daemon_threads = True
-
-    def __init__(self, *script):
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.script = [*script]
-        self.requests = []
-        self.url = f"http://127.0.0.1:{self.server_port}"
-        self._thread = threading.Thread(target=self.serve_forever, args=(0.01,))
-        self._thread.start()
-
-    def close(self):
-        self.shutdown()
-        self.server_close()
-        self._thread.join()
-
-
-class _Handler(BaseHTTPRequestHandler):
-    def do_POST(self):
-        sent = self.rfile.read(int(self.headers["content-length"]))
-        self.server.requests.append((self.path, dict(self.headers), json.loads(sent)))
-        script = self.server.script
-        status, text, headers = script.pop(0) if len(script) > 1 else script[0]
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(text.encode())
-
-    def log_message(self, *_args):
-        """Log nothing."""
-
-
 def sse(*raws):
-    return 200, "".join(f"data: {json.dumps(raw)}\r\n\r\n" for raw in raws), {}
+    return 200, {}, "".join(f"data: {json.dumps(raw)}\r\n\r\n" for raw in raws)
 
 
 def plain(raw, status=200, **headers):
-    return status, raw if isinstance(raw, str) else json.dumps(raw), headers
+    return status, headers, raw if isinstance(raw, str) else json.dumps(raw)
 
 
 @pytest.fixture
@@ -639,7 +603,7 @@ def serve():
     made = []
 
     def serve(*script):
-        made.append(Server(*script))
+        made.append(ScriptedServer(*script))
         return made[-1]
 
     yield serve
@@ -734,7 +698,7 @@ def test_a_malformed_call_is_asked_for_again(serve, stream):
 
 @pytest.mark.parametrize("cut", ["", 'data: {"candidates": [{"conte'], ids=["between", "within"])
 def test_a_stream_that_breaks_off_is_an_error_and_is_requested_again_before_text(serve, cut):
-    server = serve((200, cut, {}), sse(response(TEXT)))
+    server = serve((200, {}, cut), sse(response(TEXT)))
     events = []
     made = Loop.run_sync("Hi", at(server), on_event=events.append, retry_delay=0.001)
     if cut:  # the first piece is no JSON: that may as well be another server
@@ -747,7 +711,7 @@ def test_a_stream_that_breaks_off_is_an_error_and_is_requested_again_before_text
 
 def test_a_stream_that_breaks_off_after_text_is_an_error(serve):
     piece = json.dumps(response(TEXT, reason=None))
-    server = serve((200, f"data: {piece}\r\n\r\ndata: {piece[:20]}", {}))
+    server = serve((200, {}, f"data: {piece}\r\n\r\ndata: {piece[:20]}"))
     events = []
     made = Loop.run_sync("Hi", at(server), on_event=events.append)
     assert isinstance(made, Err)

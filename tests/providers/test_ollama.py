@@ -3,15 +3,15 @@
 import asyncio
 import contextlib
 import json
-import threading
 import warnings
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 
 import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.http_server import ScriptedServer
 
 from treadle import Err, Loop, Ok, OptionError, Output, tool
 from treadle.events import ModelRetried, ReasoningDelta, TextDelta
@@ -234,58 +234,15 @@ def test_a_name_opens_the_model_without_a_key():
 # ---------------------------------------------------------------- a server
 
 
-class Server:
-    """A server of Ollama's wire format, which answers by a script."""
-
-    def __init__(self):
-        self.script, self.bodies, self.headers, self.paths = [], [], [], []
-
-    def respond(self, handler):
-        length = int(handler.headers.get("content-length", 0))
-        self.bodies.append(json.loads(handler.rfile.read(length)))
-        self.headers.append(handler.headers)
-        self.paths.append(handler.path)
-        status, headers, text = self.script.pop(0)
-        handler.send_response(status)
-        for name, value in headers.items():
-            handler.send_header(name, value)
-        handler.send_header("content-length", str(len(text.encode())))
-        handler.end_headers()
-        handler.wfile.write(text.encode())
-
-    def add(self, *pieces, status=200, **headers):
-        """Respond with JSON objects, one a line."""
-        self.script.append((status, headers, "\n".join(map(json.dumps, pieces))))
-
-
-@contextlib.contextmanager
-def serving():
-    server = Server()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            server.respond(self)
-
-        def log_message(self, *args):
-            pass
-
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    http.daemon_threads = True
-    thread = threading.Thread(target=http.serve_forever, args=(0.01,))
-    thread.start()
-    server.url = f"http://127.0.0.1:{http.server_port}"
-    try:
-        yield server
-    finally:
-        http.shutdown()
-        thread.join()
-        http.server_close()
-
-
 @pytest.fixture
 def server():
-    with serving() as server:
+    with ScriptedServer() as server:
         yield server
+
+
+def add_to(server, *pieces, status=200, **headers):
+    """Let a server respond with JSON objects, one a line."""
+    server.answers.append((status, headers, "\n".join(map(json.dumps, pieces))))
 
 
 def piece(content="", done=False, **message):
@@ -320,11 +277,11 @@ def ask(server, driver="asyncio", *, stream=True, opts=None, messages=QUESTION, 
 def test_parallel_calls_run_and_their_results_are_sent(server, driver, stream):
     calls = [call("add", "call_a", a=1, b=2), call("add", a=3)]
     if stream:
-        server.add(piece(tool_calls=calls[:1]), piece(tool_calls=calls[1:]), piece(done=True))
-        server.add(piece("It "), piece("is 3."), piece(done=True))
+        add_to(server, piece(tool_calls=calls[:1]), piece(tool_calls=calls[1:]), piece(done=True))
+        add_to(server, piece("It "), piece("is 3."), piece(done=True))
     else:
-        server.add(piece(tool_calls=calls, done=True))
-        server.add(piece("It is 3.", done=True))
+        add_to(server, piece(tool_calls=calls, done=True))
+        add_to(server, piece("It is 3.", done=True))
 
     result = ask(server, driver, stream=stream, on_event=(events := []).append)
 
@@ -348,15 +305,15 @@ def test_parallel_calls_run_and_their_results_are_sent(server, driver, stream):
     ]
     if stream:
         assert [event.text for event in events if isinstance(event, TextDelta)] == ["It ", "is 3."]
-    assert server.headers[0]["Authorization"] == "Bearer no-key"
+    assert server.headers[0]["authorization"] == "Bearer no-key"
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_thinking_is_reported_kept_and_sent_back(server, stream):
     steps = [piece(thinking="Hm"), piece(thinking="m."), piece(tool_calls=[call("add", a=3)])]
     whole = piece(thinking="Hmm.", tool_calls=[call("add", a=3)], done=True)
-    server.add(*([*steps, piece(done=True)] if stream else [whole]))
-    server.add(piece("3", done=True))
+    add_to(server, *([*steps, piece(done=True)] if stream else [whole]))
+    add_to(server, piece("3", done=True))
 
     result = ask(server, stream=stream, on_event=(events := []).append)
 
@@ -369,28 +326,28 @@ def test_thinking_is_reported_kept_and_sent_back(server, stream):
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_cut_off_answer_has_its_finish_reason(server, stream):
-    server.add({**piece("It i", done=True), "done_reason": "length"})
+    add_to(server, {**piece("It i", done=True), "done_reason": "length"})
     assert ask(server, stream=stream).reason.finish_reason == "length"
 
 
 def test_a_stream_without_an_end_is_incomplete(server):
-    server.add(piece(tool_calls=[call("add", a=3)]))
-    server.add(piece("3", done=True))
+    add_to(server, piece(tool_calls=[call("add", a=3)]))
+    add_to(server, piece("3", done=True))
     result = ask(server, on_event=(events := []).append)
     assert (result.output, result.tool_calls_count) == ("3", 0)
     assert len([event for event in events if isinstance(event, ModelRetried)]) == 1
 
 
 def test_an_error_within_a_stream_ends_the_run(server):
-    server.add(piece("It"), {"error": "the model runner has stopped"})
+    add_to(server, piece("It"), {"error": "the model runner has stopped"})
     result = ask(server)
     assert "the model runner has stopped" in result.reason.message
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_overload_is_retried_as_the_server_asks_and_a_bad_request_is_not(server, stream):
-    server.add({"error": "busy"}, status=503, **{"Retry-After": "0.02"})
-    server.add({"error": "no such thing"}, status=400)
+    add_to(server, {"error": "busy"}, status=503, **{"Retry-After": "0.02"})
+    add_to(server, {"error": "no such thing"}, status=400)
     result = ask(server, stream=stream, retry_delay=60, on_event=(events := []).append)
     (retried,) = [event for event in events if isinstance(event, ModelRetried)]
     assert (retried.delay, "busy" in retried.error) == (0.02, True)
@@ -414,7 +371,7 @@ def test_overload_is_retried_as_the_server_asks_and_a_bad_request_is_not(server,
     ],
 )
 def test_errors_say_what_to_do(server, stream, status, text, headers, words):
-    server.script.append((status, headers, text))
+    server.answers.append((status, headers, text))
     result = ask(server, stream=stream, max_retries=0)
     assert isinstance(result, Err)
     assert words in result.reason.message
@@ -423,8 +380,7 @@ def test_errors_say_what_to_do(server, stream, status, text, headers, words):
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_server_that_does_not_run_is_named(stream, unused_port):
-    server = Server()
-    server.url = f"http://127.0.0.1:{unused_port}"
+    server = SimpleNamespace(url=f"http://127.0.0.1:{unused_port}")
     result = ask(server, stream=stream, max_retries=0)
     assert (
         f"no Ollama server at {server.url}; start it with `ollama serve`" in result.reason.message
@@ -434,12 +390,12 @@ def test_a_server_that_does_not_run_is_named(stream, unused_port):
 
 @pytest.fixture
 def unused_port():
-    with serving() as server:
+    with ScriptedServer() as server:
         return server.url.rpartition(":")[2]
 
 
 def test_options_of_the_model_and_of_a_request_are_sent(server):
-    server.add(piece("3", done=True))
+    add_to(server, piece("3", done=True))
     ask(server, opts={"num_ctx": 8192, "timeout": 5}, llm_opts={"temperature": 0})
     (body,) = server.bodies
     assert body["options"] == {"num_ctx": 8192, "temperature": 0}
@@ -447,8 +403,9 @@ def test_options_of_the_model_and_of_a_request_are_sent(server):
 
 
 def test_a_request_that_takes_too_long_is_ended(server):
+    add_to(server, piece("3", done=True))
+    server.pause = 0.3
     with contextlib.closing(backend("ollama:m", base_url=server.url, timeout=0.05)) as model:
-        server.respond = lambda handler: threading.Event().wait(0.3)
         result = Loop.run_sync(QUESTION, model, max_retries=0)
     assert "Timeout" in result.reason.error_type
 
@@ -467,9 +424,9 @@ def typed(text):
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_the_last_attempt_at_a_typed_output_is_constrained_to_it(server, stream):
-    server.add(typed("Three."))
-    server.add(typed("Three!"))
-    server.add(typed('{"tool": "Sum", "arguments": {"value": 3}}'))
+    add_to(server, typed("Three."))
+    add_to(server, typed("Three!"))
+    add_to(server, typed('{"tool": "Sum", "arguments": {"value": 3}}'))
 
     result = ask(server, stream=stream, output=Sum)
 
@@ -484,8 +441,8 @@ def test_the_last_attempt_at_a_typed_output_is_constrained_to_it(server, stream)
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_tools_can_be_called_before_an_answer_in_a_format(server, stream):
-    server.add(typed('{"calls": [{"tool": "add", "arguments": {"a": 3, "b": null}}]}'))
-    server.add(typed('{"answer": {"value": 3}}'))
+    add_to(server, typed('{"calls": [{"tool": "add", "arguments": {"a": 3, "b": null}}]}'))
+    add_to(server, typed('{"answer": {"value": 3}}'))
 
     result = ask(server, stream=stream, output=Output(Sum, mode="json"))
 
@@ -494,22 +451,22 @@ def test_tools_can_be_called_before_an_answer_in_a_format(server, stream):
 
 
 def test_a_format_without_tools_is_native(server):
-    server.add(typed('{"value": 3}'))
+    add_to(server, typed('{"value": 3}'))
     result = ask(server, tools=[], output=Output(Sum, mode="json"))
     assert result.output == Sum(3)
     assert server.bodies[0]["format"]["properties"].keys() == {"value"}
 
 
 def test_ollamas_own_format_is_the_same_as_openais(server):
-    server.add(typed('{"answer": {"x": 3}}'))
+    add_to(server, typed('{"answer": {"x": 3}}'))
     result = ask(server, opts={"format": SCHEMA})
     assert result.output == '{"x": 3}'
     assert "anyOf" in server.bodies[0]["format"]
 
 
 def test_a_model_without_tool_use_works_within_a_json_tool_model(server):
-    server.add(typed('{"tool": "add", "arguments": {"a": 1, "b": 2}}'))
-    server.add(typed('{"answer": "Three."}'))
+    add_to(server, typed('{"tool": "add", "arguments": {"a": 1, "b": 2}}'))
+    add_to(server, typed('{"answer": "Three."}'))
     with contextlib.closing(JSONToolModel(backend("ollama:m", base_url=server.url))) as model:
         result = Loop.run_sync(QUESTION, model, tools=[add])
     assert (result.output, result.tool_calls_count) == ("Three.", 1)
@@ -519,7 +476,7 @@ def test_a_model_without_tool_use_works_within_a_json_tool_model(server):
 
 
 def test_texts_are_embedded(server):
-    server.add({"model": "m", "embeddings": [[1.0, 0.0], [0.0, 1.0]]})
+    add_to(server, {"model": "m", "embeddings": [[1.0, 0.0], [0.0, 1.0]]})
     embedder = PROVIDER.open_embedder("m", base_url=server.url, dimensions=2, timeout=5)
     assert isinstance(embedder, OllamaEmbedder)
 

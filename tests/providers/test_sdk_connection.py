@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import http.server
 import os
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from contextlib import closing
 
 import pytest
 import trio
+from tests.http_server import ScriptedServer
 from tests.providers.keep_alive import KeepAliveServer
 
 from treadle import Loop
@@ -241,17 +241,8 @@ def test_an_embedder_names_the_server_too():
 
 
 def test_an_error_of_the_server_is_not_one_of_the_connection():
-    class Refusing(http.server.BaseHTTPRequestHandler):
-        def do_POST(self):
-            self.send_error(400)
-
-        def log_message(self, *args):
-            """Nothing is logged."""
-
-    with http.server.HTTPServer(("127.0.0.1", 0), Refusing) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        model = backend("openai:m", base_url=f"http://127.0.0.1:{server.server_port}/v1")
+    with ScriptedServer((400, {}, "")) as server:
+        model = backend("openai:m", base_url=f"{server.url}/v1")
         reason = Loop.run_sync("Hi", model, max_retries=0).reason
-        server.shutdown()
     assert "400" in str(reason)
     assert "server: " not in str(reason)

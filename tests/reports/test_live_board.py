@@ -2,14 +2,12 @@
 
 import pytest
 
-from treadle import Loop, Paused, approve, tool
-from treadle.events import IterationStarted, RunFinished, RunStarted
+from treadle import Loop
+from treadle.events import RunFinished, RunStarted
 from treadle.messages import Usage
 from treadle.reports.live.board import KEPT, Board, RunObserver
 from treadle.run_state import RunState
 from treadle.testing import ScriptedLLM, call, calls
-
-from .samples import buy
 
 GO = [{"role": "user", "content": "Go."}]
 
@@ -41,26 +39,6 @@ def finished(**more):
     return RunFinished(**facts, result=None, at=1.0, **more)
 
 
-def test_runs_at_once_do_not_mix(board):
-    one, other = RunObserver(board), RunObserver(board)
-    for watcher, iterations in ((one, 2), (other, 5)):
-        watcher(started())
-        watcher(IterationStarted(iteration=iterations, at=0.0))
-    assert [run.iteration for run in board.active.values()] == [2, 5]
-
-    one(finished())
-    assert [run.iteration for run in board.active.values()] == [5]
-    assert (len(board.finished), board.count) == (1, 2)
-
-
-def test_a_watcher_can_follow_one_run_after_another(board):
-    watcher = RunObserver(board)
-    for _ in range(3):
-        watcher(started())
-        watcher(finished())
-    assert (board.active, len(board.finished)) == ({}, 3)
-
-
 def test_what_comes_before_a_run_has_begun_is_not_shown(board):
     RunObserver(board)(finished())
     assert board.count == 0
@@ -88,49 +66,6 @@ def test_a_run_that_is_over_holds_on_to_nothing(board):
     watcher(started(state=RunState()))
     watcher(finished())
     assert board.finished[0].state is None
-
-
-def test_a_run_that_goes_on_is_no_longer_one_that_has_paused(board):
-    """So it is there once, and its tokens are counted once."""
-    usage = {"prompt_tokens": 10, "completion_tokens": 5}
-    asks = {"choices": [{"message": calls(call("buy", what="tea"))}], "usage": usage}
-    loop = Loop(tools=[buy], on_event=Watching(board))
-
-    paused = loop.run_sync(GO, ScriptedLLM(asks))
-    assert isinstance(paused, Paused)
-    assert [run.ending.stop_reason for run in board.finished] == ["paused"]
-    assert board.tokens == 15
-
-    decisions = {pending.id: approve for pending in paused.pending}
-    result = loop.resume_sync(paused.state, decisions, ScriptedLLM("Done."))
-    assert [run.ending.stop_reason for run in board.finished] == ["answered"]
-    assert board.tokens == result.usage.total_tokens == 15
-
-
-@tool
-def look(where: str) -> str:
-    """Look somewhere."""
-    return f"nothing at {where}"
-
-
-def test_a_run_within_another_is_shown_there_and_only_there(board):
-    """Even where its own loop is has_listeners by the same view, as is that of the run within it."""
-    seen = []
-
-    def note(_messages):
-        seen.append([run.name for run in board.active.values()])
-        return "Found."
-
-    watching = Watching(board)
-    innermost = Loop(name="innermost", on_event=watching).as_tool("ask", "Ask.", note)
-    asks = ScriptedLLM(calls(call("ask", task="it")), note)
-    inner = Loop(name="inner", tools=[innermost], on_event=watching).as_tool("dig", "Dig.", asks)
-    outer = Loop(name="outer", tools=[inner], on_event=watching)
-
-    outer.run_sync(GO, ScriptedLLM(calls(call("dig", task="x")), note))
-
-    assert seen == [["outer"]] * 3
-    assert [run.name for run in board.finished] == ["outer"]
 
 
 def test_a_run_within_one_that_is_not_watched_is_a_run_of_its_own(board):

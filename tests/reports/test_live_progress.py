@@ -6,22 +6,13 @@ from treadle import Loop, Paused, approve
 from treadle.context import Context, RunServices
 from treadle.events import (
     BreakerChanged,
-    FirstChunk,
     IterationFinished,
-    IterationStarted,
-    ModelRequested,
-    ModelResponded,
-    ModelRetried,
     RunFinished,
     RunStarted,
-    SubagentEvent,
-    TextDelta,
-    ToolFinished,
-    ToolRetried,
     ToolStarted,
 )
 from treadle.limits import Budget, Limits
-from treadle.messages import History, Response, ToolCall, ToolResult, Usage
+from treadle.messages import History, Response, ToolCall, Usage
 from treadle.reports.live.progress import Phase, RunProgress
 from treadle.testing import ScriptedLLM, call, calls
 from treadle.testing.chaos import ChaosLLM, ChaosTools
@@ -65,105 +56,6 @@ def test_any_event_may_come_first(event, clock):
     assert (progress.ending is not None) is isinstance(event, RunFinished)
 
 
-def test_an_event_of_an_unknown_kind_tells_nothing(run):
-    run.update("no event at all")
-    assert (run.phase, run.counts) == (Phase.STARTING, {})
-
-
-def test_a_run_begins_with_its_name_and_its_limits(run):
-    assert (run.name, run.run_id, run.limits.max_seconds) == ("shop", "r1", 60)
-    assert (run.phase, run.ending) == (Phase.STARTING, None)
-
-
-def test_the_model_is_asked_and_answers(run, clock):
-    """Each phase has its own time; the characters are those of this answer."""
-    clock.now = 5.0
-    run.update(IterationStarted(iteration=3, at=0.0))
-    assert (run.iteration, run.phase, run.phase_since) == (3, Phase.WORKING, 5.0)
-    assert run.model_calls == 0
-
-    clock.now = 6.0
-    run.update(ModelRequested(iteration=3, at=0.0))
-    assert (run.phase, run.phase_since) == (Phase.ASKING, 6.0)
-
-    clock.now = 7.0
-    run.update(FirstChunk(iteration=3, at=0.0))
-    run.update(TextDelta(iteration=3, text="Hel"))
-    run.update(TextDelta(iteration=3, text="lo"))
-    assert (run.phase, run.phase_since, run.characters) == (Phase.ANSWERING, 7.0, 5)
-
-    usage = Usage(10, 5, cost=0.5)
-    run.update(
-        ModelResponded(iteration=3, response=Response("Hello", usage=usage), at=0.0, duration=1)
-    )
-    assert (run.phase, run.usage, run.model_calls) == (Phase.WORKING, usage, 1)
-
-    run.update(ModelRequested(iteration=4, at=0.0))
-    assert run.characters == 0
-
-
-def test_what_a_provider_does_not_tell_makes_the_tokens_a_lower_bound(run):
-    run.update(ModelResponded(iteration=1, response=Response("x"), at=0.0, duration=1.0))
-    assert run.usage == Usage(is_lower_bound=True)
-    assert RunProgress(lambda: 0.0).usage == Usage()
-
-
-def test_a_retry_of_the_model_is_counted_down(run, clock):
-    """What it had written is void."""
-    clock.now = 5.0
-    run.update(ModelRequested(iteration=1, at=0.0))
-    run.update(TextDelta(iteration=1, text="Hello"))
-    run.update(
-        ModelRetried(iteration=1, attempt=2, error="x", error_type="RateLimit", delay=4.0, at=0.0)
-    )
-    assert (run.retry.attempt, run.retry.error_type, run.retry.until) == (3, "RateLimit", 9.0)
-    assert (run.characters, run.phase, run.counts) == (0, Phase.RETRYING, {"retried": 1})
-
-    run.update(FirstChunk(iteration=1, at=0.0))
-    assert (run.retry, run.phase) == (None, Phase.ANSWERING)
-
-
-def test_calls_are_in_flight_until_they_land(run, clock):
-    clock.now = 2.0
-    other = ToolCall("b", "fetch")
-    run.update(ToolStarted(iteration=1, call=CALL, at=0.0))
-    clock.now = 3.0
-    run.update(ToolStarted(iteration=1, call=other, at=0.0))
-    assert [(flight.call, flight.since) for flight in run.running_calls.values()] == [
-        (CALL, 2.0),
-        (other, 3.0),
-    ]
-    assert (run.own_calls, run.tool_calls) == (2, 2)
-
-    run.update(ToolFinished(iteration=1, call=CALL, result=ToolResult("a", ""), at=0, duration=1))
-    assert list(run.running_calls) == ["b"]
-    assert run.counts == {}
-
-    run.update(
-        ToolFinished(iteration=1, call=other, result=ToolResult("b", "", True), at=0, duration=1)
-    )
-    assert (run.running_calls, run.counts) == ({}, {"failed": 1})
-
-
-def test_a_call_that_is_tried_again_waits_in_flight(run, clock):
-    clock.now = 2.0
-    run.update(ToolStarted(iteration=1, call=CALL, at=0.0))
-    run.update(
-        ToolRetried(
-            iteration=1, call=CALL, attempt=1, error="x", error_type="timeout", delay=3.0, at=0.0
-        )
-    )
-    retry = run.running_calls["a"].retry
-    assert (retry.attempt, retry.error_type, retry.until) == (2, "timeout", 5.0)
-
-
-def test_the_steps_of_a_recipe_are_in_flight_and_are_no_calls_of_the_run(run):
-    run.update(ToolStarted(iteration=1, call=CALL, at=0.0))
-    run.update(ToolStarted(iteration=1, call=ToolCall("a/1", "fetch"), at=0.0, within="a"))
-    assert list(run.running_calls) == ["a", "a/1"]
-    assert (run.own_calls, run.tool_calls) == (1, 1)
-
-
 def test_what_takes_effect_is_counted(run):
     for event in EVENTS:
         if not isinstance(event, (RunStarted, RunFinished)):
@@ -197,67 +89,11 @@ def test_breakers_are_told_while_they_are_not_closed(run):
     assert run.breakers == {}
 
 
-def test_a_run_within_a_call_is_followed_and_counts_for_the_run_around_it(run):
-    """Its model calls, its tool calls and its tokens draw on the limits of both."""
-
-    def tell(event):
-        run.update(SubagentEvent(call_id="a", event=event))
-
-    run.update(IterationStarted(iteration=1, at=0.0))
-    run.update(ModelRequested(iteration=1, at=0.0))
-    run.update(ToolStarted(iteration=1, call=CALL, at=0.0))
-    tell(RunStarted(agent_name="researcher", run_id="r1/a", at=0.0))
-    tell(IterationStarted(iteration=1, at=0.0))
-    tell(ModelRequested(iteration=1, at=0.0))
-    response = Response("x", usage=Usage(10, 5))
-    tell(ModelResponded(iteration=1, response=response, at=0.0, duration=1.0))
-    tell(ToolStarted(iteration=1, call=ToolCall("b", "fetch"), at=0.0))
-    tell(SubagentEvent(call_id="b", event=ModelRequested(iteration=1, at=0.0)))
-
-    child = run.children["a"]
-    assert (child.name, child.iteration, child.model_calls, child.own_calls) == (
-        "researcher",
-        1,
-        2,
-        1,
-    )
-    assert list(child.children) == ["b"]
-    assert (run.model_calls, run.own_calls, run.tool_calls) == (3, 1, 2)
-    assert run.usage == child.usage == Usage(10, 5)
-    assert run.iteration == 1
-
-    run.update(ToolFinished(iteration=1, call=CALL, result=ToolResult("a", ""), at=0, duration=1))
-    assert run.children == {}
-
-
 def test_between_iterations_nothing_is_in_flight(run):
     """A call may be left without an end where it was cancelled."""
     run.update(ToolStarted(iteration=1, call=CALL, at=0.0))
     run.update(next(event for event in EVENTS if isinstance(event, IterationFinished)))
     assert (run.running_calls, run.children, run.phase) == ({}, {}, Phase.WORKING)
-
-
-def test_a_run_that_is_over_is_one_line_of_numbers(run):
-    """And holds on to nothing else."""
-    run.update(ToolStarted(iteration=1, call=CALL, at=0.0))
-    run.update(
-        RunFinished(
-            stop_reason="cancelled",
-            total_iterations=4,
-            tool_calls_count=7,
-            result=None,
-            at=112.5,
-            usage=Usage(10, 5),
-            error="the run was cancelled",
-        )
-    )
-    assert (run.ending.stop_reason, run.ending.is_error, run.ending.seconds) == (
-        "cancelled",
-        True,
-        12.5,
-    )
-    assert (run.iteration, run.own_calls, run.usage) == (4, 7, Usage(10, 5))
-    assert (run.running_calls, run.children, run.state) == ({}, {}, None)
 
 
 def test_a_run_goes_on_after_a_pause_with_what_it_had_used(clock):

@@ -11,8 +11,8 @@ from unittest import mock
 
 import pytest
 
-from treadle import Chunk, Loop, Ok, Usage, approve, tool
-from treadle.events import ModelRequested, RunFinished
+from treadle import Chunk, Loop, Ok, Usage, approve
+from treadle.events import RunFinished
 from treadle.limits import Limits
 from treadle.messages import placeholder
 from treadle.recording.reader import (
@@ -237,53 +237,6 @@ def test_a_paused_run_goes_on_in_its_record(path):
     assert run.duration == pytest.approx(run.ended_at - run.started_at - (later - before))
 
 
-def test_a_request_that_differs_from_the_history_comes_back_as_its_view(path):
-    """The history stays as it is."""
-    histories = [
-        [{"role": "user", "content": one} for one in names] for names in ("abcd", "axy", "ax")
-    ]
-    events = [
-        ModelRequested(iteration=number, at=1.0, messages=history)
-        for number, history in enumerate(histories, 1)
-    ]
-    path.write_text(recorded(EVENTS[0], *events), encoding="ascii")
-    (run,) = read_recording(path).runs
-    assert run.messages == histories[0]
-    assert [iteration.view for iteration in run.iterations] == [None, *histories[1:]]
-
-
-def test_each_try_of_a_call_that_is_a_run_comes_back(path):
-    """A call of a loop that is tried again is another run."""
-    failing = iter([ConnectionError("no"), "yes"])
-
-    def model(_messages):
-        answer = next(failing)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    @tool(retries=1)
-    def ask() -> str:
-        """Ask."""
-        result = Loop(name="inner", max_retries=0).run_sync(QUESTION, model, on_event=recorder)
-        return result.unwrap().text
-
-    with Recorder(path) as recorder:
-        Loop(tools=[ask]).run_sync(QUESTION, ScriptedLLM(calls(call("ask")), "done"))
-    assert [run.status for run in read_recording(path).runs] == ["error", "ok"]
-
-
-def test_records_can_be_put_one_behind_another(path):
-    """As by ``cat``: each part has a first line of its own, and counts its runs anew."""
-    parts = []
-    for _ in range(3):
-        with Recorder(path) as recorder:
-            Loop(on_event=recorder).run_sync(QUESTION, ScriptedLLM("hello"))
-        parts.append(path.read_bytes())
-    path.write_bytes(b"".join(parts))
-    assert [run.status for run in read_recording(path).runs] == ["ok"] * 3
-
-
 def changed(line, **fields):
     return json.dumps({**json.loads(line), **fields}).encode() + b"\n"
 
@@ -358,11 +311,6 @@ def test_missing_lines_are_a_problem():
     assert len(recording.runs) == 1
 
 
-def test_a_file_that_is_not_there_is_an_error_of_the_system(path):
-    with pytest.raises(FileNotFoundError):
-        read_recording(path)
-
-
 def test_what_a_later_treadle_adds_is_read_around():
     """Fields are ignored; events are told once."""
     lines = [HEAD, changed(LINE, mood="good"), changed(LINE, event="cheered")]
@@ -426,7 +374,7 @@ def test_lines_of_several_writers_interleave_and_tear_and_lose_nothing_else(seed
     recording = read_lines(mixed, "run.jsonl")
 
     assert sorted(map(repr, recording.runs)) == sorted(map(repr, expected))
-    assert len(recording.problems) == min(torn, MAX_PROBLEMS)
+    assert len(recording.problems) == min(torn, MAX_PROBLEMS + 1)  # the last one counts the others
 
 
 def test_a_torn_header_is_skipped():
@@ -518,41 +466,6 @@ def test_a_pause_that_two_processes_resumed_is_two_runs(path):
     for run in (first, second):
         assert (run.status, run.messages[-1]["content"]) == ("ok", "It is gone.")
         assert [one.status for one in run.calls] == ["done"]
-
-
-def test_a_repair_after_a_stage_names_the_stage(path):
-    header, started, *_ = recorded(EVENTS[0]).splitlines()
-    repair = {
-        **json.loads(started),
-        "seq": 2,
-        "event": "history_repaired",
-        "repairs": ["an orphan"],
-    }
-    lines = [header, started, json.dumps({**repair, "stage": "trim"}), json.dumps(repair)]
-    path.write_text("\n".join(lines) + "\n", encoding="ascii")
-
-    (run,) = read_recording(path).runs
-
-    assert run.repairs == ("an orphan",)  # of the caller's messages
-    assert [(guard.kind, guard.detail) for guard in run.guards] == [
-        ("repaired", "after stage trim: an orphan")
-    ]
-
-
-def test_a_request_that_the_model_was_sent_comes_back_with_its_time_and_view(path):
-    header, started, *_ = recorded(EVENTS[0]).splitlines()
-    line = {**json.loads(started), "seq": 2, "at": 7.0, "event": "model_requested", "iteration": 1}
-    words = [{"role": "user", "content": one} for one in "abc"]
-    line |= {"guidance": "be brief", "messages_from": 0, "messages": words}
-    line |= {"view": [[0, 1], {"role": "user", "content": "x"}, [2, 3]]}
-    path.write_text("\n".join([header, started, json.dumps(line)]) + "\n", encoding="ascii")
-
-    (run,) = read_recording(path).runs
-
-    (iteration,) = run.iterations
-    assert (iteration.asked_at, iteration.guidance) == (7.0, "be brief")
-    assert [one["content"] for one in iteration.view] == ["a", "x", "c"]
-    assert run.messages == words
 
 
 def test_progress_and_content_parts_come_back_as_text(path):

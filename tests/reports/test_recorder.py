@@ -429,15 +429,6 @@ def test_a_text_stream_is_written_to_and_left_open():
     assert len(told.splitlines()) > 8
 
 
-def test_closing_twice_does_no_harm(tmp_path):
-    """And what is told after it raises nothing."""
-    recorder = Recorder(tmp_path / "run.jsonl")
-    recorder.close()
-    recorder.close()
-    recorder(EVENTS[0])
-    assert lines_of(tmp_path / "run.jsonl") == []
-
-
 @pytest.mark.parametrize("replayable", [True, False])
 def test_a_full_disk_is_told_once_and_the_run_goes_on(caplog, replayable):
     """The recorder says what went wrong, and writes nothing more, so that at most the last line is torn."""
@@ -464,11 +455,6 @@ def test_a_full_disk_is_told_once_and_the_run_goes_on(caplog, replayable):
         json.loads(lines[-1])
     told = [one for one in caplog.records if one.name in {"treadle.loop", "treadle.recording"}]
     assert [one.levelname for one in told] == ["ERROR"]
-
-
-def test_a_file_that_cannot_be_opened_is_told_at_once(tmp_path):
-    with pytest.raises(OSError, match="No such file"):
-        Recorder(tmp_path / "nowhere" / "run.jsonl")
 
 
 def test_a_record_can_be_gone_on_with(tmp_path):

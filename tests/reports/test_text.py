@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from treadle.reports.text import (
-    escape_controls,
     fixed_width,
     format_count,
     format_dollars,
@@ -16,13 +15,6 @@ from treadle.reports.text import (
     format_seconds,
     one_line,
 )
-
-
-def test_text_is_cleaned():
-    """Line ends and tabs are harmless."""
-    assert escape_controls("a\r\nb\tc\x00\x7f\x85\u2028\u202ed\U0001f600é") == (
-        "a\nb\tc\\x00\\x7f\\x85\\u2028\\u202ed\U0001f600é"
-    )
 
 
 def test_text_is_put_on_one_line_and_cut():

@@ -27,16 +27,6 @@ def lines_of(session):
     return [*session.export()]
 
 
-def test_an_imported_session_is_the_exported_one(filled, other):
-    copy = import_session(other, lines_of(filled))
-    assert copy.id == "alice"
-    assert copy.turns() == filled.turns()
-    assert copy.messages() == filled.messages()
-    assert copy.attachments() == filled.attachments()
-    assert copy.load() == filled.load()
-    assert lines_of(copy) == lines_of(filled)
-
-
 def test_it_may_get_another_id(filled):
     copy = import_session(filled.store, filled.export(), "bob")
     assert copy.id == "bob"

@@ -60,19 +60,6 @@ class TestWithoutSummary:
             "messages": [user("1"), answer("1"), user("2")],
         }
 
-    def test_a_message_that_the_run_changed_is_stored_again_with_all_after_it(self, session):
-        run(session, user("1"), answer("1"), user("2"), answer("2"))
-        loaded = session.load()
-        history = [user("1"), answer("changed"), user("2"), answer("2")]
-        session.save(loaded, ended(history))
-        assert (session.turns()[1].start, len(session.turns()[1].messages)) == (1, 3)
-        assert session.messages() == history == session.load()["messages"]
-
-    def test_messages_that_the_run_took_out_are_gone(self, session):
-        run(session, user("1"), answer("1"), user("2"), answer("2"))
-        session.save(session.load(), ended([user("1"), answer("1")]))
-        assert session.messages() == [user("1"), answer("1")]
-
     def test_a_run_that_changed_nothing_stores_nothing(self, session):
         run(session, user("1"), answer("1"))
         run(session, memo={"other": 1}, status="error")
@@ -81,17 +68,6 @@ class TestWithoutSummary:
     def test_an_empty_run_of_a_new_session_does_not_create_it(self, session):
         run(session)
         assert not session.exists
-
-    def test_a_pause_is_stored_and_the_continued_run_replaces_its_messages(self, session):
-        waiting = exchange("a", "No result yet")
-        run(session, user("1"), *waiting, status="paused", pause=PAUSE)
-        loaded = session.load()
-        assert loaded["pause_id"] == "p1"
-        history = [user("1"), *exchange("a", "noon"), answer("It is noon.")]
-        session.save(loaded, ended(history))
-        assert session.messages() == history
-        assert session.turns()[1].start == 2
-        assert (session.pause(), session.load()["pause_id"]) == (None, None)
 
     def test_a_pause_without_new_messages_is_stored(self, session):
         run(session, user("1"), answer("1"))
@@ -129,25 +105,12 @@ class TestWithSummary:
         }
         assert len(filled.messages()) == 7
 
-    def test_what_is_added_comes_after_the_whole_past(self, filled):
-        run(filled, user("4"), answer("4"))
-        assert filled.turns()[-1].start == 7
-        assert filled.messages()[-3:] == [answer("3"), user("4"), answer("4")]
-
     def test_an_attachment_that_is_still_seen_is_not_repeated_by_the_summary(self, session):
         memo = compacted(1, attachments=[image("cat"), image("dog")])
         memo["session.compaction"]["kept"] = 2
         run(session, user("1"), answer("1"), with_image("cat"), answer("2"), memo=memo)
         run(session, with_image("dog"), answer("3"))
         assert session.load()["messages"][0] == summary("They spoke of cats.", image("dog"))
-
-    def test_a_later_summary_covers_more_of_the_session(self, filled):
-        run(filled, user("4"), system("Be kind."), answer("4"), memo=compacted(7, "more"))
-        loaded = filled.load()
-        assert loaded["messages"] == [system(), system("Be kind."), summary("more"), answer("4")]
-        assert (loaded["through"], loaded["pinned"]) == (9, 3)
-        assert loaded["memo"] == compacted(3, "more")
-        assert len(filled.messages()) == 10
 
     def test_a_new_summary_alone_is_stored(self, filled):
         run(filled, memo=compacted(4, "more"))
@@ -159,14 +122,6 @@ class TestWithSummary:
         run(filled)
         run(filled, tokens=100)
         assert filled.info().version == 4
-
-    def test_a_run_without_compaction_keeps_the_view(self, filled):
-        before = filled.load()
-        run(filled, user("4"), answer("4"))
-        after = filled.load()
-        assert after["messages"] == [*before["messages"], user("4"), answer("4")]
-        for name in ("memo", "through", "pinned"):
-            assert after[name] == before[name]
 
     def test_other_entries_of_the_memo_are_kept_by_their_names(self, filled):
         memo = filled.load()["memo"]
@@ -241,12 +196,6 @@ class TestAChangedHistory:
         session.save(loaded, ended(list(history), memo, **changes))
         return session.load()
 
-    def test_a_seen_message_that_changed_is_replaced_in_the_session(self, filled):
-        history = [system(), self.CATS, answer("2"), user("changed"), answer("3")]
-        assert self.left(filled, *history)["messages"] == history
-        assert filled.turns()[-1].start == 5
-        assert filled.messages() == [*self.PAST, *history[2:]]
-
     @pytest.mark.parametrize("is_compacting", [True, False])
     @pytest.mark.parametrize(
         ("before", "start", "stored"),
@@ -277,17 +226,6 @@ class TestAChangedHistory:
         assert loaded["messages"] == [system(), self.CATS, *after]
         assert filled.messages() == [*self.PAST, today, system(), *after]
 
-    @pytest.mark.parametrize("before", [[system()], [system("Other.")]])
-    def test_an_edited_summary_is_the_summary_from_then_on(self, filled, before):
-        history = [*before, summary("They spoke of ****."), answer("2"), user("3"), answer("3")]
-        loaded = self.left(filled, *history)
-        assert loaded["messages"] == history
-        assert loaded["memo"]["session.compaction"]["summary"] == "They spoke of ****."
-        added = len(before) if before != [system()] else 0
-        assert filled.messages() == [*self.PAST, *before[:added], *history[len(before) + 1 :]]
-        run(filled, user("4"))
-        assert filled.load()["messages"] == [*history, user("4")]
-
     def test_the_calls_in_the_text_of_an_edited_summary_are_not_listed_again(self, session):
         memo = compacted(1, "Notes.")
         calls = {"calls": [["f", "clock({})", "noon"]], "unlisted": 3}
@@ -304,14 +242,6 @@ class TestAChangedHistory:
         assert loaded["messages"] == history
         assert (loaded["memo"], loaded["pinned"]) == ({}, 1)
         assert filled.messages() == [*self.PAST, *history[1:]]
-
-    @pytest.mark.parametrize("history", [[user("3"), answer("3")], [system(), user("4")]])
-    def test_a_summary_that_was_removed_is_gone(self, filled, history):
-        loaded = self.left(filled, *history)
-        assert (loaded["messages"], loaded["memo"]) == (history, {})
-        run(filled, user("5"), answer("5"))
-        assert filled.load()["messages"] == [*history, user("5"), answer("5")]
-        assert filled.messages()[:4] == list(self.PAST)
 
     def test_after_that_shortened_messages_make_no_summary(self, filled):
         self.left(filled, system(), user("4"))
@@ -367,19 +297,6 @@ class TestTokens:
 class TestAPauseAfterACompaction:
     """The resumed run has its whole history again, so that is what is loaded; its end has the summary."""
 
-    def test_is_loaded_with_all_that_the_run_saw(self, session):
-        run(session, user("1"), answer("1"), memo=compacted(1, "first"))
-        waiting = [user("2"), *exchange("a", "No result yet")]
-        memo = compacted(2, "second")
-        run(session, *waiting, memo=memo, status="paused", pause=PAUSE, tokens=90)
-        loaded = session.load()
-        assert loaded["messages"] == [summary("first"), answer("1"), *waiting]
-        assert loaded["memo"] == compacted(1, "first")
-        history = [*loaded["messages"][:-1], exchange("a")[1], answer("2")]
-        session.save(loaded, ended(history, memo, tokens=95))
-        assert session.messages() == [user("1"), *history[1:]]
-        assert session.load()["messages"] == [summary("second"), *history[2:]]
-
     def test_keeps_what_other_stages_remember(self, session):
         memo = compacted(1) | {"session.facts": [1]}
         run(session, user("1"), *exchange(), memo=memo, status="paused", pause=PAUSE)
@@ -391,11 +308,6 @@ class EMPTY_INFO:
 
 
 class TestAttachments:
-    def test_those_of_new_messages_are_stored_with_the_turn(self, session):
-        run(session, with_image("cat"), answer())
-        run(session, with_image("dog"), answer())
-        assert session.attachments() == [image("cat"), image("dog")]
-
     def test_those_of_a_summary_are_stored_also_if_no_message_has_them(self, session):
         run(session, user(), answer(), memo=compacted(1, attachments=[image("cow")]))
         assert session.attachments() == [image("cow")]

@@ -1,4 +1,4 @@
-"""With chat_telemetry=False, model calls that an instrumented SDK reports are not reported twice."""
+"""With Telemetry(model_calls=False), model calls that an instrumented SDK reports are not reported twice."""
 
 import pytest
 
@@ -30,15 +30,10 @@ class Traced:
             return self.script(messages, **opts)
 
 
-def run(driver, watch, **options):
+def run(driver, watch, *, model_calls=False, **telemetry):
     model = Traced(watch, calls(call("double", n=1)), ConnectionError("gone"), COMPLETION)
-    options = {
-        "telemetry": Telemetry(model_calls=False),
-        "retry_delay": 0,
-        "tools": [double],
-        **options,
-    }
-    go(driver, USER, model, name="bot", **options, **watch.options).unwrap()
+    reporting = watch.reporting(model_calls=model_calls, **telemetry)
+    go(driver, USER, model, name="bot", retry_delay=0, tools=[double], **reporting).unwrap()
 
 
 def test_only_the_sdk_creates_chat_spans_below_that_of_the_run(driver):
@@ -88,7 +83,7 @@ def test_all_spans_end_if_the_run_ends_during_a_model_call(driver):
 
 def test_captured_content_is_on_the_span_of_the_run(driver):
     watch = Watch()
-    run(driver, watch, telemetry=Telemetry(capture_content=True))
+    run(driver, watch, capture_content=True)
     agent = watch.one("invoke_agent bot")
     assert '"content": "Hi"' in agent.attributes[names.INPUT_MESSAGES]
     assert '"content": "Hi"' in agent.attributes[names.OUTPUT_MESSAGES]
@@ -97,7 +92,7 @@ def test_captured_content_is_on_the_span_of_the_run(driver):
 def test_with_the_option_on_both_chat_spans_exist_and_the_sdks_is_the_child(driver):
     """This is the reason for the option."""
     watch = Watch()
-    run(driver, watch, telemetry=Telemetry(model_calls=True))
+    run(driver, watch, model_calls=True)
     ours = [span for span in watch.kind(names.CHAT) if span.instrumentation_scope.name == "treadle"]
     theirs = [span for span in watch.kind(names.CHAT) if span not in ours]
     assert (len(ours), len(theirs)) == (2, 3)
@@ -106,5 +101,5 @@ def test_with_the_option_on_both_chat_spans_exist_and_the_sdks_is_the_child(driv
 
 @pytest.mark.parametrize("value", [None, 1, "no"])
 def test_the_option_must_be_a_bool(value):
-    with pytest.raises(OptionError, match="chat_telemetry: expected True or False"):
+    with pytest.raises(OptionError, match="model_calls: expected True or False"):
         Loop(telemetry=Telemetry(model_calls=value))

@@ -126,60 +126,6 @@ class TestMadeUp:
         Loop.run_sync(USER, model, resolve_tool=Library(), **watch.options)
         assert values_of(watch)[names.TOOL_NAME] == {"page"}
 
-    def test_stop_reasons_that_the_program_makes_up(self):
-        watch = Watch()
-        for n in range(MAX_VALUES + 50):
-            own = type(f"Own{n}", (StoppedByStage,), {"stop_reason": f"own {n}"})
-
-            @stage
-            def end(ctx, own=own):
-                return ctx.stop(own("end", "enough"))
-
-            stages = [end, *default_stages()]
-            Loop.run_sync(USER, lambda m: "x", stages=stages, **watch.options)
-        values = values_of(watch)
-        for label in (names.STOP_REASON, names.ERROR_TYPE):
-            assert len(values[label]) == MAX_VALUES + 1
-            assert "_OTHER" in values[label]
-
-    def test_a_different_model_name_per_response(self):
-        watch = Watch()
-        loop = Loop(**watch.options)
-        for n in range(MAX_VALUES + 50):
-            loop.run_sync(USER, lambda m, n=n: Response("x", model=f"model {n}"))
-        models = values_of(watch)[names.RESPONSE_MODEL]
-        assert len(models) == MAX_VALUES + 1
-        assert "_OTHER" in models
-
-    def test_a_different_tool_per_run(self):
-        watch = Watch()
-        loop = Loop(**watch.options)
-        for n in range(MAX_TOOLS + 50):
-            made = Tool(f"of_user_{n}", "Mine.", {"type": "object"}, lambda: "x")
-            loop.run_sync(USER, ScriptedLLM(calls(call(made.name)), "done"), tools=[made])
-        tools = values_of(watch)[names.TOOL_NAME]
-        assert len(tools) == MAX_TOOLS + 1
-        assert "_OTHER" in tools
-        assert len({span.name for span in watch.kind("execute_tool")}) == MAX_TOOLS + 1
-
-    def test_a_different_error_class_per_run(self):
-        watch = Watch()
-        loop = Loop(max_retries=0, **watch.options)
-        for n in range(MAX_VALUES + 50):
-
-            def failing(messages, n=n):
-                raise type(f"Error{n}", (Exception,), {})
-
-            loop.run_sync(USER, failing)
-        assert len(values_of(watch)[names.ERROR_TYPE]) == MAX_VALUES + 1 + 1  # and llm_error
-
-    def test_a_different_agent_name_per_run(self):
-        watch = Watch()
-        for n in range(MAX_VALUES + 50):
-            Loop.run_sync(USER, lambda m: "x", name=f"agent {n}", **watch.options)
-        assert len(values_of(watch)[names.AGENT_NAME]) == MAX_VALUES + 1
-        assert all(point.value == 0 for point in watch.points(names.ACTIVE_RUNS))
-
     def test_the_series_of_runs_in_which_every_name_is_new(self):
         """Their number stays the same: the labels that are combined are ``_OTHER`` by then."""
         watch = Watch()
@@ -190,6 +136,14 @@ class TestMadeUp:
         for n in range(MAX_TOOLS + 50, MAX_TOOLS + 200):
             run_with_new_names(n, watch)
         assert self.series(watch) == before
+        values = values_of(watch)
+        assert len(values[names.TOOL_NAME]) == MAX_TOOLS + 1
+        for label in (names.AGENT_NAME, names.STOP_REASON):
+            assert len(values[label]) == MAX_VALUES + 1
+        models = values[names.REQUEST_MODEL] | values[names.RESPONSE_MODEL]
+        assert len(models) == MAX_VALUES + 1
+        assert "_OTHER" in values[names.ERROR_TYPE] & models
+        assert all(point.value == 0 for point in watch.points(names.ACTIVE_RUNS))
 
     @staticmethod
     def series(watch):

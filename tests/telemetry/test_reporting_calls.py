@@ -83,7 +83,9 @@ def test_a_chunk_that_the_model_call_emits_is_on_its_span(driver, mode, watch):
     # An inline function cannot await an async listener.
     listeners = (listener, listener if mode == "inline" else listener_later)
     for listens in listeners:
-        result = performed(driver, active_telemetry(**watch.options).middleware(steps()), listens)
+        result = performed(
+            driver, active_telemetry(watch.options["telemetry"]).middleware(steps()), listens
+        )
         assert result == "plain"
     for chat in watch.named("chat"):
         assert chat.attributes[names.TIME_TO_FIRST_CHUNK] == 1
@@ -112,7 +114,7 @@ def test_a_chunk_from_a_subagent_is_on_the_span_of_the_subagent(driver, watch):
         yield inside(FINISHED)
         yield Emit(FINISHED)
 
-    performed(driver, active_telemetry(**watch.options).middleware(steps()), None)
+    performed(driver, active_telemetry(watch.options["telemetry"]).middleware(steps()), None)
     chat = watch.one("chat")
     assert watch.names_around(chat)[:2] == ("chat", "invoke_agent kid")
     assert chat.attributes[names.TIME_TO_FIRST_CHUNK] == 1

@@ -8,7 +8,7 @@ from opentelemetry.metrics import NoOpMeterProvider
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.trace import NoOpTracerProvider
 
-from treadle import Loop
+from treadle import Loop, Telemetry
 from treadle.telemetry import active_telemetry
 from treadle.testing import ScriptedLLM, call, calls
 
@@ -17,12 +17,14 @@ from .exits import USER, double
 
 def test_without_an_sdk_there_is_no_telemetry():
     assert active_telemetry() is None
-    assert active_telemetry(NoOpTracerProvider(), NoOpMeterProvider()) is None
+    none = Telemetry(tracer_provider=NoOpTracerProvider(), meter_provider=NoOpMeterProvider())
+    assert active_telemetry(none) is None
 
 
 def test_one_provider_with_an_sdk_is_enough(watch):
-    assert active_telemetry(watch.tracers) is not None
-    assert active_telemetry(None, MeterProvider(shutdown_on_exit=False)) is not None
+    meters = MeterProvider(shutdown_on_exit=False)
+    for chosen in ({"tracer_provider": watch.tracers}, {"meter_provider": meters}):
+        assert active_telemetry(Telemetry(**chosen)) is not None
 
 
 def test_no_event_is_created_without_listeners():

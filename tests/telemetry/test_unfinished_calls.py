@@ -4,7 +4,7 @@ import anyio
 import pytest
 from opentelemetry.sdk.trace import SpanProcessor
 
-from treadle import Loop, RunHandle, tool
+from treadle import Loop, tool
 from treadle.telemetry import names
 from treadle.testing import ScriptedLLM, call, calls
 
@@ -46,22 +46,6 @@ class TestMeasured:
         assert point.attributes[names.ERROR_TYPE] == "deadline_exceeded"
         assert point.count == 1
         assert watch.points(names.TOKEN_USAGE) == []
-
-    def test_metric_and_span_count_the_same_calls(self, driver, watch, limit):
-        handle = RunHandle()
-
-        @tool
-        async def hang():
-            while len(handle.in_flight) > 1:
-                await anyio.sleep(0.002)
-            limit.strike()
-            await anyio.sleep(60)
-
-        batch = calls(call("hang", "c1"), call("double", "c2", n=1))
-        options = {"max_seconds": 9, "middleware": [limit.middleware], **watch.options}
-        go(driver, USER, ScriptedLLM(batch), tools=[hang, double], handle=handle, **options)
-        assert watch.one("invoke_agent").attributes[names.TOOL_CALLS_COUNT] == 2
-        assert watch.total(names.AGENT_TOOL_CALLS) == 2
 
 
 class TestRetried:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.deciding import on
 
-from treadle import Loop, ToolCall, ToolSearch, approve, deny, tool
+from treadle import Limits, Loop, ToolCall, ToolSearch, approve, deny, tool
 from treadle.events import (
     CallNotRun,
     CallsPlanned,
@@ -140,7 +140,7 @@ def test_a_script_through_call_tool_is_the_same_run(
 ):
     options = {"dedupe": dedupe, "sequential": sequential, "max_tool_calls": most}
     if most is not None:
-        options["on_limit"] = "finish"
+        options["limits"] = Limits(on_limit="finish")
     plain, plain_said, _ = observed(script, native, decision, None, **options)
     result, said, model = observed(script, make, decision, ToolSearch(), **options)
     assert said == plain_said

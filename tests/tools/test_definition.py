@@ -315,22 +315,6 @@ WRONG = {
         [1, "yes", None, coroutine_function],
     ),
 }
-RIGHT = {
-    "timeout": [None, 1, 0.5, float("inf")],
-    "retries": [0, 3],
-    "max_parallel": [None, 1, 8],
-    "max_uses": [None, 0, 3],
-    "parallel_safe": [True, False],
-    "read_only": [True, False],
-    "idempotent": [True, False],
-    "requires_fresh_input": [True, False],
-    "dedupe": [None, "evidence", "strict", "off"],
-    "volatile": [True, False],
-    "terminal": [True, False],
-    "dedupe_fields": [None, [], ["q"], ("q", "lang")],
-    "lock": [None, "k", lambda arguments: "k"],
-    "requires_approval": [True, False, lambda arguments: True],
-}
 
 
 def pairs(table):
@@ -345,11 +329,6 @@ def test_an_invalid_option_is_an_error_with_tool_expectation_and_value(option, v
     with pytest.raises(ToolDefinitionError) as caught:
         Tool("t", **{option: value})
     assert str(caught.value) == f"tool 't': {option} must be {expected}, not {shown(value)}"
-
-
-@pytest.mark.parametrize(("option", "value"), pairs(RIGHT))
-def test_a_valid_option_is_kept(option, value):
-    assert getattr(Tool("t", **{option: value}), option) is value
 
 
 def test_by_default_a_tool_is_parallel_safe_and_has_no_limits():
@@ -415,30 +394,6 @@ class TestAnnotations:
         made = Tool("t", annotations=given)
         given["title"] = "other"
         assert made.annotations == {"title": "T"}
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"parallel_safe": False},
-        {"annotations": {"destructiveHint": True}},
-        {"max_parallel": 8},
-        {"max_uses": 100},
-        {"requires_approval": True},
-        {"requires_approval": lambda arguments: False},
-        {"requires_fresh_input": True},
-    ],
-)
-def test_a_tool_that_a_plan_has_to_check_is_not_plain(options):
-    assert not Tool("t", **options).is_plain
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"lock": "k"}, {"timeout": 1, "retries": 2}, {"volatile": True}, {"dedupe": "off"}],
-)
-def test_a_tool_that_a_plan_need_not_check_is_plain(options):
-    assert Tool("t", **options).is_plain
 
 
 @pytest.mark.parametrize(

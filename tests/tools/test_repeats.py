@@ -104,12 +104,6 @@ def test_a_tool_that_runs_alone_makes_what_was_known_before_it_old():
     assert turn.version == 3  # the failure was new once
 
 
-def test_a_volatile_tool_is_evidence_and_makes_nothing_old():
-    turn = Turn().made({"a": "1", "v": "x"}, tools=[Tool("v", volatile=True, read_only=True)])
-    turn.made({"v": "x"}, tools=[Tool("v", volatile=True, read_only=True)])
-    assert (turn.version, turn.evidence, turn.known("a")) == (1, 2, "a")
-
-
 @pytest.mark.parametrize(
     ("status", "is_read_only", "is_known"),
     [
@@ -134,43 +128,6 @@ def test_a_new_turn_forgets_everything_and_its_results_are_new():
     turn.new_turn()
     assert (turn.latest("a"), turn.counts, turn.version) == (None, {}, 3)
     assert turn.made({"a": "2"}).version == 4
-
-
-class TestHiddenResults:
-    """The model no longer sees them: the call is answered with the stored one if it still holds, or runs."""
-
-    @pytest.mark.parametrize("mode", ["evidence", "strict"])
-    def test_it_is_recalled_with_the_word_whether_it_would_run_if_made_once_more(self, mode):
-        turn = Turn().made({"a": "1"})
-        turn.mode = mode
-        turn.hide({"a": True})
-        repeat = turn.before(call("a"), None)
-        assert repeat.reason is NotRun.RECALLED
-        assert (repeat.answer.content, repeat.may_run) == ("1", mode == "evidence")
-        turn.note_not_run(call("a"), NotRun.RECALLED)
-        assert turn.known() == ("" if mode == "evidence" else "a")
-
-    @pytest.mark.parametrize(
-        ("iterations", "is_whole"),
-        [
-            ([{"a": "1"}], False),
-            ([{"a": "!broken"}], True),
-            ([{"a": "1"}, {"a": "2"}], True),
-            ([{"a": "1"}, {"w": "ok"}], True),
-        ],
-        ids=["cut", "failed", "changed", "after a write"],
-    )
-    def test_it_runs_if_the_result_may_no_longer_hold(self, iterations, is_whole):
-        turn = Turn().made(*iterations, tools=[WRITE])
-        turn.hide({"a": is_whole})
-        assert turn.reason("a") is None
-
-    def test_a_call_that_ran_again_is_not_repeated_and_is_counted_anew(self):
-        turn = Turn().made({"a": "1"})
-        turn.count(call("a"))
-        turn.hide({"a": True})
-        turn.made({"a": "1"})
-        assert (turn.latest("a").times, turn.counts) == (1, {})
 
 
 def test_calls_that_are_answered_with_another_result_are_counted_and_others_are_not():

@@ -4,7 +4,6 @@ import dataclasses
 import datetime as dt
 import json
 import socket
-import time
 from pathlib import Path
 from typing import Annotated
 
@@ -270,21 +269,6 @@ def test_unique_items_are_those_that_differ_as_json(items, is_unique):
     found = problems({"a": {"uniqueItems": True}}, {"a": items})
     assert found == ([] if is_unique else [f"a: {json.dumps(items)} has non-unique elements"])
     assert problems({"a": {"uniqueItems": False}}, {"a": [1, 1]}) == []
-
-
-def test_unique_items_of_several_types_are_checked_in_linear_time():
-    """They cannot be sorted; comparing each with each takes 7 s for 8,000 items."""
-    items = [*range(20_000), *map(str, range(20_000)), *([n] for n in range(20_000))]
-    before = time.process_time()
-    assert problems({"a": {"uniqueItems": True}}, {"a": items}) == []
-    assert time.process_time() - before < 2
-
-
-def test_hundreds_of_thousands_of_unknown_fields_are_answered_in_linear_time():
-    known = {f"known_{n}": {} for n in range(200)}
-    before = time.process_time()
-    problems(known, {str(n): n for n in range(100_000)}, additionalProperties=False)
-    assert time.process_time() - before < 2
 
 
 @pytest.mark.parametrize("keyword", ["default", "const", "examples", "enum"])

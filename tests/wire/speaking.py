@@ -1,11 +1,9 @@
 """Responses in the form of each API, with any finish reason and calls, and a server that sends them."""
 
-import contextlib
-import http.server
 import json
-import threading
-import time
 from typing import NamedTuple
+
+from tests.http_server import ScriptedServer
 
 from treadle.providers import backend
 
@@ -291,43 +289,26 @@ STREAMED = dict(
 
 
 class Scripted:
-    """A server that sends scripted bodies in order, and keeps what it received.
+    """A server that sends scripted bodies in order, and then empty ones.
 
-    A body is a text, bytes, or a list of pieces, which are sent one after another.
-
-    Attributes:
-        url: its address.
-        requests: the bodies that it received.
+    A body is a content type and a text, bytes, or a list of pieces, which are sent one after another.
     """
 
     def __init__(self, *bodies):
-        self.requests = []
-        self.bodies = list(bodies)
-        outer = self
+        self._server = ScriptedServer()
+        self.url = self._server.url
+        self.script(*bodies)
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_POST(self):
-                length = int(self.headers.get("Content-Length") or 0)
-                outer.requests.append(json.loads(self.rfile.read(length) or "null"))
-                kind, text = outer.bodies.pop(0) if outer.bodies else (JSON, "{}")
-                pieces = text if isinstance(text, list) else [text]
-                pieces = [one if isinstance(one, bytes) else one.encode() for one in pieces]
-                self.send_response(200)
-                self.send_header("Content-Type", kind)
-                self.send_header("Content-Length", str(sum(map(len, pieces))))
-                self.end_headers()
-                with contextlib.suppress(ConnectionError):
-                    for place, piece in enumerate(pieces):
-                        time.sleep(0.05 if place else 0)
-                        self.wfile.write(piece)
+    def script(self, *bodies):
+        """Send other bodies from now on, and forget the requests."""
+        made = [(200, {"Content-Type": kind}, text) for kind, text in (*bodies, (JSON, "{}"))]
+        self._server.answers[:] = made
+        self._server.requests.clear()
 
-            def log_message(self, *args):
-                pass
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+    @property
+    def requests(self):
+        """The bodies that it received."""
+        return self._server.bodies
 
     def model(self, api, *, streamed=True, **opts):
         """An adapter that asks this server."""
@@ -338,5 +319,4 @@ class Scripted:
         return self
 
     def __exit__(self, *_):
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.close()

@@ -13,6 +13,7 @@ from treadle import (
     Loop,
     ModelRetried,
     Ok,
+    Output,
     OutputMissing,
     Plan,
     Response,
@@ -278,10 +279,11 @@ class TestTexts:
 
         cut = Said('{"value": 1}', (), "length")
         whole = Said('{"value": 2}', (), "stop")
-        options = {"output": Answer, "output_mode": "json", "tools": ()}
-        made = Outcome("openai", streamed, cut, whole, **options)
+        output = Output(Answer, mode="json")
+        made = Outcome("openai", streamed, cut, whole, output=output, tools=())
         assert made.result.output == Answer(value=2)
-        never = Outcome("openai", streamed, cut, cut, cut, max_output_retries=1, **options)
+        output = Output(Answer, mode="json", max_retries=1)
+        never = Outcome("openai", streamed, cut, cut, cut, output=output, tools=())
         assert isinstance(never.result.reason, OutputMissing)
         assert "cut off" in str(never.result.reason)
 

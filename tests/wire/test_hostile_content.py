@@ -224,8 +224,7 @@ def check_media(api, sent):
 
 def check_next(server, api, history):
     """Send the next request through the SDK, and check its body."""
-    server.requests.clear()
-    server.bodies[:] = [body(api, Said("Done.", (), COMPLETE[api]), streamed=False)]
+    server.script(body(api, Said("Done.", (), COMPLETE[api]), streamed=False))
     model = server.model(api, streamed=False)
     result = Loop.run_sync(history, model, max_retries=0)
     model.close()
@@ -331,8 +330,7 @@ def test_after_any_response_of_a_server_the_second_turn_is_legal(server, data, a
         return "acted"
 
     done = body(api, Said("Done.", (), COMPLETE[api]), streamed=streamed)
-    server.requests.clear()
-    server.bodies[:] = [body(api, said, streamed=streamed), *[done] * 6]
+    server.script(body(api, said, streamed=streamed), *[done] * 6)
     model = server.model(api, streamed=streamed)
     first = Loop.run_sync("q", model, tools=[act], max_retries=1, retry_delay=0.001)
     second = Loop.run_sync([*first.messages, ASK], model, tools=[act], retry_delay=0.001)

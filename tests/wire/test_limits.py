@@ -6,7 +6,7 @@ import functools
 import openai
 import pytest
 
-from treadle import BudgetExhausted, LimitNotMeasurable, Loop, Ok, tool
+from treadle import BudgetExhausted, LimitNotMeasurable, Limits, Loop, Ok, tool
 
 pytestmark = pytest.mark.wire
 
@@ -37,13 +37,14 @@ def cost_of(response):
 def ask(request, wire):
     """Runs a loop on `partial(client.chat.completions.create, ...)`, as the README does."""
 
-    def ask(backend, **options):
+    def ask(backend, llm_opts=None, **limits):
+        options = {"tools": [add], "llm_opts": llm_opts or {}, "limits": Limits(**limits)}
         if request.param == "sync":
             with openai.OpenAI(base_url=wire.base_url, api_key="a key", max_retries=0) as client:
                 model = functools.partial(
                     client.chat.completions.create, model="gpt-4.1", **BACKENDS[backend]
                 )
-                return Loop.run_sync(QUESTION, model, tools=[add], **options)
+                return Loop.run_sync(QUESTION, model, **options)
 
         async def go():
             made = openai.AsyncOpenAI(base_url=wire.base_url, api_key="a key", max_retries=0)
@@ -51,7 +52,7 @@ def ask(request, wire):
                 model = functools.partial(
                     client.chat.completions.create, model="gpt-4.1", **BACKENDS[backend]
                 )
-                return await Loop.run(QUESTION, model, tools=[add], **options)
+                return await Loop.run(QUESTION, model, **options)
 
         return asyncio.run(go())
 
@@ -60,7 +61,7 @@ def ask(request, wire):
 
 @pytest.mark.parametrize("backend", COUNTED)
 @pytest.mark.parametrize(
-    ("options", "reason"),
+    ("limits", "reason"),
     [
         ({"max_total_tokens": 1}, BudgetExhausted("max_total_tokens", 1, 50)),
         ({"max_input_tokens": 40}, BudgetExhausted("max_input_tokens", 40, 40)),
@@ -69,9 +70,9 @@ def ask(request, wire):
     ],
     ids=["total", "input", "output", "cost"],
 )
-def test_a_limit_holds_where_the_usage_is_reported(wire, ask, backend, options, reason):
+def test_a_limit_holds_where_the_usage_is_reported(wire, ask, backend, limits, reason):
     wire.script(CALL, "Three.")
-    result = ask(backend, **options)
+    result = ask(backend, **limits)
     assert result.reason == reason
     assert len(wire.requests) == 1
 
@@ -86,7 +87,7 @@ def test_within_its_limits_a_run_answers(wire, ask, backend):
 
 
 @pytest.mark.parametrize(
-    ("options", "missing"),
+    ("limits", "missing"),
     [
         ({"max_total_tokens": 1_000_000}, "usage"),
         ({"max_cost": 100}, "cost"),
@@ -96,10 +97,10 @@ def test_within_its_limits_a_run_answers(wire, ask, backend):
 )
 @pytest.mark.parametrize("on_limit", ["stop", "finish"])
 def test_a_stream_without_usage_ends_the_run_before_another_request(
-    wire, ask, options, missing, on_limit
+    wire, ask, limits, missing, on_limit
 ):
     wire.script(CALL, "Three.")
-    result = ask("stream", on_limit=on_limit, **options)
+    result = ask("stream", on_limit=on_limit, **limits)
     assert isinstance(result.reason, LimitNotMeasurable)
     assert result.reason.missing == missing
     assert 'stream_options={"include_usage": True}' in str(result.reason)

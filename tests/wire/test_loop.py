@@ -5,14 +5,13 @@ import json
 import pytest
 
 from treadle import DeadlineExceeded, Err, LLMError, Ok, Usage, tool
-from treadle.events import RunFinished, RunStarted, TextDelta, ToolFinished
+from treadle.events import RunFinished, RunStarted, ToolFinished
 from treadle.testing import check_history
 
 pytestmark = pytest.mark.wire
 
 QUESTION = [{"role": "user", "content": "What is the weather in Paris?"}]
 LATE = {"chaos": {"latencyMs": 3_000}}
-OVERLOADED = {"error": {"message": "overloaded", "type": "overloaded_error"}, "status": 529}
 
 
 @tool
@@ -80,46 +79,6 @@ def test_parallel_calls_are_answered_in_the_order_of_the_request(wire, ask):
     assert len(ask.events_of(ToolFinished)) == 3
 
 
-@pytest.fixture(scope="module")
-def careless(serve):
-    """A model that breaks its JSON at first. A script would be refused: only a file may have it."""
-    broken = calls(("weather", '{"city": "Par'), ("add", {"a": 1, "b": 2}))
-    mended = calls(("weather", {"city": "Paris"}))
-    with serve(
-        {"match": {"hasToolResult": False}, "response": broken},
-        {"match": {"toolResultContains": "3"}, "response": mended},
-        {"match": {"toolResultContains": "sunny"}, "response": {"content": "It is sunny."}},
-    ) as url:
-        yield url
-
-
-def test_broken_arguments_are_answered_in_band_and_the_loop_goes_on(wire_at, careless, ask):
-    """The call never runs, its sibling does, and the answer says what is wrong."""
-    wire = wire_at(careless)
-    ask.base_url = wire.base_url
-
-    result = ask(QUESTION, tools=[weather, add])
-
-    assert isinstance(result, Ok)
-    assert (result.iterations, result.tool_calls_count) == (3, 2)
-    _, second, third = wire.requests
-    broken, fine = second["messages"][-2:]
-    assert "JSON" in broken["content"]
-    assert fine["content"] == "3"
-    assert third["messages"][-1]["content"] == "sunny in Paris"
-
-
-def test_a_resolver_runs_the_calls(wire, ask):
-    """`resolve_tool=` gets the call, for tools that are plain dicts."""
-    wire.script(calls(("lookup", {"key": "k"})), "Done.")
-    lookup = {"name": "lookup", "input_schema": {"type": "object", "properties": {"key": {}}}}
-
-    result = ask(QUESTION, tools=[lookup], resolve_tool=lambda call: f"resolved {call.name}")
-
-    assert isinstance(result, Ok)
-    assert wire.requests[1]["messages"][-1]["content"] == "resolved lookup"
-
-
 def test_usage_is_summed_over_the_run(wire, ask):
     """The tokens of all model calls, streamed or not."""
     wire.script(
@@ -130,29 +89,6 @@ def test_usage_is_summed_over_the_run(wire, ask):
     result = ask(QUESTION, tools=[add])
 
     assert result.usage == Usage(230, 12, 242)
-
-
-def test_streamed_text_arrives_in_pieces(wire, ask_streamed):
-    """Each piece is an event as it comes, and together they are the answer."""
-    text = "It is sunny, and it will stay so."
-    wire.script(calls(("weather", {"city": "Paris"})), text)
-
-    result = ask_streamed(QUESTION, tools=[weather])
-
-    pieces = [event.text for event in ask_streamed.events_of(TextDelta)]
-    assert len(pieces) > 3
-    assert "".join(pieces) == text == result.response.content
-
-
-def test_a_response_that_is_no_json_is_an_error(wire, ask_by_run):
-    """A proxy's page in place of an answer ends the run in order."""
-    wire.script({"content": "-", "how": {"chaos": {"malformedRate": 1}}})
-
-    result = ask_by_run(QUESTION, max_retries=0)
-
-    assert isinstance(result, Err)
-    assert isinstance(result.reason, LLMError)
-    assert result.messages == QUESTION
 
 
 def test_keys_that_treadle_does_not_know_survive(wire, ask):

@@ -7,7 +7,7 @@ import openai
 import pytest
 from pydantic import BaseModel
 
-from treadle import Loop, Ok, Output, OutputMissing, PartialOutput, Retry
+from treadle import Loop, Ok, Output, PartialOutput
 from treadle.testing import check_history
 
 pytestmark = pytest.mark.wire
@@ -97,24 +97,3 @@ def test_the_last_request_forces_the_call(wire, ask):
         "type": "function",
         "function": {"name": "Invoice"},
     }
-
-
-@pytest.mark.parametrize("mode", ["tool", "json"])
-def test_a_validator_may_ask_again(wire, ask, mode):
-    def has_customer(invoice):
-        if not invoice.customer:
-            raise Retry("the customer is missing")
-
-    wire.script(given(mode, {"customer": "", "total": 9}), given(mode, RIGHT))
-    result = ask(output=Output(Invoice, mode=mode, validators=has_customer))
-    assert result.output == Invoice(**RIGHT)
-    assert "the customer is missing" in wire.requests[1]["messages"][-1]["content"]
-
-
-@pytest.mark.parametrize("mode", ["tool", "json"])
-def test_without_an_output_the_run_ends_with_the_reason(wire, ask, mode):
-    wire.script("9", "9", "9")
-    result = ask(output=Output(Invoice, mode=mode))
-    assert isinstance(result.reason, OutputMissing)
-    assert (result.reason.attempts, len(wire.requests)) == (3, 3)
-    check_history(result.messages)

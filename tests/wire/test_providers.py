@@ -15,7 +15,6 @@ from tests.wire.relay import Relay
 from treadle import (
     Err,
     Limits,
-    LLMError,
     Loop,
     ModelRetried,
     Ok,
@@ -186,19 +185,6 @@ def test_a_temporary_error_is_retried(wire, ask, fault):
     assert result.response.content == "Hello."
     assert len(of(events, ModelRetried)) == 1
     assert len(wire.journal) == 2  # the SDK has not retried on its own
-
-
-def test_another_error_ends_the_run_after_one_request(wire, ask):
-    wire.script(
-        {"error": {"message": "no such thing", "type": "invalid_request_error"}, "status": 400},
-        "Hello.",
-    )
-    result, events = ask()
-    assert isinstance(result, Err)
-    assert isinstance(result.reason, LLMError)
-    assert "no such thing" in result.reason.message
-    assert len(wire.journal) == 1
-    assert not of(events, ModelRetried)
 
 
 class TestStreams:

@@ -2,10 +2,7 @@
 
 import asyncio
 import hashlib
-import multiprocessing
 import os
-import sqlite3
-import stat
 import threading
 
 import pytest
@@ -112,40 +109,7 @@ class TestAnyStore:
             check_store(wrong, "worker: store")
 
 
-def put_some(path, start):
-    for number in range(start, start + 20):
-        put(SQLiteStore(path), b"%d" % number)
-
-
 class TestSQLite:
-    def test_several_processes_store_at_the_same_time(self, tmp_path):
-        path = tmp_path / "store.db"
-        context = multiprocessing.get_context("spawn")
-        processes = [context.Process(target=put_some, args=(path, start)) for start in (0, 10)]
-        for process in processes:
-            process.start()
-        for process in processes:
-            process.join(60)
-        assert [process.exitcode for process in processes] == [0, 0]
-        keys = [hashlib.sha256(b"%d" % number).hexdigest() for number in range(30)]
-        assert [get(SQLiteStore(path), key) for key in keys] == [b"%d" % one for one in range(30)]
-
-    def test_the_file_is_readable_by_its_owner_only_and_is_made_by_the_first_value(self, tmp_path):
-        store = SQLiteStore(tmp_path / "store.db")
-        assert store.get("abc") is None
-        assert not (tmp_path / "store.db").exists()
-        put(store, b"content")
-        assert stat.S_IMODE((tmp_path / "store.db").stat().st_mode) == 0o600
-
-    def test_the_file_of_another_program_is_refused(self, tmp_path):
-        path = tmp_path / "other.db"
-        with sqlite3.connect(path) as db:
-            db.execute("CREATE TABLE other (x)")
-        db.close()
-        for use in (lambda store: store.get("abc"), lambda store: store.put("abc", b"")):
-            with pytest.raises(StoreError, match=r"other\.db: expected stored values of version 1"):
-                use(SQLiteStore(path))
-
     def test_a_damaged_file_and_a_missing_folder_are_errors_that_name_the_file(self, tmp_path):
         damaged = tmp_path / "damaged.db"
         damaged.write_bytes(os.urandom(4096))

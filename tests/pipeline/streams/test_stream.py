@@ -12,7 +12,6 @@ import pytest
 from treadle.effects import Call, CallCancelled, Mode, Signal, Sleep, Wait
 from treadle.pipeline import StageError, goto, goto_point, switch
 from treadle.pipeline.streams import StreamPipeline, composer, dead_end, replicated
-from treadle.pipeline.streams.stream import Semaphore, Sequencer
 
 
 def double(item):
@@ -444,61 +443,3 @@ class TestComposersInStreams:
 def slow_loop(item):
     yield Sleep(0.001)
     return item
-
-
-class TestSemaphore:
-    def test_admits_up_to_its_limit_and_then_in_order_of_arrival(self):
-        semaphore = Semaphore(1)
-        first, second, third = semaphore.acquire(), semaphore.acquire(), semaphore.acquire()
-        assert list(first) == []
-        admitted = [second.send(None).signal, third.send(None).signal]
-        assert [signal.is_set for signal in admitted] == [False, False]
-        semaphore.release()
-        assert [signal.is_set for signal in admitted] == [True, False]
-        assert list(second) == []
-
-    def test_admits_the_next_item_when_an_admitted_one_is_cancelled(self):
-        semaphore = Semaphore(1)
-        list(semaphore.acquire())
-        second, third = semaphore.acquire(), semaphore.acquire()
-        second.send(None)
-        admitted = third.send(None).signal
-        semaphore.release()
-        second.close()  # admitted, but cancelled before it continued
-        assert admitted.is_set
-
-    def test_forgets_an_item_that_is_cancelled_while_it_waits(self):
-        semaphore = Semaphore(1)
-        list(semaphore.acquire())
-        second, third = semaphore.acquire(), semaphore.acquire()
-        second.send(None)
-        admitted = third.send(None).signal
-        second.close()
-        semaphore.release()
-        assert admitted.is_set
-
-
-class TestSequencer:
-    def test_admits_items_in_the_order_of_their_numbers(self):
-        sequencer = Sequencer(once=True)
-        later = sequencer.enter(1)
-        admitted = later.send(None).signal
-        assert list(sequencer.enter(0)) == []
-        assert admitted.is_set
-        assert list(later) == []
-
-    def test_admits_an_item_when_all_earlier_ones_have_finished(self):
-        sequencer = Sequencer(once=True)
-        later = sequencer.enter(2)
-        admitted = later.send(None).signal
-        sequencer.finish(1)
-        assert not admitted.is_set
-        sequencer.finish(0)
-        assert admitted.is_set
-
-    def test_does_not_remember_finished_items(self):
-        sequencer = Sequencer(once=True)
-        for number in range(100):
-            list(sequencer.enter(number))
-            sequencer.finish(number)
-        assert not sequencer._finished

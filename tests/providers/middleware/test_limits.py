@@ -208,10 +208,6 @@ class TestRate:
     def test_a_request_that_is_larger_than_the_limit_is_sent_alone(self, clock):
         assert self.sent(clock, RateLimit(tokens_per_minute=4), 3) == [0, 60, 120]
 
-    def test_the_stricter_limit_counts(self, clock):
-        limit = RateLimit(requests_per_minute=2, tokens_per_minute=10)
-        assert self.sent(clock, limit, 2) == [0, 60]
-
     def test_retry_after_makes_all_requests_wait(self, clock):
         limit = RateLimit()
         times = self.sent(clock, limit, 1, Named("m", TooManyError(20)), max_retries=0)

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.redis_server import RedisServer
 
-from treadle import Loop, Response, Usage
+from treadle import Loop, Usage
 from treadle.effects import Call, Sleep, map_effects
 from treadle.errors import OptionError
 from treadle.providers.middleware import RateLimit, RedisRates, SentRequest
@@ -148,13 +148,6 @@ class TestWindow:
         for _ in range(number):
             loop.run_sync("x" * 36, model)
         return times
-
-    def test_tokens_are_estimated_before_and_corrected_after(self, clock, redis_url):
-        limit = RateLimit(tokens_per_minute=100, store=RedisRates(redis_url))
-        answers = [Response("a", usage=Usage(30, 20)), Response("b", usage=Usage(10, 10))]
-        model = Named("m", *answers, usage=Usage(5, 5))
-        assert self.sent(clock, limit, 5, model) == [0, 0, 0, 0, 0]
-        assert self.sent(clock, limit, 2, Named("m", usage=Usage(5, 5))) == [60, 60]
 
     def test_retry_after_makes_all_requests_wait(self, clock, redis_url):
         limit, other = (RateLimit(store=RedisRates(redis_url)) for _ in range(2))

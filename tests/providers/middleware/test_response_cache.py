@@ -7,7 +7,6 @@ import sqlite3
 import stat
 import subprocess
 import sys
-import threading
 
 import pytest
 
@@ -238,21 +237,6 @@ class TestSQLite:
         db.close()
         assert cache.get("a") is None
         assert SQLiteCache(path).get("a") == "1"
-
-    def test_threads_share_it(self, path):
-        cache = SQLiteCache(path)
-
-        def work(name):
-            for number in range(20):
-                cache.put(f"{name}{number}", name)
-                assert cache.get(f"{name}{number}") == name
-
-        threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert [cache.get(f"{name}19") for name in "abcd"] == [*"abcd"]
 
     def test_a_file_that_is_no_database_does_not_stop_a_run(self, driven, path, caplog):
         path.write_bytes(b"This is no database. " * 100)

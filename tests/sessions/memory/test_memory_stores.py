@@ -8,7 +8,6 @@ import pytest
 import redis
 
 from treadle.errors import OptionError
-from treadle.sessions import SQLiteSessions
 from treadle.sessions.memory import (
     Cursor,
     Fact,
@@ -245,26 +244,6 @@ def test_the_cursors_of_thousands_of_sessions_are_read_at_once(memories):
     ids = [f"s{number}" for number in range(3_000)]
     assert memories.cursors(ids) == {"s7": A1}
     assert memories.cursors([]) == {}
-
-
-def test_an_sqlite_file_is_private_and_has_to_be_one_of_memories(tmp_path):
-    path = tmp_path / "memories.sqlite"
-    SQLiteMemories(path).facts("ann")
-    assert path.stat().st_mode & 0o777 == 0o600
-    with pytest.raises(
-        OptionError, match=r"SQLiteMemories: expected the path of a file, got ':mem"
-    ):
-        SQLiteMemories(":memory:")
-    path.write_text("not a database, and long enough to be read as one" * 100)
-    with pytest.raises(MemoryStoreError, match="the memories cannot be used"):
-        SQLiteMemories(path).facts("ann")
-    other = tmp_path / "sessions.sqlite"
-    sessions = SQLiteSessions(other)
-    with pytest.raises(MemoryStoreError, match="the memories cannot be used"):
-        SQLiteMemories(tmp_path / "none" / "memories.sqlite").facts("ann")
-    sessions.append("s", 0, [turn()], {})
-    with pytest.raises(MemoryStoreError, match="found another program's file"):
-        SQLiteMemories(other).facts("ann")
 
 
 def turn():

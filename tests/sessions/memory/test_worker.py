@@ -197,39 +197,6 @@ def test_a_paused_turn_that_goes_on_is_not_doubled(sessions, memories, worker):
     assert all(len(fact.sources) == 1 for fact in memories.facts("ann"))
 
 
-def test_edits_between_two_looks_are_all_taken_into_account(sessions, memories, worker, model):
-    for text in ("One.", "Two.", "Three."):
-        add_turn(sessions, "ann/1", text)
-        worker.run_once_sync()
-    sessions.session("ann/1").truncate(4)
-    add_turn(sessions, "ann/1", "Four.")
-    sessions.session("ann/1").truncate(2)
-    add_turn(sessions, "ann/1", "Five.")
-    add_turn(sessions, "ann/1", "Six.")
-    worker.run_once_sync()
-    assert texts_of(memories, "ann") == ["Five.", "One.", "Six."]
-    assert model.read == ["One.", "Two.", "Three.", "Five.", "Six."]
-
-
-def test_an_edit_to_the_same_length_is_seen(sessions, memories, worker):
-    add_turn(sessions, "ann/1", "One.")
-    worker.run_once_sync()
-    add_turn(sessions, "ann/1", "Other.", start=0)
-    worker.run_once_sync()
-    assert texts_of(memories, "ann") == ["Other."]
-
-
-def test_a_session_that_was_deleted_and_made_anew_is_read_anew(sessions, memories, worker):
-    add_turn(sessions, "ann/1", "One.")
-    add_turn(sessions, "ann/1", "Two.")
-    worker.run_once_sync()
-    sessions.delete("ann/1")
-    add_turn(sessions, "ann/1", "Three.")
-    add_turn(sessions, "ann/1", "Four.")
-    worker.run_once_sync()
-    assert texts_of(memories, "ann") == ["Four.", "Three."]
-
-
 def test_a_deleted_session_keeps_its_facts_until_it_is_forgotten(sessions, memories, worker):
     add_turn(sessions, "ann/1", "One.")
     worker.run_once_sync()
@@ -294,19 +261,6 @@ def test_an_edit_while_a_session_is_read_is_noticed(sessions, memories):
 
     MemoryWorker(sessions, memories, editing, scope_of=of_user).run_once_sync()
     assert texts_of(memories, "ann") == ["One."]
-
-
-def test_a_fork_is_a_session_of_its_own(sessions, memories, worker):
-    add_turn(sessions, "ann/1", "One.")
-    add_turn(sessions, "ann/1", "Two.")
-    worker.run_once_sync()
-    fork = sessions.session("ann/1").fork("ann/2", messages=2)
-    add_turn(sessions, fork.id, "Three.")
-    worker.run_once_sync()
-    assert texts_of(memories, "ann") == ["One.", "Three.", "Two."]
-    sessions.delete("ann/1")
-    memories.forget_session("ann/1")
-    assert texts_of(memories, "ann") == ["One.", "Three."]
 
 
 def test_compaction_neither_loses_nor_doubles_a_fact(sessions, memories, worker, model):

@@ -1,0 +1,92 @@
+"""A server on this machine that answers by a script, and records what it is asked."""
+
+import http.server
+import json
+import threading
+from typing import NamedTuple
+
+
+class Request(NamedTuple):
+    """A request; the names of its headers are in small letters, and its body is read as JSON."""
+
+    path: str
+    headers: dict[str, str]
+    body: object
+
+
+class ScriptedServer:
+    """Sends scripted answers in their order, and the last one again and again.
+
+    Args:
+        *answers: a status, headers and a body each: a text, or pieces of one, which are sent one after another.
+
+    Attributes:
+        answers: those that are left.
+        requests: those that came.
+        pause: the seconds before each answer.
+        url: where it is.
+    """
+
+    def __init__(self, *answers):
+        self.answers, self.requests, self.pause = [*answers], [], 0.0
+        self._closed = threading.Event()
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                body = json.loads(text) if text else None
+                outer.requests.append(Request(self.path, headers, body))
+                outer._closed.wait(outer.pause)
+                status, headers, text = outer.next_answer()
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                for place, piece in enumerate([text] if isinstance(text, (str, bytes)) else text):
+                    outer._closed.wait(0.05 if place else 0)
+                    self.wfile.write(piece.encode() if isinstance(piece, str) else piece)
+
+            do_GET = do_POST
+
+            def log_message(self, *_):
+                """Log nothing."""
+
+        class Server(http.server.ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, *_):
+                """A client that has gone is not an error of the server."""
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self._thread.start()
+
+    def next_answer(self):
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+    @property
+    def bodies(self):
+        return [request.body for request in self.requests]
+
+    @property
+    def paths(self):
+        return [request.path for request in self.requests]
+
+    @property
+    def headers(self):
+        return [request.headers for request in self.requests]
+
+    def close(self):
+        self._closed.set()
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
