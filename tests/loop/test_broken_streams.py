@@ -12,7 +12,7 @@ from treadle.reports.live import LiveView
 from treadle.stages import ask_model
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
-USER = [{"role": "user", "content": "Hi"}]
+from .conftest import USER, of
 
 
 class Breaking:
@@ -31,10 +31,6 @@ class Breaking:
         pieces, self.pieces = self.pieces, ()
         yield from pieces
         raise ConnectionResetError("reset")
-
-
-def of(events, kind):
-    return [event for event in events if isinstance(event, kind)]
 
 
 @pytest.mark.parametrize("way", WAYS, ids=repr)

@@ -62,18 +62,6 @@ class TestBound:
             resume(loop, paused, {"call_1": approve}, ScriptedLLM("done"))
         assert recorded.done == []
 
-    def test_a_call_that_still_waits_has_the_id_of_the_new_pause(self, recorded, way):
-        two = calls(call("wipe", "a", path="/a"), call("wipe", "b", path="/b"))
-        loop, model = recorded.loop(), ScriptedLLM(two, "done")
-        first = way.run(loop, model)
-        old = {one.call_id: one.id for one in first.pending}
-        second = way.resume(loop, stored(first), {old["a"]: approve}, model)
-        with pytest.raises(OptionError, match="belongs to another pause"):
-            loop.resume_sync(second, {old["b"]: approve}, model)
-        assert recorded.done == ["wipe /a"]
-        way.resume(loop, second, {second.pending[0].id: approve}, model)
-        assert recorded.done == ["wipe /a", "wipe /b"]
-
     def test_the_id_of_a_stage_may_have_any_form(self, way):
         """The stage finds the decision by the id that it gave."""
 

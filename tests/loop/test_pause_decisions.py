@@ -115,16 +115,6 @@ class TestDeciding:
         SYNC.resume(loop, paused, {"b2": approve}, model)
         assert recorded.did == ["note 1", "note 3", "wipe /"]
 
-    def test_an_approved_call_that_fails_is_an_ordinary_error(self, recorded):
-        @tool(requires_approval=True)
-        def fail():
-            raise ValueError("no")
-
-        recorded.tools.append(fail)
-        loop, model, paused = paused_at(recorded, calls(call("fail", "a")))
-        result = SYNC.resume(loop, paused, {"a": approve}, model)
-        assert answers(result.messages) == {"a": "Error: ValueError: no"}
-
 
 class TestSomeDecisions:
     """If a decision is missing, the run pauses again when it reaches that call."""
@@ -168,13 +158,3 @@ class TestSomeDecisions:
         name, number, nonce = again.state["pause_id"].split(":")
         assert (name, number) == (paused.run.run_id, "2")
         assert nonce != paused.state["pause_id"].split(":")[2]
-
-    def test_each_iteration_may_pause(self, recorded, way):
-        more = [calls(call("wipe", f"w{n}", path=f"/{n}")) for n in range(3)]
-        loop, model, result = paused_at(recorded, *more, way=way)
-        for n in range(3):
-            result = way.resume(loop, stored(result), {f"w{n}": approve}, model)
-        assert isinstance(result, Ok)
-        assert recorded.done == ["wipe /0", "wipe /1", "wipe /2"]
-        assert (result.iterations, result.tool_calls_count) == (4, 3)
-        assert len(result.run.nodes) == 4

@@ -19,7 +19,6 @@ from treadle import (
     approve,
     tool,
 )
-from treadle.effects import drive_sync
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
 from .conftest import BATCH, SYNC, USER, of, stored
@@ -137,27 +136,6 @@ class TestWays:
             pause, on(pause, {"b": approve}), model, middleware=[middleware]
         )
         assert (type(result), seen) == (Ok, ["on"])
-
-    def test_a_pause_of_steps(self, recorded):
-        paused = drive_sync(recorded.loop().steps(USER, ScriptedLLM(BATCH)))
-        assert isinstance(paused, Paused)
-
-    def test_within_a_running_event_loop(self, recorded, paused):
-        loop, model, pause = paused
-
-        async def main():
-            return loop.resume_sync(pause, on(pause, {"b": approve}), model)
-
-        assert isinstance(anyio.run(main), Ok)
-
-    def test_another_driver_than_before(self, recorded):
-        loop, model = recorded.loop(), ScriptedLLM(BATCH, "done", is_async=True)
-        pause = SYNC.run(loop, model)
-
-        async def main():
-            return await loop.resume(pause, on(pause, {"b": approve}), model)
-
-        assert isinstance(anyio.run(main, backend="trio"), Ok)
 
 
 class TestHandle:

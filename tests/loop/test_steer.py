@@ -9,7 +9,6 @@ import pytest
 
 from treadle import (
     Loop,
-    LoopDetected,
     Ok,
     Output,
     OutputMissing,
@@ -20,7 +19,7 @@ from treadle import (
 from treadle.loop import handle as handle_module
 from treadle.testing import ScriptedLLM, call, calls
 
-from .conftest import SYNC, USER, Way, answers, of
+from .conftest import SYNC, USER, answers, of
 from .speaking import said, saying
 
 
@@ -214,27 +213,6 @@ class TestNewTurn:
         assert texts["c"].startswith("Not run again")  # the message arrived during the model call
         assert texts["d"] == "same"
 
-    def test_the_counts_of_repeated_calls_are_reset(self, handle, speak):
-        step = calls(call("speak", "s", text="go on"))
-        script = [calls({**step["tool_calls"][0], "id": f"s{n}"}) for n in range(5)]
-        result = SYNC.run(Loop(tools=[speak]), ScriptedLLM(*script, "done"), handle=handle)
-        assert all(text == "spoke" for text in answers(result.messages).values())
-
-    def test_loop_detection_is_reset(self, handle):
-        @tool
-        def look():
-            return "same"
-
-        look_on = calls(call("look"))
-        script = [
-            look_on,
-            saying(handle, "go on", then=calls(call("look"))),
-            *(calls(call("look")) for _ in range(4)),
-        ]
-        result = SYNC.run(Loop(tools=[look]), ScriptedLLM(*script), handle=handle)
-        assert isinstance(result.reason, LoopDetected)
-        assert result.iterations == 6  # the message is in the history from the third on
-
     def test_the_same_answer_to_several_messages_is_not_a_loop(self, handle):
         steps = [saying(handle, "sure?", then="yes") for _ in range(6)]
         result = SYNC.run(Loop(), ScriptedLLM(*steps, "yes"), handle=handle)
@@ -255,26 +233,6 @@ class TestNewTurn:
         assert answers(result.messages)["s1"].startswith(
             "Not run: 'speak' has reached its maximum number of uses in a run, 1"
         )
-
-
-def test_a_run_that_is_steered_is_the_same_under_every_driver():
-    """Messages arrive during model calls and during tool calls."""
-    histories = []
-    for name in ("sync", "asyncio", "trio"):
-        handle = RunHandle()
-
-        @tool
-        def speak(text: str, handle_: int = 0):
-            handle.steer(text)  # noqa: B023 - called within this iteration
-
-        script = [
-            saying(handle, "a", then=calls(call("speak", "s", text="b"))),
-            saying(handle, "c", then="d"),
-            "end",
-        ]
-        result = Way(name).run(Loop(tools=[speak]), ScriptedLLM(*script), handle=handle)
-        histories.append(result.messages)
-    assert histories[0] == histories[1] == histories[2]
 
 
 class TestAtAnyMoment:

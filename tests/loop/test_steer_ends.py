@@ -42,11 +42,6 @@ class TestTooLate:
         assert not isinstance(result, Ok)
         assert handle.steer("hello?") is False
 
-    def test_after_a_cancellation_it_is_refused(self, handle):
-        handle.cancel()
-        SYNC.run(Loop(), ScriptedLLM(), handle=handle)
-        assert handle.steer("hello?") is False
-
     @pytest.mark.parametrize(
         ("then", "options", "reason"),
         [

@@ -142,16 +142,6 @@ class TestDeciding:
         assert answers(result.messages) == {"k": "in"}
         assert recorded.did == ["note 1", "wipe /x"]
 
-    def test_two_subagents_at_the_same_time(self, family, recorded, way):
-        script = [calls(wipe("w", "/1")), calls(wipe("w", "/2")), "in", "in"]
-        loop, model = family(*script), ScriptedLLM(asked_each("k", "l"), "outer")
-        paused = way.run(loop, model)
-        assert [one.call_id for one in paused.pending] == ["k/w", "l/w"]
-        result = way.resume(loop, stored(paused), {"k/w": approve, "l/w": approve}, model)
-        assert answers(result.messages) == {"k": "in", "l": "in"}
-        assert recorded.did == ["wipe /1", "wipe /2"]
-        assert result.tool_calls_count == 2
-
     @pytest.mark.parametrize(("first", "waits"), [("k/w", ["l/w"]), ("l/w", ["k/w"])])
     def test_a_decision_for_one_of_two_subagents(self, family, recorded, first, waits):
         """In the order of the calls: the second waits for the first, and its decision is kept."""
@@ -229,12 +219,3 @@ class TestDeciding:
         assert [event.call.id for event in of(inner, ToolStarted)] == ["w"]
         (finished,) = of(events, ToolFinished)
         assert (finished.result.content, finished.result.status) == ("in", "done")
-
-    def test_the_result_of_a_subagent_that_was_paused_has_no_note(self, family):
-        """It was called once."""
-        loop = family(*(calls(wipe(f"w{n}", f"/{n}")) for n in range(4)), "in")
-        model = ScriptedLLM(asked_each(), "outer")
-        result = SYNC.run(loop, model)
-        while isinstance(result, Paused):
-            result = SYNC.resume(loop, result, {result.pending[0].id: approve}, model)
-        assert answers(result.messages) == {"k": "in"}

@@ -90,10 +90,3 @@ def test_the_threshold_is_an_option(iterate, threshold):
 def test_a_call_without_a_result_is_ignored(context):
     ctx = context().replace(tool_calls=(ToolCall("a", "f"),))
     assert circuit_breaker(ctx).decision is None
-
-
-def test_success_alone_does_not_change_the_context(context):
-    ctx = context().replace(
-        tool_calls=(ToolCall("a", "f"),), tool_results={"a": ToolResult("a", "ok")}
-    )
-    assert circuit_breaker(ctx) is ctx

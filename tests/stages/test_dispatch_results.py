@@ -63,23 +63,6 @@ class TestDuplicates:
 class TestCache:
     """The results of calls that ran are cached."""
 
-    def cached(self, ctx, call_id):
-        call = next(call for call in ctx.tool_calls if call.id == call_id)
-        return ctx.run.repeats.latest(call.fingerprint)
-
-    def test_every_call_that_ran_is_cached(self, context, through, noting):
-        calls = [("t", {"n": 1}), ("t", {"n": 2})]
-        ctx = through(context(*calls, tools=[noting.tool("t")], iteration=4), *STAGES)
-        assert self.cached(ctx, "c1") == (1, 4, "t1 done", False, 1, 1)
-        assert self.cached(ctx, "c2") == (1, 4, "t2 done", False, 1, 1)
-
-    def test_calls_that_did_not_run_are_not_cached(self, context, through, noting):
-        tools = [noting.tool("t"), noting.tool("w", parallel_safe=False)]
-        ctx = through(context(("?", {}), ("t", {"n": 1}), ("w", {"n": 1}), tools=tools), *STAGES)
-        assert self.cached(ctx, "c1") is None
-        assert self.cached(ctx, "c2").content == "t1 done"
-        assert self.cached(ctx, "c3") is None
-
     @pytest.mark.parametrize(
         ("options", "last"),
         [({"parallel_safe": False}, "done"), ({}, "no_new_evidence")],

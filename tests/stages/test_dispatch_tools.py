@@ -1,6 +1,5 @@
 """The plan is run: batch after batch, results in order, and a failed call does not affect its siblings."""
 
-import contextvars
 import threading
 
 import anyio
@@ -10,7 +9,7 @@ from treadle.effects import drive, drive_sync
 from treadle.limits import Budget, Limits
 from treadle.messages import ToolCall
 from treadle.results import Err, Ok
-from treadle.run_state import RunNodeStatus, RunState
+from treadle.run_state import RunNodeStatus
 from treadle.stages import dispatch_tools, plan_calls
 from treadle.tools import Plan, Tool, ToolCallTable, tool
 
@@ -21,21 +20,10 @@ def contents(ctx):
     return [ctx.tool_results[call.id].content for call in ctx.tool_calls]
 
 
-def test_an_empty_plan_does_not_change_the_context(context):
-    ctx = context()
-    assert next_of(dispatch_tools(ctx)) is ctx
-
-
 def test_an_empty_batch_of_a_custom_plan_is_skipped(context, through):
     ctx = through(context(("double", {"n": 1}), tools=[double]), *PLANNED[:2])
     ctx = through(ctx.replace(plan=Plan(((), ctx.tool_calls, ()))), dispatch_tools)
     assert contents(ctx) == ["2"]
-
-
-def next_of(steps):
-    with pytest.raises(StopIteration) as stop:
-        next(steps)
-    return stop.value.value
 
 
 def test_every_call_has_a_result_and_a_failure_does_not_affect_the_others(context, through):
@@ -53,12 +41,6 @@ def test_every_call_has_a_result_and_a_failure_does_not_affect_the_others(contex
     assert (texts[0], texts[1], texts[3]) == ("2", "Error: ValueError: 2", "8")
     assert [ctx.tool_results[c.id].is_error for c in ctx.tool_calls] == [False, True, True, False]
     assert ctx.tool_calls_count == 3
-
-
-def test_the_count_continues_from_earlier_iterations(context, through):
-    ctx = context(("double", {"n": 1}), tools=[double])
-    ctx.run.in_flight.calls_run = 4
-    assert through(ctx, *STAGES).tool_calls_count == 5
 
 
 def test_results_belong_to_their_calls_in_whatever_order_they_end(context, through):
@@ -117,21 +99,6 @@ def test_no_more_calls_run_at_the_same_time_than_the_limit(context, through):
     ctx = through(ctx, dispatch_tools)
     assert most == 2
     assert set(contents(ctx)) == {"(no output)"}
-
-
-def test_sync_tools_see_the_context_variables_of_the_caller(context, through):
-    variable = contextvars.ContextVar("variable", default="unset")
-
-    @tool
-    def read(n: int):
-        return variable.get()
-
-    token = variable.set("mine")
-    try:
-        ctx = through(context(("read", {"n": 1}), ("read", {"n": 2}), tools=[read]), *STAGES)
-    finally:
-        variable.reset(token)
-    assert contents(ctx) == ["mine", "mine"]
 
 
 def test_async_tools_run_with_and_without_a_running_event_loop(context, through):
@@ -205,19 +172,6 @@ def test_the_run_state_has_a_node_for_each_call_that_ran_in_order(context, throu
     ]
     assert [n.status for n in nodes] == [RunNodeStatus.SUCCESS, RunNodeStatus.FAILED]
     assert all(n.duration >= 0 and n.agent_name == "bot" for n in nodes)
-
-
-def test_without_an_iteration_in_the_run_state_calls_run_and_have_no_nodes(context, through):
-    """Such as in a context that was created directly."""
-    ctx = context(("double", {"n": 1}), tools=[double])
-    ctx.run.state = RunState("bot")
-    ctx = through(ctx, *STAGES)
-    assert (contents(ctx), ctx.state.nodes) == (["2"], [])
-
-
-def test_identical_calls_are_counted(context, through):
-    ctx = through(context(("double", {"n": 1}), ("double", '{"n":1}'), tools=[double]), *STAGES)
-    assert ctx.run.repeats.counts[ctx.tool_calls[0].fingerprint] == 2
 
 
 def test_cancelled_calls_and_the_rest_of_the_plan_are_answered_as_cancelled(context):

@@ -279,10 +279,6 @@ class TestEditedCalls:
         assert (first, edit_note[:13]) == ("14", self.NOTE[:13])
         assert repeat_note.startswith("[note: this is call number 3 of 'double'")
 
-    def test_arguments_that_are_not_json_are_shown_as_text(self, ran):
-        content = added(ran(edit({"n": 7}), call_input={"n": {1}}))[1]["content"]
-        assert content == f'14\n\n{self.NOTE}{{"n": "{{1}}"}}]'
-
     def test_a_call_without_a_result_or_a_decision_is_answered_as_usual(self, context):
         ctx = parse_tool_calls(context(("double", {"n": 1}), ("double", {"n": 2})))
         ctx = ctx.replace(

@@ -6,7 +6,7 @@ from treadle.limits import Budget, Limits
 from treadle.messages import ToolCall
 from treadle.tools import Tool
 
-from .planning import DUPLICATE, KNOWN, TOOLS, USED_UP, made, planned
+from .planning import USED_UP, planned
 
 
 class TestBudgets:
@@ -22,15 +22,6 @@ class TestBudgets:
         made_plan = plan("p1 p2", budget=budget)
         assert str(made_plan) == runs
         assert made_plan.budget.tool_calls == used + len(runs.split())
-
-    def test_a_suppressed_call_and_a_duplicate_need_no_budget(self, plan):
-        made_plan = plan("p1 p1 q1", known="q1", limits={"max_tool_calls": 1})
-        assert made_plan.not_run == {"p1'": DUPLICATE, "q1": KNOWN}
-
-    def test_uses_are_counted_per_run_not_per_response(self, context):
-        ctx = context(tools=TOOLS)
-        runs = [str(planned(ctx, made("twice1"), dedupe="off")) for _ in range(3)]
-        assert runs == ["twice1", "twice1", ""]
 
     def test_a_tool_with_max_uses_of_zero_never_runs(self, plan):
         assert plan("never1", tools=[Tool("never", max_uses=0)]).not_run == {"never1": USED_UP}

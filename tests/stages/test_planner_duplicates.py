@@ -14,11 +14,6 @@ class TestDuplicates:
         assert made_plan.duplicates == {"p1'": "p1", "p1''": "p1"}
         assert made_plan.not_run == {"p1'": DUPLICATE, "p1''": DUPLICATE}
 
-    @pytest.mark.parametrize("in_step", [False, True])
-    def test_a_call_that_runs_alone_runs_once_too(self, plan, in_step):
-        made_plan = plan("w1 w1", in_step=in_step)
-        assert (str(made_plan), made_plan.duplicates) == ("w1", {"w1'": "w1"})
-
     def test_in_another_batch_it_runs_again(self, plan):
         """The calls in between may have changed its result."""
         made_plan = plan("p1 w1 p1", in_step=True)
@@ -45,13 +40,6 @@ class TestDuplicates:
     @pytest.mark.parametrize("tool", ["clock", "again"])
     def test_a_volatile_tool_or_one_that_is_off_may_run_twice_in_a_batch(self, plan, tool, dedupe):
         assert str(plan(f"{tool}1 {tool}1", dedupe=dedupe)) == f"{tool}1 {tool}1'"
-
-    def test_with_off_the_same_call_runs_twice_in_a_batch(self, plan):
-        assert str(plan("p1 p1 q1", dedupe="off")) == "p1 p1' q1"
-        assert plan("p1 p1 strict1 strict1", dedupe="off").duplicates == {"strict1'": "strict1"}
-
-    def test_names_that_only_a_resolver_knows_have_duplicates_too(self, plan):
-        assert plan("x1 x1 y1", tools=[], known="y1").not_run == {"x1'": DUPLICATE, "y1": KNOWN}
 
 
 class TestRecalledCalls:
@@ -81,15 +69,6 @@ class TestRecalledCalls:
         }
         assert found == promised
 
-    def test_it_needs_no_budget(self, plan):
-        limits = {"max_tool_calls": 0}
-        assert plan("p1", once="p1", hidden="p1", limits=limits).not_run == {"p1": RECALLED}
-
-    @pytest.mark.parametrize("in_step", [False, True])
-    def test_not_behind_a_call_that_runs_alone(self, plan, in_step):
-        made_plan = plan("w1 p1", once="p1", hidden="p1", in_step=in_step)
-        assert made_plan.not_run == ({} if in_step else {"p1": DEFERRED})
-
 
 class TestAnsweredReadsAfterAWrite:
     """A call that runs before may change a known result, so that its call is not suppressed."""
@@ -110,7 +89,3 @@ class TestAnsweredReadsAfterAWrite:
     def test_it_is_deferred_or_runs_in_step(self, plan, calls, in_step):
         assert plan(calls, known="p1").not_run["p1"] in {DEFERRED, CAP}
         assert str(plan(calls, known="p1", in_step=True)) == in_step
-
-    @pytest.mark.parametrize("in_step", [False, True])
-    def test_a_write_that_is_itself_suppressed_changes_nothing(self, plan, in_step):
-        assert plan("w1 p1", known="w1 p1", in_step=in_step).not_run == {"w1": KNOWN, "p1": KNOWN}

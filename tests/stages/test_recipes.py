@@ -5,21 +5,16 @@ import threading
 
 import pytest
 
-from treadle.context import Decision
-from treadle.effects import Call
 from treadle.events import ToolStarted
 from treadle.messages import ToolResult
-from treadle.results import Paused, PendingCall
 from treadle.run_state import RunNodeStatus
 from treadle.stages import (
-    SubagentPausedError,
     dispatch_tools,
     parse_tool_calls,
     plan_calls,
     validate_calls,
 )
-from treadle.stages._recipes import compose
-from treadle.tools import Recipe, RecipeStep, Tool, tool
+from treadle.tools import Recipe, RecipeStep, tool
 
 STAGES = (parse_tool_calls, validate_calls, plan_calls, dispatch_tools)
 
@@ -223,17 +218,6 @@ def test_a_step_that_needs_approval_is_denied_because_a_recipe_cannot_ask(run_re
     assert ctx.decision is None
 
 
-def test_a_step_that_is_a_paused_subagent_is_denied(run_recipe):
-    def steps(ctx, call):
-        yield Call(lambda: None)
-        raise SubagentPausedError(Paused((PendingCall("x", "send", {}, "Send?"),)))
-
-    ctx, _ = run_recipe(Recipe([RecipeStep("child")]), tools=[Tool("child", steps=steps)])
-    assert answer_of(ctx) == f"## Errors\n\n### child\nError: it {NO_APPROVAL}"
-    assert ctx.decision is not Decision.PAUSE
-    assert ctx.run.in_flight.paused == {}
-
-
 def test_the_run_state_has_the_steps_under_their_call(run_recipe):
     ctx, _ = run_recipe(
         Recipe([RecipeStep("double", {"n": 1})], [RecipeStep("fail", {"n": 1}, "x")])
@@ -259,10 +243,3 @@ def test_steps_emit_events_and_are_not_in_the_tool_results(run_recipe):
 def test_a_composed_result_is_truncated_like_any_other(run_recipe):
     ctx, _ = run_recipe(Recipe(compose=lambda results: "x" * 60_000))
     assert answer_of(ctx).endswith("[cut: 0 more lines, 10,000 more bytes]")
-
-
-def test_empty_sections_are_left_out():
-    good, bad = ToolResult("a", "1"), ToolResult("b", "no", True)
-    assert compose({}, ()) == "No results."
-    assert compose({"a": good}, ("a",)) == "## Results\n\n### a\n1"
-    assert compose({"b": bad}, ("b",)) == "## Errors\n\n### b\nno"

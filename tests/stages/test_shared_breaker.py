@@ -3,7 +3,7 @@
 import pytest
 from tests.learning import learn
 
-from treadle.effects import Call, drive_sync
+from treadle.effects import drive_sync
 from treadle.events import BreakerChanged
 from treadle.messages import ToolCall, ToolResult
 from treadle.run_state import RunState
@@ -208,22 +208,3 @@ def test_its_changes_are_emitted_without_listeners_too(context):
         drive_sync(steps, events.append)
     assert breaker.states == {"t": OPEN}
     assert [event.after for event in events] == ["half_open", "open"]
-
-
-def test_every_use_of_a_shared_breaker_is_an_effect(context):
-    ctx = context(breaker=CircuitBreaker())
-    ctx = ctx.replace(tool_results={"c1": ToolResult("c1", "ok")})
-    calls = [ToolCall("c1", "t")]
-    for steps in (refused_calls(ctx, calls), report_calls(ctx, calls)):
-        next(steps)
-        effect = steps.send(0.0)
-        assert (type(effect), effect.label, effect.key) == (Call, "breaker", "c1")
-        steps.close()
-    effect = next(release_calls(ctx, calls))
-    assert (effect.label, effect.key) == ("breaker", "c1")
-
-
-def test_without_a_breaker_no_effect_is_yielded(context):
-    ctx, calls = context(), [ToolCall("c1", "t")]
-    for steps in (refused_calls(ctx, calls), report_calls(ctx, calls), release_calls(ctx, calls)):
-        assert list(steps) == []

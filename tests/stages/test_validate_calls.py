@@ -5,7 +5,6 @@ import json
 import pytest
 
 from treadle.messages import MAX_VIOLATIONS, Response, ToolCall
-from treadle.pipeline import PipelineError
 from treadle.stages import parse_tool_calls, validate_calls
 from treadle.tools import Tool, fingerprint, tool
 
@@ -265,8 +264,3 @@ def test_a_repair_that_is_not_a_call_is_an_error_with_the_expected_type(check, m
     text = f"^repair_call: expected a ToolCall or None, got {type(made).__name__}$"
     with pytest.raises(TypeError, match=text):
         check(("add", "{"), stage=validate_calls(repair_call=lambda call, problems: made))
-
-
-def test_an_option_that_does_not_exist_names_the_one_that_does():
-    with pytest.raises(PipelineError, match="no option 'repair'; did you mean 'repair_call'"):
-        validate_calls(repair=None)
