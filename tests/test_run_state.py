@@ -85,16 +85,6 @@ def test_an_illegal_move_names_the_status_the_event_and_the_legal_moves():
     assert issubclass(IllegalMoveError, TreadleError)
 
 
-def test_a_node_has_its_times_and_its_duration():
-    node = RunNode(created_at=1.0)
-    assert node.duration is None
-    node.start(2.0)
-    assert node.duration is None
-    node.succeed(Usage(1, 2), at=5.5)
-    assert (node.created_at, node.started_at, node.ended_at, node.duration) == (1.0, 2.0, 5.5, 3.5)
-    assert node.usage == Usage(1, 2)
-
-
 def test_a_node_reads_the_clock_unless_it_is_given_a_time():
     node = RunNode()
     node.start()
@@ -118,26 +108,6 @@ def test_a_new_state_is_empty_and_has_a_unique_id():
     assert state.run_id != RunState("bot").run_id
     assert RunState(run_id="mine").run_id == "mine"
     assert RunState(run_id="").run_id == ""
-
-
-@pytest.mark.parametrize(
-    ("status", "running", "terminal"),
-    [(INIT, False, False), (RUNNING, True, False)]
-    + [(status, False, True) for status in (SUCCESS, FAILED, TIMEOUT)],
-)
-def test_the_status_decides_whether_a_run_is_running_or_terminal(status, running, terminal):
-    state = state_in(status)
-    assert (state.is_running, state.is_terminal) == (running, terminal)
-
-
-def test_a_node_for_each_iteration_counted_from_zero():
-    state = RunState("bot")
-    first = state.new_node(at=7.0)
-    second = state.new_node("other", "group")
-    assert (first.step_index, first.agent_name, first.created_at) == (0, "bot", 7.0)
-    assert (second.step_index, second.agent_name, second.group_id) == (1, "other", "group")
-    assert state.iterations == 2
-    assert state.current_node is second
 
 
 def test_messages_are_added_and_returned_as_copies():

@@ -36,20 +36,6 @@ class BadRequestError(Exception):
     status_code = 400
 
 
-def test_a_temporary_error_is_retried_with_the_same_request_and_reported():
-    events = []
-    model = ScriptedLLM(OverloadedError("busy"), ConnectionError("gone"), "Hello")
-    result = Loop.run_sync(USER, model, on_event=events.append, retry_delay=0)
-    assert result.unwrap().content == "Hello"
-    assert result.messages == [*USER, {"role": "assistant", "content": "Hello"}]
-    assert result.iterations == 1
-    assert model.sent[0] == model.sent[1] == model.sent[2]
-    assert [(e.iteration, e.attempt, e.error, e.error_type) for e in of(events, ModelRetried)] == [
-        (1, 1, "busy", "OverloadedError"),
-        (1, 2, "gone", "ConnectionError"),
-    ]
-
-
 @pytest.mark.parametrize(
     ("options", "error", "attempts"),
     [

@@ -58,11 +58,6 @@ class TestKinds:
         else:
             assert result.reason == BudgetExhausted("max_tool_calls", most, most)
 
-    def test_after_the_last_tool_call_the_model_may_still_answer(self, way):
-        """An exhausted limit ends the run only if another call is made."""
-        loop = Loop(tools=[note], max_tool_calls=2)
-        assert isinstance(way.run(loop, ScriptedLLM(notes(1, 2), "done")), Ok)
-
     @pytest.mark.parametrize(
         ("limit", "reason", "iterations"),
         [

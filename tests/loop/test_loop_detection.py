@@ -238,10 +238,3 @@ def test_long_calls_are_shortened_in_the_reason():
     )
     assert len(result.reason.calls) == 5
     assert len(str(result.reason)) < 1200
-
-
-def test_the_signature_is_stored_in_the_node_of_each_iteration():
-    result = run([A, B], [B, A], [A])
-    signatures = [node.metadata.get("tool_signature") for node in result.run.nodes]
-    assert signatures[0] == signatures[1] != signatures[2]
-    assert signatures[3] is None

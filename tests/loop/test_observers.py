@@ -51,12 +51,6 @@ def run(ran):
     return run
 
 
-def test_on_iteration_gets_the_context_after_each_iteration(run):
-    seen = []
-    run(on_iteration=lambda ctx: seen.append((ctx.iteration, ctx.status, len(ctx.messages))))
-    assert seen == [(1, "continue", 3), (2, "ok", 4)]
-
-
 @pytest.mark.parametrize("is_async", [False, True])
 @pytest.mark.parametrize("option", ["on_event", "on_iteration", "on_complete"])
 def test_an_observer_that_raises_is_logged_and_changes_nothing(run, ran, caplog, is_async, option):

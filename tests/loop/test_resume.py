@@ -221,27 +221,6 @@ class TestCancelled:
     def begin(self):
         pass
 
-    @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-    def test_by_its_task(self, recorded, hanging, backend):
-        before = calls(call("note", "y", n=8), call("note", "z", n=9))
-        loop, model = recorded.loop(**self.ONE_BY_ONE), ScriptedLLM(before, hanging)
-        pause, handle = SYNC.run(loop, model), RunHandle()
-
-        async def main():
-            with anyio.CancelScope() as scope:
-                self.begin = scope.cancel
-                await loop.resume(stored(pause), on(pause, {"b": approve}), model, handle=handle)
-            return scope.cancelled_caught
-
-        assert anyio.run(main, backend=backend)
-        check_history(handle.messages)
-        texts = answers(handle.messages)
-        assert (texts["a"], texts["b"], texts["c"]) == ("noted 1", "wiped /", "noted 3")
-        assert texts["h"].startswith("Cancelled: ")
-        assert handle.result.reason == RunCancelled()
-        assert handle.result.tool_calls_count == 6
-        assert handle.state.status == "failed"
-
     def test_through_its_handle(self, recorded, hanging, way):
         loop, model, handle = recorded.loop(**self.ONE_BY_ONE), ScriptedLLM(hanging), RunHandle()
         pause = SYNC.run(loop, model)
@@ -284,28 +263,6 @@ class TestCancelled:
         assert handle.messages == result.messages
         assert (result.iterations, result.tool_calls_count) == (1, 1)
         assert result.run.nodes[0].status == "failed"
-
-    @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-    def test_by_its_task_before_anything_ran(self, paused, recorded, backend):
-        loop, model, pause = paused
-        handle = RunHandle()
-
-        async def observe(event):
-            scope.cancel()
-            await anyio.sleep(30 if isinstance(event, RunStarted) else 0)
-
-        async def main():
-            nonlocal scope
-            with anyio.CancelScope() as scope:
-                await loop.resume(
-                    pause, on(pause, {"b": approve}), model, handle=handle, on_event=observe
-                )
-
-        scope = None
-        anyio.run(main, backend=backend)
-        check_history(handle.messages)
-        assert answers(handle.messages)["a"] == "noted 1"
-        assert recorded.done == ["note 1"]
 
     def test_an_interrupt_while_an_approved_call_runs(self, recorded):
         @tool(requires_approval=True)

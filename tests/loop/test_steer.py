@@ -22,7 +22,7 @@ from treadle import (
 )
 from treadle.loop import handle as handle_module
 from treadle.stages import circuit_breaker, loop_decision
-from treadle.testing import ScriptedLLM, call, calls, check_history
+from treadle.testing import ScriptedLLM, call, calls
 
 from .conftest import SYNC, USER, answers, of, stored
 from .speaking import said, saying
@@ -371,23 +371,6 @@ class TestTooLate:
             result = SYNC.run(loop, model, handle=handle)
         assert model.sent[1].messages[-1]["content"].startswith("in French\n\nThe budget for ")
         assert [m["content"] for m in result.messages[-2:]] == ["in French", "bref"]
-
-    @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-    def test_a_message_to_a_task_that_is_cancelled_is_kept(self, handle, backend):
-        async def main():
-            with anyio.CancelScope() as scope:
-
-                async def model(messages):
-                    handle.steer("stop")
-                    scope.cancel()
-                    await anyio.sleep(30)
-
-                await Loop.run(USER, model, handle=handle)
-
-        anyio.run(main, backend=backend)
-        check_history(handle.messages)
-        assert handle.messages == [said("Hi\n\nstop")]
-        assert handle.steer("more") is False
 
 
 class TestPauses:

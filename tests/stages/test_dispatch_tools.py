@@ -43,24 +43,6 @@ def test_every_call_has_a_result_and_a_failure_does_not_affect_the_others(contex
     assert ctx.tool_calls_count == 3
 
 
-def test_results_belong_to_their_calls_in_whatever_order_they_end(context, through):
-    """The first call waits for the second, so they must run at the same time too."""
-    gate = threading.Event()
-
-    @tool
-    def wait():
-        assert gate.wait(30)
-        return "waited"
-
-    @tool
-    def release():
-        gate.set()
-        return "released"
-
-    ctx = through(context(("wait", {}), ("release", {}), tools=[wait, release]), *STAGES)
-    assert contents(ctx) == ["waited", "released"]
-
-
 def test_batches_run_one_after_another(context, through):
     active, most = [], []
 
@@ -141,23 +123,6 @@ def test_a_resolver_runs_the_calls_of_tools_without_a_function(
     assert contents(ctx) == [text]
     assert ctx.tool_results["c1"].is_error is is_error
     assert (seen[0].id, seen[0].name, seen[0].input) == ("c1", "look", {"q": "x"})
-
-
-def test_a_resolver_that_raises_fails_only_its_call(context, through):
-    def resolve(call):
-        if call.name == "a":
-            raise KeyError("a")
-        return "ok"
-
-    ctx = through(context(("a", {}), ("b", {}), resolve_tool=resolve), *STAGES)
-    assert contents(ctx) == ["Error: KeyError: 'a'", "ok"]
-
-
-def test_a_tool_with_a_function_does_not_use_the_resolver(context, through):
-    ctx = through(
-        context(("double", {"n": 1}), tools=[double], resolve_tool=lambda call: "resolved"), *STAGES
-    )
-    assert contents(ctx) == ["2"]
 
 
 def test_the_run_state_has_a_node_for_each_call_that_ran_in_order(context, through):
