@@ -60,6 +60,16 @@ class TestAnswers:
         assert model.sent[1].opts["tools"] == model.sent[0].opts["tools"]
         assert "tool_choice" not in model.sent[1].opts
 
+    def test_calls_do_not_run_and_unknown_and_invalid_ones_are_answered_as_such(self, way):
+        more = calls(call("note", "b", n=2), call("nope", "c"), call("note", "d", n="x"))
+        result, model = finished(way, more, "now then")
+        texts = answers(result.messages)
+        assert texts["b"].startswith("Not run: the budget for this task is spent.")
+        assert "there is no tool named 'nope'" in texts["c"]
+        assert "expected integer" in texts["d"]
+        assert model.sent[2].opts["tools"] == model.sent[0].opts["tools"]
+        assert (result.iterations, result.tool_calls_count) == (3, 1)
+
     def test_text_next_to_calls_is_the_answer_if_tools_were_disabled(self, way):
         """The calls are dropped, since they would never be answered."""
         more = calls(call("note", "b", n=2))
