@@ -5,14 +5,15 @@ import inspect
 import pydoc
 
 import pytest
-from tests.test_public_names import NAMES
 
 import treadle
 from treadle.fast_dataclass import fast_dataclass, fast_dataclass_kw
 from treadle.tools import Plan
 
 CLASSES = [
-    getattr(treadle, name) for name in sorted(NAMES) if inspect.isclass(getattr(treadle, name))
+    getattr(treadle, name)
+    for name in sorted(treadle.__all__)
+    if inspect.isclass(getattr(treadle, name))
 ]
 
 

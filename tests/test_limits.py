@@ -70,22 +70,3 @@ def test_limits_of_zero_tool_calls_and_zero_seconds_are_valid():
     assert Limits(max_tool_calls=0, max_seconds=0).max_tool_calls == 0
     assert Limits(max_seconds=0.5).max_seconds == 0.5
     assert Limits(max_seconds=float("inf")).max_seconds == float("inf")
-
-
-def test_limits_are_frozen():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        Limits().max_iterations = 5
-
-
-@pytest.mark.parametrize(
-    ("limits", "has"),
-    [
-        (Limits(max_tool_calls=1, max_seconds=1), False),
-        (Limits(max_input_tokens=1), True),
-        (Limits(max_output_tokens=1), True),
-        (Limits(max_total_tokens=1), True),
-        (Limits(max_cost=1), True),
-    ],
-)
-def test_has_tokens_is_true_with_a_limit_of_tokens_or_cost(limits, has):
-    assert limits.has_tokens is has

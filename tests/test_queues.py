@@ -10,15 +10,11 @@ from hypothesis import strategies as st
 
 from treadle.effects import (
     Bounded,
-    Call,
-    Cancelled,
-    Mode,
     Parallel,
     Signal,
     Sleep,
     Stopped,
     TimeLimitReached,
-    Wait,
     drive,
     drive_sync,
 )
@@ -41,9 +37,6 @@ def waiting_for(keys):
 
 class TestQueue:
     """Tickets: the owner of the ticket that is set has the key."""
-
-    def test_a_free_key_is_acquired_at_once(self, locks):
-        assert locks.enter("k").is_set
 
     def test_waiters_acquire_a_key_in_order(self, locks):
         first, second, third = (locks.enter("k") for _ in range(3))
@@ -96,44 +89,6 @@ class TestHolding:
         assert log == [f"{name} {what}" for name in "abc" for what in ("begins", "ends")]
         assert is_free(locks, "k")
 
-    def test_steps_that_share_no_key_run_at_the_same_time(self, locks):
-        both = threading.Barrier(2, timeout=5)
-        steps = [locks.holding(waiting_for([key]), calling(both.wait)) for key in ("k", "other")]
-        by_driver("sync", Parallel(steps))
-
-    def test_steps_without_keys_do_not_wait(self, locks):
-        ticket = locks.enter("k")
-        assert drive_sync(locks.holding(waiting_for([]), noting([], "a"))) == "a"
-        assert ticket.is_set
-
-    def test_all_of_several_keys_are_acquired_first(self, locks):
-        taken, log = locks.enter("b"), []
-        steps = locks.holding(waiting_for(["a", "b", "c"]), noting(log, "x"))
-        asked = next(steps)
-        assert (asked.key, is_set(asked)) == ("a", True)
-        asked = steps.send(True)
-        assert (asked.key, is_set(asked)) == ("b", False)
-        waiting = steps.send(False)
-        assert (type(waiting), waiting.signal.is_set) == (Wait, False)
-        locks.leave("b", taken)
-        assert waiting.signal.is_set
-        asked = steps.send(None)
-        assert (asked.key, is_set(asked), log) == ("c", True, [])
-        steps.send(True)
-        assert log == ["x begins"]
-        steps.close()
-        assert all(is_free(locks, key) for key in "abc")
-
-    def test_steps_that_raise_release_their_keys(self, locks):
-        def broken():
-            yield Sleep(0)
-            raise ValueError("broken")
-
-        with pytest.raises(ValueError, match="broken"):
-            drive_sync(locks.holding(waiting_for(["a", "b"]), broken()))
-        assert is_free(locks, "a")
-        assert is_free(locks, "b")
-
     @pytest.mark.parametrize("bound", [{"seconds": 0.01}, {"until": True}])
     def test_steps_cancelled_while_they_wait_leave_the_queue(self, locks, bound):
         taken, log, stop = locks.enter("b"), [], Signal()
@@ -148,17 +103,6 @@ class TestHolding:
         locks.leave("b", taken)
         assert is_free(locks, "b")
 
-    def test_steps_cancelled_while_they_run_release_the_key(self, locks):
-        log = []
-        steps = locks.holding(waiting_for(["k"]), noting(log, "x"))
-        next(steps)
-        steps.send(True)
-        next_one = locks.enter("k")
-        with pytest.raises(Cancelled):
-            steps.throw(Cancelled())
-        assert log == ["x begins"]
-        assert next_one.is_set
-
     def test_a_call_that_must_not_wait_raises_with_the_key_and_releases_the_others(self, locks):
         locks.enter("b")
         log = []
@@ -167,24 +111,6 @@ class TestHolding:
         assert log == []
         assert is_free(locks, "a")
         assert len(locks._queues["b"]) == 1
-
-    def test_a_call_that_must_not_wait_acquires_free_keys(self, locks):
-        assert drive_sync(locks.holding({"k": False}, noting([], "a"))) == "a"
-
-    def test_acquiring_a_key_is_an_effect_that_middleware_sees(self, locks):
-        """Its outcome depends on other runs, which may have the key."""
-        holding, waiting = (locks.holding(waiting_for(["k"]), noting([], name)) for name in "ab")
-        asked = next(holding)
-        assert (type(asked), asked.label, asked.key, is_set(asked)) == (Call, "lock", "k", True)
-        assert not is_set(next(waiting))
-
-
-def is_set(asked):
-    return asked.fn(*asked.args)
-
-
-def calling(fn):
-    return (yield Call(fn, mode=Mode.THREAD))
 
 
 def performing(effect):

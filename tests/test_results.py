@@ -26,14 +26,6 @@ def test_err_matches_by_its_reason_and_messages():
             pytest.fail("it did not match")
 
 
-def test_ok_is_never_err():
-    match Ok("x"):
-        case Err(_):
-            pytest.fail("it matched")
-        case Ok("x"):
-            pass
-
-
 def test_unwrap_returns_the_answer_or_raises_the_reason():
     response, reason = Response("Hi"), MaxIterationsReached(3)
     assert Ok(response).unwrap() is response
@@ -64,11 +56,6 @@ def test_unwrapping_a_paused_result_names_the_pending_calls():
         "the run is paused and waits for approval of tool_a (a), tool_b (b)"
     )
     assert issubclass(RunPausedError, RuntimeError)
-
-
-def test_an_answer_at_a_limit_has_that_limit():
-    assert Ok("x").limit is None
-    assert Ok("x", limit=MaxIterationsReached(3)).limit == MaxIterationsReached(3)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """The state of a run: the legal moves in each status, and what it stores."""
 
-import dataclasses
 import itertools
 import json
 
@@ -86,16 +85,6 @@ def test_an_illegal_move_names_the_status_the_event_and_the_legal_moves():
     assert issubclass(IllegalMoveError, TreadleError)
 
 
-def test_a_node_has_its_times_and_its_duration():
-    node = RunNode(created_at=1.0)
-    assert node.duration is None
-    node.start(2.0)
-    assert node.duration is None
-    node.succeed(Usage(1, 2), at=5.5)
-    assert (node.created_at, node.started_at, node.ended_at, node.duration) == (1.0, 2.0, 5.5, 3.5)
-    assert node.usage == Usage(1, 2)
-
-
 def test_a_node_reads_the_clock_unless_it_is_given_a_time():
     node = RunNode()
     node.start()
@@ -112,14 +101,6 @@ def test_success_without_usage_keeps_the_recorded_usage():
     assert node.usage == Usage(1, 2)
 
 
-def test_nodes_share_no_lists():
-    first, second = RunNode(), RunNode()
-    first.tool_calls.append(second)
-    first.metadata["x"] = 1
-    assert second.tool_calls == []
-    assert second.metadata == {}
-
-
 def test_a_new_state_is_empty_and_has_a_unique_id():
     state = RunState("bot")
     assert (state.status, state.iterations, state.current_node) == (INIT, 0, None)
@@ -127,26 +108,6 @@ def test_a_new_state_is_empty_and_has_a_unique_id():
     assert state.run_id != RunState("bot").run_id
     assert RunState(run_id="mine").run_id == "mine"
     assert RunState(run_id="").run_id == ""
-
-
-@pytest.mark.parametrize(
-    ("status", "running", "terminal"),
-    [(INIT, False, False), (RUNNING, True, False)]
-    + [(status, False, True) for status in (SUCCESS, FAILED, TIMEOUT)],
-)
-def test_the_status_decides_whether_a_run_is_running_or_terminal(status, running, terminal):
-    state = state_in(status)
-    assert (state.is_running, state.is_terminal) == (running, terminal)
-
-
-def test_a_node_for_each_iteration_counted_from_zero():
-    state = RunState("bot")
-    first = state.new_node(at=7.0)
-    second = state.new_node("other", "group")
-    assert (first.step_index, first.agent_name, first.created_at) == (0, "bot", 7.0)
-    assert (second.step_index, second.agent_name, second.group_id) == (1, "other", "group")
-    assert state.iterations == 2
-    assert state.current_node is second
 
 
 def test_messages_are_added_and_returned_as_copies():
@@ -275,17 +236,6 @@ class TestJSON:
         assert (call.duration, call.run.current_node.duration) == (3.0, 1.0)
         state.succeed()
         assert state.is_terminal
-
-    def test_nested_runs_are_restored_as_run_states(self, as_json):
-        call = RunState.from_json(as_json).current_node.tool_calls[0]
-        assert isinstance(call.run, RunState)
-        assert (call.run.run_id, call.run.iterations) == ("run-1/c1", 1)
-
-    def test_statuses_and_usage_are_restored_as_objects(self, as_json):
-        as_json["nodes"][0]["usage"] = dataclasses.asdict(Usage(1, 2, cost=0.5))
-        node = RunState.from_json(as_json).current_node
-        assert node.status is RunNodeStatus.RUNNING
-        assert node.usage == Usage(1, 2, cost=0.5)
 
     def test_the_messages_are_not_included(self, as_json):
         assert "messages" not in as_json

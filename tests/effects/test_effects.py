@@ -6,7 +6,7 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
-from treadle.effects import Call, Mode, Parallel, Signal, call_mode, is_awaitable
+from treadle.effects import Call, Mode, Signal, call_mode, is_awaitable
 
 
 def plain():
@@ -83,10 +83,6 @@ def test_a_call_shows_its_label_or_its_function():
     assert repr(Call(plain)) == "Call('plain', key='')"
 
 
-def test_parallel_keeps_its_steps_in_a_list():
-    assert Parallel(iter([1, 2])).steps == [1, 2]
-
-
 def test_an_effect_cannot_be_subclassed():
     with pytest.raises(TypeError, match=r"^Mine: an effect cannot be subclassed; middleware may"):
 
@@ -118,18 +114,6 @@ class TestSignal:
         signal.unsubscribe(ticket)
         signal.set()
         assert seen == [2]
-
-    def test_notifies_a_function_as_often_as_it_subscribed(self):
-        signal, seen = Signal(), []
-
-        def notify():
-            seen.append(1)
-
-        ticket = signal.subscribe(notify)
-        signal.subscribe(notify)
-        signal.unsubscribe(ticket)
-        signal.set()
-        assert seen == [1]
 
     def test_may_be_set_and_subscribed_to_by_a_subscriber(self):
         signal, seen = Signal(), []

@@ -169,10 +169,6 @@ def test_without_listeners_the_call_returns_as_usual(runner, how):
     assert runner.drive(steps_of(reporting(*how))) > 0
 
 
-def test_a_call_that_is_not_reporting_receives_its_arguments_only(runner):
-    assert runner.drive(steps_of(Call(divmod, 7, 2))) == (3, 1)
-
-
 def test_a_thread_that_the_callable_starts_may_emit(runner):
     events = []
 

@@ -1,7 +1,6 @@
 """Behaviour specific to running without an event loop: threads, the background loop, interrupts."""
 
 import asyncio
-import contextvars
 import functools
 import gc
 import os
@@ -30,7 +29,7 @@ from treadle.effects import (
     run_on_background_loop,
 )
 from treadle.effects.sync_driver import SWEEP_AT, Timers
-from treadle.pipeline import Pipeline, StageError
+from treadle.pipeline import Pipeline
 from treadle.pipeline.streams import StreamPipeline
 
 from .steps import LONG, caught, steps_of
@@ -321,21 +320,6 @@ class TestBackgroundLoop:
             "2\n3\n",
         )
 
-    def test_is_silent_at_the_exit_of_the_interpreter(self, run_python):
-        run_python(
-            """
-            import asyncio
-            from treadle.pipeline import Pipeline
-            async def add(item):
-                await asyncio.sleep(0)
-                return item + 1
-            print(Pipeline(add).run_sync(1))
-            """,
-            "2\n",
-            "-X",
-            "dev",
-        )
-
 
 def test_it_works_within_a_running_event_loop():
     """As in a notebook, where a loop is running in the thread that calls."""
@@ -565,26 +549,6 @@ class TestAsyncDriver:
             notify()
 
 
-def test_stage_errors_name_the_async_stage(runner):
-    async def fails(item):
-        raise ValueError(item)
-
-    with pytest.raises(StageError, match="stage 'fails' raised ValueError: 1"):
-        runner.run(Pipeline(fails), 1)
-
-
-def test_a_variable_that_is_set_stays_set_in_the_caller():
-    variable = contextvars.ContextVar("variable")
-
-    def steps():
-        variable.set("inner")
-        yield Sleep(0)
-
-    context = contextvars.copy_context()
-    context.run(drive_sync, steps_of(Bounded(steps(), seconds=LONG)))
-    assert context[variable] == "inner"
-
-
 def handlers(seen):
     """Handlers of a process signal, of every kind, that end the program."""
 
@@ -632,24 +596,6 @@ def test_a_signal_handler_that_exits_ends_the_run(kind, is_bounded):
 
 
 class TestTimers:
-    def test_fire_in_the_order_they_are_due(self):
-        timers, seen, started = Timers(), [], time.monotonic()
-        for seconds in (0.002, 0.001, -1, 30):
-            timers.add(seconds, lambda seconds=seconds: seen.append(seconds), lambda: True)
-        time.sleep(0.003)
-        timers.fire()
-        assert seen == [-1, 0.001, 0.002]
-        left = timers.wait(60)
-        assert started + 30 - time.monotonic() <= left <= 30
-
-    def test_do_not_fire_once_they_are_cancelled(self):
-        timers, seen = Timers(), []
-        timers.add(0, lambda: seen.append(1), lambda: False)
-        timers.fire()
-        timers.add(30, lambda: seen.append(1), lambda: False)
-        assert timers.wait(60) == 60
-        assert seen == []
-
     def test_keep_few_cancelled_entries(self):
         """A long stream with a time limit for each item leaves an entry for each."""
         timers = Timers()

@@ -11,8 +11,7 @@ from treadle.events import ModelFailed, ModelRetried, TextDelta
 from treadle.stages import ask_model
 from treadle.testing import ScriptedLLM, call, calls
 
-USER = [{"role": "user", "content": "Hi"}]
-DONE = {"choices": [{"delta": {}, "finish_reason": "stop"}]}
+from .conftest import USER, of
 
 
 @tool
@@ -29,30 +28,12 @@ def run(*script, **options):
     return result, events
 
 
-def of(events, kind):
-    return [event for event in events if isinstance(event, kind)]
-
-
 class OverloadedError(Exception):
     status_code = 503
 
 
 class BadRequestError(Exception):
     status_code = 400
-
-
-def test_a_temporary_error_is_retried_with_the_same_request_and_reported():
-    events = []
-    model = ScriptedLLM(OverloadedError("busy"), ConnectionError("gone"), "Hello")
-    result = Loop.run_sync(USER, model, on_event=events.append, retry_delay=0)
-    assert result.unwrap().content == "Hello"
-    assert result.messages == [*USER, {"role": "assistant", "content": "Hello"}]
-    assert result.iterations == 1
-    assert model.sent[0] == model.sent[1] == model.sent[2]
-    assert [(e.iteration, e.attempt, e.error, e.error_type) for e in of(events, ModelRetried)] == [
-        (1, 1, "busy", "OverloadedError"),
-        (1, 2, "gone", "ConnectionError"),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -195,11 +176,6 @@ def test_instructions_that_are_not_text_end_the_run_before_the_model_is_called(k
     assert model.sent == []
 
 
-def test_a_failed_call_makes_the_usage_a_lower_bound():
-    result, _ = run(BadRequestError("no"))
-    assert result.usage == result.run.total_usage == Usage(is_lower_bound=True)
-
-
 @pytest.mark.parametrize("is_async", [False, True])
 def test_the_text_of_a_streamed_answer_is_reported_in_chunks(is_async):
     chunks = ["Hel", "", Chunk("lo", usage=Usage(1, 2)), Chunk(finish_reason="stop")]
@@ -284,13 +260,6 @@ def test_a_chunk_may_be_the_result_of_another_run():
     assert Loop.run_sync(USER, stream).unwrap().content == "inner"
 
 
-def test_a_generator_function_is_a_backend():
-    def stream(messages):
-        yield from ("a", "b")
-
-    assert Loop.run_sync(USER, stream).unwrap().content == "ab"
-
-
 class Stream:
     """An iterator that notes whether it was closed, and breaks at a given piece."""
 
@@ -331,16 +300,6 @@ def test_an_invalid_chunk_ends_the_run_and_closes_the_stream():
     assert stream.closed == 1
 
 
-def test_an_exception_of_close_is_ignored():
-    class Stubborn(Stream):
-        def close(self):
-            raise RuntimeError("will not")
-
-    broken = Stubborn("Hel", ConnectionResetError("reset"))
-    result, _ = run(lambda m: broken, "Hello", stages=[ask_model(restart_streams=True), ...])
-    assert result.unwrap().content == "Hello"
-
-
 def test_an_async_stream_with_an_invalid_chunk_is_closed():
     closed = []
 
@@ -358,14 +317,6 @@ def test_an_async_stream_with_an_invalid_chunk_is_closed():
 
 class TestGuidance:
     """Guidance is in one request only."""
-
-    def test_it_is_joined_to_the_last_user_message_and_not_stored(self):
-        with ScriptedLLM("", "Hello") as model:
-            result = Loop.run_sync(USER, model)
-        (asked,) = model.sent[1].messages
-        assert asked["content"].startswith("Hi\n\nYour last reply was empty.")
-        assert result.messages == [*USER, {"role": "assistant", "content": "Hello"}]
-        assert model.sent[0].messages == USER
 
     def test_it_is_not_repeated_in_a_retry(self):
         with ScriptedLLM("", OverloadedError(), "Hello") as model:

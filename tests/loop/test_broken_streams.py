@@ -1,18 +1,20 @@
 """A stream that breaks off after listeners received text of it is not requested again."""
 
+import anyio
 import pytest
 from tests.whole.conftest import DRIVEN, WAYS
 from tests.whole.recorder import Recorder
 from tests.whole.test_replay import replayed, same
 
-from treadle import Chunk, Loop, ModelFailed, ModelRetried, TextDelta, tool
+from treadle import Chunk, Loop, ModelFailed, ModelRetried, RunCancelled, RunHandle, TextDelta, tool
 from treadle.messages import CallChunk
 from treadle.recording import Recorder as Recording
 from treadle.reports.live import LiveView
 from treadle.stages import ask_model
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
-USER = [{"role": "user", "content": "Hi"}]
+from .conftest import USER, of
+from .notes import note
 
 
 class Breaking:
@@ -31,10 +33,6 @@ class Breaking:
         pieces, self.pieces = self.pieces, ()
         yield from pieces
         raise ConnectionResetError("reset")
-
-
-def of(events, kind):
-    return [event for event in events if isinstance(event, kind)]
 
 
 @pytest.mark.parametrize("way", WAYS, ids=repr)
@@ -172,3 +170,63 @@ def test_a_subagent_shows_text_to_the_listeners_of_its_parent(way):
     observed = way.run(USER, model, tools=[helper])
     assert inner.sent == 1
     assert "the response, so it was not requested again" in observed.result.messages[2]["content"]
+
+
+# A run that is interrupted while the model streams keeps the text so far.
+
+
+STREAMED = {"role": "assistant", "content": "Once upon "}
+
+
+async def endless(messages):
+    async def pieces():
+        yield "Once "
+        yield "upon "
+        await anyio.sleep_forever()
+
+    return pieces()
+
+
+def test_when_it_is_cancelled(way):
+    handle = RunHandle()
+
+    def cancel(event):
+        if isinstance(event, TextDelta) and event.text == "upon ":
+            handle.cancel()
+
+    result = way.run(Loop(on_event=cancel), endless, handle=handle)
+    assert result.reason == RunCancelled()
+    assert result.messages == [*USER, STREAMED]
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_when_its_task_is_cancelled(backend):
+    """Nothing is returned; the handle has it."""
+    handle = RunHandle()
+
+    async def main():
+        with anyio.move_on_after(0.2):
+            await Loop.run(USER, endless, handle=handle)
+
+    anyio.run(main, backend=backend)
+    assert handle.messages == handle.result.messages == [*USER, STREAMED]
+
+
+def test_after_the_calls_of_earlier_iterations(way):
+    answers = iter([calls(call("note", "a", n=1))])
+
+    async def model(messages):
+        return next(answers, None) or await endless(messages)
+
+    result = way.run(Loop(tools=[note], max_seconds=0.3), model)
+    check_history(result.messages)
+    assert [m["role"] for m in result.messages] == ["user", "assistant", "tool", "assistant"]
+    assert result.messages[-1] == STREAMED
+
+
+def test_without_text_nothing_is_added(way):
+    async def model(messages):
+        await anyio.sleep_forever()
+
+    result = way.run(Loop(max_seconds=0.1), model)
+    assert result.messages == USER

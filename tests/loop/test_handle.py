@@ -5,9 +5,9 @@ import pytest
 
 from treadle import Err, Loop, OptionError, RunCancelled, RunHandle, tool
 from treadle.events import ToolFinished, ToolStarted
-from treadle.testing import ScriptedLLM, call, calls, check_history
+from treadle.testing import ScriptedLLM, call, calls
 
-USER = [{"role": "user", "content": "Hi"}]
+from .conftest import USER, of
 
 
 def test_before_a_run_it_is_empty():
@@ -42,19 +42,14 @@ def test_a_stream_is_its_own_handle():
         anyio.run(main)
 
 
-@pytest.mark.parametrize("is_async", [False, True])
-def test_while_a_tool_runs_it_is_in_flight(is_async):
+def test_while_a_tool_runs_it_is_in_flight(way):
     handle, seen = RunHandle(), []
 
     @tool
     def look():
         seen.append((handle.in_flight, handle.state.is_running, handle.messages))
 
-    script = ScriptedLLM(calls(call("look", "a")), "done")
-    if is_async:
-        anyio.run(lambda: Loop.run(USER, script, tools=[look], handle=handle))
-    else:
-        Loop.run_sync(USER, script, tools=[look], handle=handle)
+    way.run(Loop(tools=[look]), ScriptedLLM(calls(call("look", "a")), "done"), handle=handle)
     ((in_flight, running, messages),) = seen
     assert [one.id for one in in_flight] == ["a"]
     assert running
@@ -62,8 +57,7 @@ def test_while_a_tool_runs_it_is_in_flight(is_async):
     assert handle.in_flight == ()
 
 
-@pytest.mark.parametrize("is_async", [False, True])
-def test_cancel_ends_the_run_with_an_err_and_a_valid_history(is_async):
+def test_cancel_ends_the_run_with_an_err_and_a_valid_history(way):
     handle = RunHandle()
 
     @tool
@@ -72,13 +66,9 @@ def test_cancel_ends_the_run_with_an_err_and_a_valid_history(is_async):
         await anyio.sleep(10)
 
     script = ScriptedLLM(calls(call("hang"), call("hang")))
-    if is_async:
-        result = anyio.run(lambda: Loop.run(USER, script, tools=[hang], handle=handle))
-    else:
-        result = Loop.run_sync(USER, script, tools=[hang], handle=handle)
+    result = way.run(Loop(tools=[hang]), script, handle=handle)
     assert isinstance(result, Err)
     assert result.reason == RunCancelled()
-    check_history(result.messages)
     assert result.messages[-1]["content"].startswith("Cancelled: ")
     assert handle.result is result
 
@@ -92,8 +82,7 @@ def test_a_run_that_is_cancelled_before_it_starts_does_not_call_the_model():
     assert result.messages == USER
 
 
-@pytest.mark.parametrize("is_async", [False, True])
-def test_cancel_all_stops_the_tools_and_the_run_continues(is_async):
+def test_cancel_all_stops_the_tools_and_the_run_continues(way):
     handle, events, stopped = RunHandle(), [], []
 
     @tool
@@ -101,18 +90,13 @@ def test_cancel_all_stops_the_tools_and_the_run_continues(is_async):
         stopped.extend(handle.cancel_all())
         await anyio.sleep(10)
 
-    options = {"tools": [hang], "handle": handle, "on_event": events.append}
     with ScriptedLLM(calls(call("hang", "a")), "then not") as script:
-        if is_async:
-            result = anyio.run(lambda: Loop.run(USER, script, **options))
-        else:
-            result = Loop.run_sync(USER, script, **options)
+        result = way.run(Loop(tools=[hang], on_event=events.append), script, handle=handle)
     assert result.unwrap().content == "then not"
     assert [one.id for one in stopped] == ["a"]
     assert script.sent[1].messages[-1]["content"].startswith("Cancelled: ")
-    check_history(result.messages)
-    assert len([e for e in events if isinstance(e, ToolStarted)]) == 1
-    (finished,) = [e for e in events if isinstance(e, ToolFinished)]
+    assert len(of(events, ToolStarted)) == 1
+    (finished,) = of(events, ToolFinished)
     assert finished.result.status == "cancelled"
 
 

@@ -1,10 +1,8 @@
 """`Loop`: one configuration for any number of runs, on the class and on instances."""
 
 import asyncio
-import inspect
 import pydoc
 import threading
-from contextvars import ContextVar
 
 import anyio
 import pytest
@@ -13,9 +11,7 @@ from pydantic import BaseModel
 from treadle import (
     Err,
     Loop,
-    Ok,
     OptionError,
-    RunHandle,
     RunState,
     Tool,
     ToolContext,
@@ -23,14 +19,12 @@ from treadle import (
     stage,
     tool,
 )
-from treadle.context import EventCounter
-from treadle.effects import Sleep, drive_sync
+from treadle.effects import drive_sync
 from treadle.events import RunFinished, RunStarted
-from treadle.loop.observers import Observers
 from treadle.stages import default_stages, validate_calls
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
-USER = [{"role": "user", "content": "Hi"}]
+from .conftest import USER
 
 
 @tool
@@ -94,11 +88,6 @@ class TestWaysToRun:
 
         assert anyio.run(main).unwrap().content == "Hello"
 
-    def test_its_methods_have_docstrings_and_signatures(self):
-        for name in ("run", "run_sync", "stream", "steps"):
-            parameters = list(inspect.signature(getattr(Loop, name)).parameters)
-            assert parameters == ["messages", "llm_send_fn", "options"]
-
 
 class TestTools:
     """A tool without an implementation is an error when the loop is built."""
@@ -123,59 +112,6 @@ class TestTools:
         with ScriptedLLM(calls(call("double", n=1)), "x") as model:
             Loop.run_sync(USER, model, tools=[double], llm_opts={"temperature": 0})
         assert [sent.opts["temperature"] for sent in model.sent] == [0, 0]
-
-
-class TestOutput:
-    """A tool that ends the run with its arguments as the output."""
-
-    @pytest.mark.parametrize(
-        ("output", "name", "expected"),
-        [
-            (Answer, "Answer", Answer(text="42")),
-            (Answer.model_json_schema(), "Answer", {"text": "42"}),
-            (Tool("end", input_schema=Answer.model_json_schema()), "end", {"text": "42"}),
-            ({"name": "end", "parameters": Answer.model_json_schema()}, "end", {"text": "42"}),
-            ("say", "say", {"text": "42"}),
-        ],
-        ids=["a model", "a schema", "a tool", "a tool dict", "the name of a tool"],
-    )
-    def test_it_may_be_given_in_each_form(self, output, name, expected):
-        ran = []
-
-        @tool
-        def say(text: str):
-            ran.append(text)
-
-        with ScriptedLLM(calls(call(name, text="42"))) as model:
-            result = Loop.run_sync(USER, model, tools=[say], output=output)
-        assert isinstance(result, Ok)
-        assert (result.output, result.stop_reason) == (expected, "output")
-        assert ran == []
-        assert name in [t["function"]["name"] for t in model.sent[0].opts["tools"]]
-        check_history(result.messages)
-
-    def test_an_invalid_output_is_reported_to_the_model(self):
-        with ScriptedLLM(calls(call("Answer", text=5)), calls(call("Answer", text="5"))) as model:
-            result = Loop.run_sync(USER, model, output=Answer)
-        assert result.output == Answer(text="5")
-        assert "expected string, got integer 5" in model.sent[1].messages[-1]["content"]
-
-    def test_an_unknown_tool_name_is_an_error_that_names_the_closest(self):
-        with pytest.raises(
-            OptionError, match=r"^output: there is no tool 'dubble'; did you mean 'double"
-        ):
-            Loop(tools=[double], output="dubble")
-
-    def test_anything_else_is_an_error(self):
-        with pytest.raises(
-            OptionError,
-            match=r"^output: expected a type, a JSON Schema, a Tool or the name of a tool, got 5",
-        ):
-            Loop(output=5)
-
-    def test_the_named_tool_itself_is_not_changed(self):
-        Loop(tools=[double], output="double")
-        assert double.terminal is False
 
 
 def test_one_loop_may_be_used_by_many_threads():
@@ -281,10 +217,6 @@ def test_a_diagram_of_another_kind_is_an_error():
         Loop().diagram("png")
 
 
-def test_an_empty_list_of_observers_does_nothing():
-    assert Observers([], EventCounter()).deliver(RunStarted(agent_name="", run_id="", at=0)) is None
-
-
 class TestSubclass:
     class Quick(Loop):
         """A subclass of `Loop`."""
@@ -303,12 +235,6 @@ class TestSubclass:
     def test_help_shows_the_method_and_its_docstring(self):
         assert "without an event loop" in pydoc.render_doc(Loop.run_sync)
         assert "functools.partial" not in pydoc.render_doc(Loop.run_sync)
-
-
-def test_a_prompt_may_be_a_text():
-    with ScriptedLLM("Hello") as model:
-        result = Loop.run_sync("Hi", model)
-    assert result.messages[0] == {"role": "user", "content": "Hi"}
 
 
 def test_tools_and_stages_receive_the_deps_of_the_caller():
@@ -330,51 +256,6 @@ def test_tools_and_stages_receive_the_deps_of_the_caller():
     assert seen == [deps, deps, deps]
 
 
-BOUNDS = {
-    "no bound": dict,
-    "a time limit": lambda: {"max_seconds": 20},
-    "a handle": lambda: {"handle": RunHandle()},
-}
-
-
-@pytest.mark.parametrize("bounds", BOUNDS.values(), ids=BOUNDS)
-def test_async_tools_share_their_context_variables_with_any_bounds(bounds):
-    count = ContextVar("count", default=0)
-
-    @tool
-    async def increase(n: int) -> int:
-        count.set(count.get() + 1)
-        return count.get()
-
-    async def main():
-        model = ScriptedLLM(*[calls(call("increase", n=n)) for n in range(3)], "done")
-        return await Loop.run(USER, model, tools=[increase], **bounds())
-
-    result = asyncio.run(main())
-    assert [m["content"] for m in result.messages if m["role"] == "tool"] == ["1", "2", "3"]
-
-
-def test_a_tool_that_cancels_its_own_task_next_to_another_has_run_and_failed():
-    @tool
-    async def cancel() -> None:
-        asyncio.current_task().cancel()
-        await asyncio.sleep(0)
-
-    @tool
-    async def look() -> str:
-        return "seen"
-
-    model = ScriptedLLM(calls(call("cancel", "c"), call("look", "l")), "done")
-    result = asyncio.run(Loop.run(USER, model, tools=[cancel, look]))
-    assert result.tool_calls_count == 2
-    cancelled, seen = (m["content"] for m in result.messages if m["role"] == "tool")
-    assert (
-        cancelled
-        == "Error: CallCancelled: the callable raised CancelledError, but was not cancelled"
-    )
-    assert seen == "seen"
-
-
 def test_a_tool_that_cancels_the_task_of_the_caller_has_run():
     """It cannot be distinguished from a cancellation of the run, which the caller has to see."""
 
@@ -390,20 +271,6 @@ def test_a_tool_that_cancels_the_task_of_the_caller_has_run():
     assert events[-1].tool_calls_count == 1
     check_history(state.messages)
     assert state.messages[-1]["content"].startswith("Cancelled")
-
-
-def test_an_exception_in_the_cleanup_of_a_stage_after_a_time_limit_is_logged(caplog):
-    @stage
-    def unclean(_ctx):
-        try:
-            yield Sleep(10)
-        finally:
-            raise RuntimeError("in cleanup")
-
-    stages = [unclean, *default_stages()]
-    result = Loop.run_sync(USER, ScriptedLLM("x"), stages=stages, max_seconds=0.05)
-    assert result.stop_reason == "deadline_exceeded"
-    assert "in cleanup" in caplog.text
 
 
 def test_an_unhashable_function_repairs_calls():

@@ -4,15 +4,13 @@ import itertools
 
 import pytest
 
-from treadle import Loop, LoopDetected, Ok, Response, RunNode, RunState, tool
-from treadle.context import Context, Decision
-from treadle.loop.loop_detection import detected_loop
-from treadle.messages import History, ToolCall, ToolResult
+from treadle import Loop, LoopDetected, Ok, RunState, tool
+from treadle.context import Decision
 from treadle.stages import circuit_breaker, default_stages
 from treadle.testing import ScriptedLLM, call, calls, check_history
-from treadle.tools import fingerprint, signature
 
-USER = [{"role": "user", "content": "Hi"}]
+from .conftest import USER
+
 numbers = itertools.count()
 
 
@@ -240,28 +238,3 @@ def test_long_calls_are_shortened_in_the_reason():
     )
     assert len(result.reason.calls) == 5
     assert len(str(result.reason)) < 1200
-
-
-def test_the_signature_is_stored_in_the_node_of_each_iteration():
-    result = run([A, B], [B, A], [A])
-    signatures = [node.metadata.get("tool_signature") for node in result.run.nodes]
-    assert signatures[0] == signatures[1] != signatures[2]
-    assert signatures[3] is None
-
-
-def test_a_long_text_is_shortened_in_the_reason():
-    context = Context(History(), response=Response("x" * 9000))
-    context.run.repeats.threshold = 1
-    assert len(str(detected_loop(context, RunNode()))) < 300
-
-
-def test_calls_without_a_fingerprint_are_compared_by_their_text():
-    """As in a list of stages without `validate_calls` and `plan_calls`."""
-    made = (ToolCall("c1", "f", '{"n": 1}'),)
-    results = {"c1": ToolResult("c1", "r")}
-    context = Context(History(), response=Response(tool_calls=made), tool_calls=made)
-    context.run.repeats.threshold = 1
-    node = RunNode()
-    found = detected_loop(context.evolve(tool_results=results), node)
-    assert found.signature == node.metadata["tool_signature"]
-    assert found.signature == signature([fingerprint("f", '{"n": 1}')])

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 import anyio
 import pytest
 
-from treadle import Err, Loop, OptionError, tool
+from treadle import Loop, OptionError, tool
 from treadle.effects import Mode
 from treadle.model import ModelClient
 from treadle.stages import loop_decision
 from treadle.testing import ScriptedLLM, call, calls
 
-USER = [{"role": "user", "content": "Hi"}]
+from .conftest import USER
 
 
 @tool
@@ -21,6 +21,7 @@ def add(a: int): ...
 
 
 TOOLS = [add.as_openai()]
+COLD = {"temperature": 0}
 
 
 @pytest.fixture
@@ -42,76 +43,45 @@ def reporter():
 class TestForms:
     """Every form of callable gets the messages, and the options as it takes them."""
 
-    def test_messages_only(self, seen):
-        sent(lambda messages: seen.update(messages=messages) or "x")
-        assert seen == {"messages": USER}
-
-    @pytest.mark.parametrize("name", ["opts", "options", "kwargs", "params", "anything"])
-    def test_messages_and_one_dict(self, name, seen):
+    @pytest.mark.parametrize(
+        ("parameters", "given", "received"),
+        [
+            ("messages", {}, {"messages": USER}),
+            *(
+                (f"messages, {name}", COLD, {"messages": USER, name: {"tools": TOOLS, **COLD}})
+                for name in ("opts", "options", "kwargs", "params", "anything")
+            ),
+            *(
+                (f"m, {name}=None", {}, {"m": USER, name: {"tools": TOOLS}})
+                for name in ("opts", "options", "kwargs", "params")
+            ),
+            ("messages, **opts", COLD, {"messages": USER, "opts": {"tools": TOOLS, **COLD}}),
+            ("*, messages, **opts", {}, {"messages": USER, "opts": {"tools": TOOLS}}),
+            (
+                "messages, tools=None, tool_choice=None",
+                {},
+                {"messages": USER, "tools": TOOLS, "tool_choice": None},
+            ),
+            ("messages, temperature", COLD, {"messages": USER, **COLD}),
+            ("*args, **kwargs", {}, {"args": (USER,), "kwargs": {"tools": TOOLS}}),
+            ("*args", {}, {"args": (USER,)}),
+            ("*args, temperature", COLD, {"args": (USER,), **COLD}),
+        ],
+    )
+    def test_a_function_with_these_parameters(self, parameters, given, received, seen):
         space = {"seen": seen}
-        exec(f"def fn(messages, {name}): seen.update({name}); return 'x'", space)  # noqa: S102
-        sent(space["fn"], temperature=0)
-        assert seen == {"tools": TOOLS, "temperature": 0}
-
-    @pytest.mark.parametrize("name", ["opts", "options", "kwargs", "params"])
-    def test_a_dict_may_have_a_default(self, name, seen):
-        space = {"seen": seen}
-        exec(f"def fn(m, {name}=None): seen.update({name}); return 'x'", space)  # noqa: S102
-        sent(space["fn"])
-        assert seen == {"tools": TOOLS}
-
-    def test_messages_and_keywords(self, seen):
-        def fn(messages, **opts):
-            seen.update(opts, messages=messages)
-            return "x"
-
-        sent(fn, temperature=0)
-        assert seen == {"messages": USER, "tools": TOOLS, "temperature": 0}
+        exec(f"def fn({parameters}): seen.update(locals()); return 'x'", space)  # noqa: S102
+        sent(space["fn"], **given)
+        assert seen == received
 
     def test_keyword_only_messages_as_those_of_openais_client(self, seen):
         def create(*, messages, model, tools=None, temperature=None):
             seen.update(locals())
             return "x"
 
-        sent(functools.partial(create, model="m1"), temperature=0)
+        sent(functools.partial(create, model="m1"), **COLD)
         assert (seen["messages"], seen["model"]) == (USER, "m1")
         assert (seen["tools"], seen["temperature"]) == (TOOLS, 0)
-
-    def test_keyword_only_messages_and_any_keywords(self, seen):
-        sent(lambda *, messages, **opts: seen.update(opts, messages=messages) or "x")
-        assert seen == {"messages": USER, "tools": TOOLS}
-
-    def test_a_function_with_named_options_receives_only_these(self, seen):
-        def fn(messages, tools=None, tool_choice=None):
-            seen.update(locals())
-            return "x"
-
-        sent(fn)
-        assert (seen["tools"], seen["tool_choice"]) == (TOOLS, None)
-
-    def test_a_parameter_with_the_name_of_an_option_receives_that_option(self, seen):
-        def fn(messages, temperature):
-            seen.update(locals())
-            return "x"
-
-        sent(fn, temperature=0.5)
-        assert seen["temperature"] == 0.5
-
-    def test_any_arguments(self, seen):
-        sent(lambda *args, **kwargs: seen.update(args=args, kwargs=kwargs) or "x")
-        assert seen == {"args": (USER,), "kwargs": {"tools": TOOLS}}
-
-    def test_positional_arguments_of_any_number(self, seen):
-        sent(lambda *args: seen.update(args=args) or "x")
-        assert seen == {"args": (USER,)}
-
-    def test_positional_arguments_of_any_number_and_named_options(self, seen):
-        def fn(*args, temperature):
-            seen.update(args=args, temperature=temperature)
-            return "x"
-
-        sent(fn, temperature=0)
-        assert seen == {"args": (USER,), "temperature": 0}
 
     def test_a_builtin_without_a_signature(self):
         with pytest.raises(ValueError, match="no signature"):
@@ -175,20 +145,6 @@ class TestForms:
     def test_user_supplied_tools_take_precedence(self, seen):
         sent(lambda m, **o: seen.update(o) or "x", tools=["mine"])
         assert seen == {"tools": ["mine"]}
-
-    def test_options_are_a_new_dict_for_each_request(self):
-        seen = []
-
-        def fn(messages, opts):
-            seen.append(dict(opts))
-            opts.clear()
-            opts["broken"] = 1
-            return "x"
-
-        client = ModelClient(fn, {"temperature": 0})
-        for _ in range(2):
-            client.request(USER, TOOLS, client.options).send(reporter())
-        assert seen == [{"temperature": 0, "tools": TOOLS}] * 2
 
 
 async def later(messages): ...
@@ -297,17 +253,6 @@ def test_a_sync_function_that_returns_an_awaitable_is_awaited(is_async):
     else:
         result = Loop.run_sync(USER, lambda m: answer())
     assert result.unwrap().content == "later"
-
-
-def test_an_exception_of_the_model_is_an_err_with_the_cause():
-    def fn(messages):
-        raise TypeError("broken")
-
-    result = Loop.run_sync(USER, fn)
-    assert isinstance(result, Err)
-    assert (result.reason.message, result.reason.error_type) == ("broken", "TypeError")
-    assert isinstance(result.reason.cause, TypeError)
-    assert result.messages == USER
 
 
 @pytest.mark.parametrize("is_nested", [False, True])

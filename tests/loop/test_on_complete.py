@@ -3,7 +3,7 @@
 import anyio
 import pytest
 from tests.deciding import on
-from tests.telemetry.exits import DRIVERS, EXITS, USER, end, go, hang, sign
+from tests.telemetry.exits import DRIVERS, EXITS, USER, end, go, sign
 from tests.whole.cancelling import DRIVES, cancelled_everywhere
 
 from treadle import Loop, RunSummary, approve
@@ -44,21 +44,6 @@ def test_it_is_called_on_every_exit(driver, stop_reason, is_async):
     assert RunSummary.name == "treadle.loop.complete"
 
 
-@pytest.mark.parametrize("is_async", [False, True])
-def test_a_callback_that_raises_is_logged_and_changes_nothing(driver, caplog, is_async):
-    def wrong(completion):
-        raise ValueError("mine")
-
-    async def wrong_later(completion):
-        raise ValueError("mine")
-
-    result = end(driver, "answered", on_complete=wrong_later if is_async else wrong)
-    assert result.unwrap().content == "done"
-    (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
-    assert record.name == "treadle.loop"
-    assert record.getMessage() == "an observer raised at RunFinished"
-
-
 def test_the_completion_of_a_resumed_run_has_all_its_iterations(driver):
     completions = []
     options = {"tools": [sign], "on_complete": completions.append}
@@ -84,47 +69,6 @@ def test_a_subagent_has_its_own_completions(driver):
     result = go(driver, USER, ScriptedLLM(batch, "out"), tools=[subagent], name="bot")
     assert {each.run_id for each in completions} == {f"{result.run.run_id}/k{n}" for n in range(3)}
     assert {each.agent_name for each in completions} == {"kid"}
-
-
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_a_run_whose_caller_is_cancelled_is_completed(backend):
-    completions = []
-
-    async def main():
-        with anyio.CancelScope() as scope:
-
-            async def model(messages):
-                scope.cancel()
-                return calls(call("hang"))
-
-            await Loop.run(USER, model, tools=[hang], on_complete=completions.append)
-
-    anyio.run(main, backend=backend)
-    assert [each.stop_reason for each in completions] == ["cancelled"]
-    assert completions[0].error
-
-
-def test_concurrent_runs_have_separate_completions():
-    completions = []
-    loop = Loop(on_complete=completions.append)
-
-    async def model(messages):
-        await anyio.sleep(0.001 * len(messages[0]["content"]))
-        return "x"
-
-    results = []
-
-    async def one(n):
-        results.append(await loop.run([{"role": "user", "content": "x" * n}], model))
-
-    async def main():
-        async with anyio.create_task_group() as group:
-            for n in (9, 5, 1):
-                group.start_soon(one, n)
-
-    anyio.run(main)
-    assert [each.run_id for each in completions] == [result.run.run_id for result in results]
-    assert len({each.run_id for each in completions}) == 3
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])

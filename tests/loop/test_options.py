@@ -35,7 +35,7 @@ from treadle.stages import (
 )
 from treadle.testing import ScriptedLLM
 
-USER = [{"role": "user", "content": "Hi"}]
+from .conftest import USER
 
 
 @tool

@@ -96,6 +96,8 @@ FORMS = [
     (int | None, ("final_answer", {"value": None}), None),
     ([Invoice, "look"], ("look", {"place": "Rome"}), {"place": "Rome"}),
     (Tool("end", input_schema=SCHEMA), ("end", {"total": 9}), {"total": 9}),
+    ({"name": "end", "parameters": SCHEMA}, ("end", {"total": 9}), {"total": 9}),
+    ("look", ("look", {"place": "Rome"}), {"place": "Rome"}),
 ]
 
 
@@ -110,6 +112,7 @@ class TestForms:
         assert (result.output, type(result.output)) == (expected, type(expected))
         assert (result.stop_reason, result.has_data) == ("output", True)
         assert name in {offered["function"]["name"] for offered in model.sent[0].opts["tools"]}
+        assert (result.tool_calls_count, look.terminal) == (0, False)
 
     @pytest.mark.parametrize(
         ("output", "text", "expected"),

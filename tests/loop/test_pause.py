@@ -4,8 +4,6 @@ import pytest
 from tests.deciding import on, unbound
 
 from treadle import (
-    Limits,
-    Loop,
     Ok,
     OptionError,
     Paused,
@@ -17,9 +15,9 @@ from treadle import (
     tool,
 )
 from treadle.loop.pause import WAITING
-from treadle.testing import ScriptedLLM, call, calls
+from treadle.testing import call, calls
 
-from .conftest import BATCH, SYNC, USER, answers, paused_at, stored
+from .conftest import BATCH, SYNC, answers, paused_at, stored
 
 
 class TestPausing:
@@ -90,14 +88,6 @@ class TestPausing:
         assert recorded.done == ["wipe /"]
         assert answers(result.messages)["b"].endswith("Its result:\nwiped /")
 
-    def test_calls_that_run_one_after_another_stop_at_it_too(self, recorded, way):
-        loop, model, paused = paused_at(
-            recorded, BATCH, way=way, sequential="in_step", limits=Limits(max_parallel_calls=1)
-        )
-        assert recorded.done == ["note 1"]
-        way.resume(loop, paused, {"b": approve}, model)
-        assert recorded.done == ["note 1", "wipe /", "note 3"]
-
 
 class TestInvalidDecisions:
     """Invalid decisions are refused before anything runs."""
@@ -137,15 +127,6 @@ class TestInvalidDecisions:
         loop, model, paused = paused_at(recorded, BATCH)
         with pytest.raises(OptionError):
             loop.resume_sync(paused, on(paused, {"b": approve}), model, **option)
-
-
-def test_it_works_on_the_class_with_the_tools_as_options(recorded):
-    model = ScriptedLLM(BATCH, "done")
-    paused = Loop.run_sync(USER, model, tools=recorded.tools)
-    assert isinstance(
-        Loop.resume_sync(paused, on(paused, {"b": approve}), model, tools=recorded.tools), Ok
-    )
-    assert recorded.did == ["note 1", "note 3", "wipe /"]
 
 
 def test_the_name_the_id_and_the_nodes_of_the_run_are_kept(recorded):

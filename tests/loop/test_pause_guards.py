@@ -1,11 +1,13 @@
 """A pause does not affect guards: budgets, counts, cached results, repeated failures, loops."""
 
+import anyio
 import pytest
 
 from treadle import (
     BudgetExhausted,
     CircuitBreaker,
     CircuitBroken,
+    DeadlineExceeded,
     Limits,
     Loop,
     LoopDetected,
@@ -15,6 +17,7 @@ from treadle import (
     PendingCall,
     Response,
     ToolCall,
+    ToolContext,
     Usage,
     approve,
     default_stages,
@@ -61,19 +64,6 @@ def asking_about_texts(ctx):
 
 class TestBudgets:
     """Usage from before a pause counts."""
-
-    def test_iterations(self, recorded):
-        script = [WIPE, *[calls(call("note", n=n)) for n in range(9)]]
-        result = through(recorded.loop(max_iterations=3), ScriptedLLM(*script))
-        assert result.reason == MaxIterationsReached(3)
-        assert (result.iterations, result.tool_calls_count) == (3, 3)
-
-    def test_tool_calls_are_reserved_once(self, recorded):
-        batch = calls(call("note", n=1), call("wipe", path="/"), call("note", "over", n=2))
-        result = through(recorded.loop(max_tool_calls=2), ScriptedLLM(batch))
-        assert result.reason == BudgetExhausted("max_tool_calls", 2, 2)
-        assert "the budget of 2 tool calls is spent" in answers(result.messages)["over"]
-        assert recorded.done == ["note 1", "wipe /"]
 
     @pytest.mark.parametrize("most", [3, 4])
     def test_tool_calls_of_all_iterations(self, recorded, most):
@@ -194,36 +184,6 @@ class TestBudgets:
 class TestRepetition:
     """The results of a turn are kept over a pause."""
 
-    def test_a_call_that_was_answered_before_it_is_suppressed_after_it(self, recorded):
-        """In the iteration of the pause; calls of earlier iterations may be made again."""
-        script = [
-            calls(call("note", "a", n=1)),
-            calls(call("note", "b", n=2), call("wipe", "w", path="/")),
-            calls(call("note", "b2", n=2)),
-            calls(call("note", "a2", n=1)),
-        ]
-        result = through(recorded.loop(dedupe="strict"), ScriptedLLM(*script, "done"))
-        assert recorded.done == ["note 1", "note 2", "wipe /", "note 1"]
-        texts = answers(result.messages)
-        assert texts["b2"].startswith("Not run again: you made the same call in iteration 2")
-
-    def test_repeated_calls_are_suppressed_after_it(self, recorded):
-        @tool
-        def look(n: int):
-            return "same"
-
-        recorded.tools.append(look)
-        script = [
-            calls(call("look", n=1)),
-            calls(call("wipe", path="/")),
-            calls(call("look", "again", n=1)),
-            calls(call("look", "once more", n=1)),
-        ]
-        result = through(recorded.loop(), ScriptedLLM(*script, "done"))
-        texts = answers(result.messages)
-        assert texts["again"] == "same"  # the result of wipe was new
-        assert texts["once more"].startswith("Not run again: you made the same call in iteration 3")
-
     def test_after_a_denied_call_earlier_results_stay_fresh(self, recorded):
         """A denied call returns nothing new."""
         script = [calls(call("note", "a", n=1)), WIPE, calls(call("note", "a2", n=1))]
@@ -257,33 +217,6 @@ class TestRepetition:
         assert ["[note: this is call number" in texts[f"n{n}"] for n in range(3)] == [0, 0, 1]
         assert "this is call number 3 of 'note'" in texts["n2"]
 
-    def test_a_call_is_counted_once_even_if_it_waits_several_times(self, recorded):
-        """A batch with several pending calls is entered again with each decision."""
-        batch = calls(*(call("wipe", f"w{n}", path=f"/{n}") for n in range(4)))
-        loop, model = recorded.loop(), ScriptedLLM(batch, "done")
-        result = SYNC.run(loop, model)
-        for n in range(4):
-            result = resumed(loop, result, model, {f"w{n}": approve})
-        assert all("note:" not in text for text in answers(result.messages).values())
-        assert recorded.done == ["wipe /0", "wipe /1", "wipe /2", "wipe /3"]
-
-    @pytest.mark.parametrize("at", range(3))
-    def test_a_loop_is_detected_over_a_pause(self, recorded, at):
-        """In whichever iteration the pause is."""
-
-        @tool(requires_approval=lambda given: given["n"] == 1 and asks.pop())
-        def look(n: int):
-            return "same"
-
-        asks = [n == at for n in reversed(range(3))]
-        loop = Loop(tools=[look], dedupe="off")
-        model = ScriptedLLM(*[calls(call("look", n=1))] * 5)
-        paused = SYNC.run(loop, model)
-        assert paused.iterations == at + 1
-        result = resumed(loop, paused, model)
-        assert isinstance(result.reason, LoopDetected)
-        assert result.iterations == 3
-
     @pytest.mark.parametrize("at", range(4))
     def test_a_pause_changes_neither_what_is_skipped_nor_when_a_loop_is_detected(self, at):
         """The call runs, is repeated, and skipped; then the run ends. A call next to it asks, in any iteration."""
@@ -304,11 +237,6 @@ class TestRepetition:
         texts = answers(result.messages)
         starts = [texts[f"a{n}"].partition(":")[0] for n in range(4)]
         assert starts == ["same", "same", "Not run again", "Not run again"]
-
-    def test_a_loop_of_two_iterations_is_detected_over_pauses(self, recorded):
-        script = [calls(call("wipe", path="/")), calls(call("note", n=1))] * 5
-        result = through(recorded.loop(dedupe="off"), ScriptedLLM(*script))
-        assert (result.reason.period, result.iterations) == (2, 6)
 
 
 class TestBreakers:
@@ -372,3 +300,72 @@ def test_a_run_with_approved_pauses_has_the_result_of_a_run_without(recorded):
         assert [(n.name, n.status) for n in one.tool_calls] == [
             (n.name, n.status) for n in other.tool_calls
         ]
+
+
+# The clock of a run does not advance while it is paused.
+
+
+class TestClock:
+    """The time before a pause counts, that of the pause does not."""
+
+    def paused_after(self, clock, recorded, seconds, *script, **options):
+        @tool(volatile=True)
+        def work():
+            clock.now += seconds
+
+        recorded.tools.append(work)
+        loop = recorded.loop(middleware=[clock.middleware], max_seconds=10, **options)
+        batch = calls(call("work"), call("wipe", "w", path="/"))
+        model = ScriptedLLM(batch, *script, "done")
+        return loop, model, SYNC.run(loop, model)
+
+    def test_time_before_and_after_are_added_up(self, clock, recorded):
+        @tool
+        async def hang():
+            clock.limit.strike()
+            await anyio.sleep(30)
+
+        recorded.tools.append(hang)
+        loop, model, paused = self.paused_after(clock, recorded, 4, calls(call("hang", "h")))
+        clock.now += 10_000_000
+        result = resumed(loop, paused, model, max_seconds=4.125)
+        assert result.reason == DeadlineExceeded(4.125)
+        assert clock.bounds == [10, 0.125]
+        assert (result.iterations, answers(result.messages)["h"][:10]) == (2, "Cancelled:")
+
+    def test_no_pause_counts_towards_the_time(self, clock, recorded):
+        later = [calls(call("wipe", f"w{n}", path=f"/{n}")) for n in range(3)]
+        loop, model, paused = self.paused_after(clock, recorded, 9, *later)
+        while isinstance(paused, Paused):
+            clock.now += 3600
+            paused = resumed(loop, paused, model)
+        assert isinstance(paused, Ok)
+        assert clock.bounds == [10, 1, 1, 1, 1]
+
+    def test_a_tool_sees_the_remaining_time(self, clock, recorded):
+        seen = []
+
+        @tool(requires_approval=True)
+        def look(context: ToolContext):
+            seen.append(context.remaining.seconds)
+
+        recorded.tools.append(look)
+        loop, model, paused = self.paused_after(clock, recorded, 4, calls(call("look", "l")))
+        clock.now += 100
+        paused = resumed(loop, paused, model)
+        clock.now += 100
+        resumed(loop, paused, model)
+        assert seen == [6]
+
+    def test_a_longer_time_limit_can_be_given(self, clock, recorded):
+        loop, model, paused = self.paused_after(clock, recorded, 9, calls(call("work", "x")))
+        assert isinstance(resumed(loop, paused, model, max_seconds=20), Ok)
+        assert clock.bounds == [10, 11]
+
+    def test_a_resumed_run_keeps_the_start_times_of_its_nodes(self, clock, recorded):
+        loop, model, paused = self.paused_after(clock, recorded, 4)
+        clock.now += 96
+        result = resumed(loop, paused, model)
+        first = result.run.nodes[0]
+        assert (first.started_at, first.ended_at) == (1000, 1100)
+        assert [node.duration for node in first.tool_calls] == [4, 0]

@@ -1,11 +1,8 @@
 """The state of a paused run: every change of it is detected, and it can be signed."""
 
 import copy
-import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from treadle import (
     Loop,
@@ -56,13 +53,6 @@ LOOP, STATE = rich_state()
 LEAVES = leaves(STATE)
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=9),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
-    max_leaves=5,
-)
-
-
 class TestTampered:
     """A state that was changed is refused, whatever the change."""
 
@@ -76,12 +66,6 @@ class TestTampered:
             flip = flips.get(type(value), lambda v: "x" if v is None else not v)
             text = "version" if path == ("version",) else "was changed, or signed with another"
             refused(LOOP, changed(STATE, path, flip(value)), text=text)
-
-    @given(st.sampled_from(LEAVES), JSON)
-    def test_any_other_value_of_any_leaf_is_refused(self, path, value):
-        forged = changed(STATE, path, value)
-        if json.dumps(forged, sort_keys=True) != json.dumps(STATE, sort_keys=True):
-            refused(LOOP, forged)
 
     def test_an_added_or_removed_key_is_refused(self):
         for path in [path for path in LEAVES if path[:-1]] + [("version",)]:

@@ -1,8 +1,6 @@
 """Tools that report their progress: through their context, and as generators."""
 
-import asyncio
 import functools
-import json
 import logging
 import threading
 
@@ -16,7 +14,6 @@ from treadle import (
     RecipeStep,
     RunHandle,
     ToolContext,
-    ToolFinished,
     ToolProgress,
     tool,
 )
@@ -106,22 +103,6 @@ class TestReport:
 
         result = way.run(Loop(tools=[work], on_event=listen), answers())
         assert result.messages[2]["content"] == "received"
-
-    def test_reports_of_an_async_listener_that_is_slow_are_awaited_before_the_end(self, way):
-        heard = []
-
-        async def listen(event):
-            if isinstance(event, (ToolProgress, ToolFinished)):
-                await anyio.sleep(0.005)
-                heard.append(type(event))
-
-        @tool
-        async def work(context: ToolContext):
-            """Work."""
-            context.report("start")
-
-        way.run(Loop(tools=[work], on_event=listen), answers())
-        assert heard == [ToolProgress, ToolFinished]
 
     @pytest.mark.parametrize(
         ("given", "shown"),
@@ -313,29 +294,6 @@ class TestGenerators:
         assert "took longer than 0.05 s" in content
         assert closed == [True]
 
-    def test_one_that_waits_is_closed_when_the_run_is_cancelled(self):
-        closed, started = [], asyncio.Event()
-
-        @tool
-        async def work():
-            """Work."""
-            try:
-                yield "start"
-                started.set()
-                await asyncio.sleep(60)
-            finally:
-                closed.append(True)
-
-        async def cancelled():
-            running = asyncio.create_task(Loop.run("Hi", answers(), tools=[work]))
-            await started.wait()
-            running.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await running
-
-        asyncio.run(cancelled())
-        assert closed == [True]
-
     @pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
     def test_it_is_closed_when_the_handle_cancels(self, way, is_async):
         closed, handle = threading.Event(), RunHandle()
@@ -365,18 +323,3 @@ class TestGenerators:
 def resolve_in_steps(one):
     yield "start"
     yield f"{one.name} 2"
-
-
-def test_a_report_has_a_json_form_without_its_call_in_the_history(way):
-    @tool
-    def work(context: ToolContext):
-        """Work."""
-        context.report("half", 0.5, {"n": 1})
-        return "all"
-
-    seen, _ = run(way, work)
-    (event,) = (one for one in seen if isinstance(one, ToolProgress))
-    data = json.loads(json.dumps(event.to_json()))
-    assert (data["type"], data["message"], data["progress"], data["data"]) == (
-        "tool_progress", "half", 0.5, {"n": 1},
-    )  # fmt: skip

@@ -5,11 +5,11 @@ from unittest.mock import Mock
 import anyio
 import pytest
 
-from treadle import Loop, OptionError, default_stages, tool
+from treadle import Loop, OptionError, tool
 from treadle.events import RunFinished, RunStarted
 from treadle.testing import ScriptedLLM, call, calls
 
-USER = [{"role": "user", "content": "Hi"}]
+from .conftest import USER
 
 
 @tool
@@ -123,10 +123,6 @@ def test_an_invalid_observer_is_refused(given):
         Loop(on_event=given)
 
 
-def test_an_empty_list_of_observers_is_accepted(run):
-    assert run(script(), tools=[double], on_event=[]).unwrap().content == "done"
-
-
 def test_a_mock_is_called_with_events(run):
     """It has every attribute, including `for_run`."""
     watch = Mock(return_value=None)
@@ -134,23 +130,6 @@ def test_a_mock_is_called_with_events(run):
     assert isinstance(watch.call_args_list[0].args[0], RunStarted)
     assert isinstance(watch.call_args_list[-1].args[0], RunFinished)
     watch.for_run.assert_not_called()
-
-
-def test_without_an_observer_there_are_no_listeners(run):
-    class Quiet(ObserverFactory):
-        def for_run(self):
-            return None
-
-    seen = []
-
-    def look(ctx):
-        seen.append(ctx.run.has_listeners)
-        return ctx
-
-    stages = [look, *default_stages()]
-    run(script(), tools=[double], on_event=Quiet(), stages=stages)
-    run(script(), tools=[double], on_event=[Quiet(), ObserverFactory()], stages=stages)
-    assert seen == [False, False, True, True]
 
 
 def test_a_backend_that_changes_its_tools_does_not_change_the_events(run):

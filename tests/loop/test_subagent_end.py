@@ -87,19 +87,6 @@ class TestEnd:
         assert answers(result.messages)["k"].startswith("Cancelled: the call was stopped")
         self.check(subagent_run(result))
 
-    @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-    def test_when_the_task_is_cancelled(self, backend):
-        handle = RunHandle()
-
-        async def main():
-            with anyio.CancelScope() as scope:
-                loop = Loop(tools=[self.hanging(scope.cancel)])
-                await loop.run(USER, ScriptedLLM(asked_each()), handle=handle)
-
-        anyio.run(main, backend=backend)
-        check_history(handle.messages)
-        self.check(handle.state.nodes[0].tool_calls[0].run)
-
     def test_when_a_stage_of_the_parent_is_interrupted(self):
         def stop():
             raise KeyboardInterrupt

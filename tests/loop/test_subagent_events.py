@@ -20,11 +20,10 @@ from treadle import (
     ToolFinished,
     Usage,
 )
-from treadle.effects import Emit, map_effects
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
 from .children import add, asked, helper
-from .conftest import SYNC, USER, answers, of
+from .conftest import SYNC, answers, of
 
 
 class TestState:
@@ -48,12 +47,6 @@ class TestState:
         subagent, _ = helper("in", loop=Loop())
         result = SYNC.run(Loop(tools=[subagent]), ScriptedLLM(asked(), "outer"))
         assert result.run.nodes[0].tool_calls[0].run.agent_name == "helper"
-
-    def test_other_calls_have_none(self):
-        subagent, _ = helper("in")
-        batch = calls(call("add", "a", a=1, b=1), *asked()["tool_calls"])
-        result = SYNC.run(Loop(tools=[subagent, add]), ScriptedLLM(batch, "outer"))
-        assert [node.run is None for node in result.run.nodes[0].tool_calls] == [True, False]
 
     def test_its_tokens_count_for_the_parent_at_every_exit(self):
         def answer(made, tokens):
@@ -105,12 +98,6 @@ class TestNested:
                 event, depth = event.event, depth + 1  # noqa: PLW2901
             depths[depth] += isinstance(event, RunStarted)
         assert depths == {0: 1, 1: 1, 2: 1, 3: 1}
-
-    def test_all_of_them_draw_on_the_budget_of_the_outermost(self):
-        loop, model = self.nest(3, *[calls(call("add", a=1, b=n)) for n in range(9)])
-        result = SYNC.run(loop, model, limits=Limits(max_requests=6))
-        assert "the budget of level0 is spent: max_requests=6" in answers(result.messages)["k0"]
-        assert result.reason.limit == 6
 
 
 class TestEvents:
@@ -194,26 +181,6 @@ class TestEvents:
         result = way.run(Loop(tools=[subagent]), ScriptedLLM(asked(), "outer"))
         assert answers(result.messages) == {"k": "in"}
         assert "an observer raised at RunStarted" in caplog.text
-
-    def test_no_event_is_emitted_without_a_listener(self):
-        seen = []
-        subagent, _ = helper("in")
-        loop = Loop(
-            tools=[subagent], middleware=[lambda s: map_effects(s, lambda e: seen.append(e) or e)]
-        )
-        SYNC.run(loop, ScriptedLLM(asked(), "outer"))
-        assert seen
-        assert not any(isinstance(effect, Emit) for effect in seen)
-
-    def test_a_stream_has_them(self):
-        subagent, _ = helper("in")
-        loop = Loop(tools=[subagent])
-
-        async def main():
-            async with loop.stream(USER, ScriptedLLM(asked(), "outer")) as events:
-                return [event async for event in events]
-
-        assert len(of(anyio.run(main), SubagentEvent)) == 6
 
     def test_a_loop_in_it_is_not_a_loop_of_the_parent(self):
         """The subagent repeats a call; the parent calls the subagent once."""

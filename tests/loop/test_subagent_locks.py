@@ -43,12 +43,6 @@ def works(*keys):
 class TestLockedByTheParent:
     """A key that the call of the subagent has."""
 
-    def test_the_subagent_may_use_it(self, shop, way):
-        loop = Loop(tools=[shop.work])
-        subagent = loop.as_tool("helper", "h", ScriptedLLM(works("L"), "in"), lock="L")
-        result = way.run(Loop(tools=[subagent]), ScriptedLLM(asked_each(), "outer"))
-        assert answers(subagent_run(result).messages) == {"w0": "worked L0"}
-
     def test_calls_of_the_subagent_that_share_it_do_not_overlap(self, shop, way):
         loop = Loop(tools=[shop.work])
         model = ScriptedLLM(works("L", "L", "L", "M"), "in")

@@ -11,7 +11,6 @@ from treadle import (
     Output,
     OutputMissing,
     Paused,
-    Pauses,
     Retry,
     approve,
     deny,
@@ -21,7 +20,7 @@ from treadle import (
 from treadle.stages import default_stages
 from treadle.testing import ScriptedLLM, call, calls
 
-from .conftest import SYNC, Way, answers, stored
+from .conftest import SYNC, answers, stored
 
 
 class Transfer(BaseModel):
@@ -116,39 +115,9 @@ class TestDeciding:
             result = SYNC.resume(loop, result, decided(result, deny()), model)
         assert isinstance(result, Paused)
 
-    def test_without_a_decision_it_still_waits(self):
-        loop, model = Loop(tools=[transfer_tool()]), ScriptedLLM(ENDS)
-        paused = SYNC.run(loop, model)
-        again = SYNC.resume(loop, stored(paused), {}, model)
-        assert isinstance(again, Paused)
-        assert again.pending[0].arguments == {"amount": 500}
-
-    def test_a_stream_pauses_and_ends_too(self):
-        import anyio
-
-        loop, model = Loop(output=typed_tool()), ScriptedLLM(ENDS)
-
-        async def main():
-            async with loop.stream("Hi", model) as events:
-                _ = [event async for event in events]
-            paused = events.result
-            async with loop.resume_stream(paused, decided(paused, approve), model) as events:
-                _ = [event async for event in events]
-            return events.result
-
-        assert anyio.run(main).output == Transfer(amount=500)
-
 
 class TestRules:
     """The option is a function of the arguments, as for every tool."""
-
-    def test_it_decides_by_the_arguments(self):
-        rule = lambda given: given["amount"] > 100 and f"Transfer {given['amount']}?"  # noqa: E731
-        loop = Loop(tools=[transfer_tool(rule)])
-        small = SYNC.run(loop, ScriptedLLM(calls(call("transfer", "t", amount=100))))
-        assert small.output == {"amount": 100}
-        paused = SYNC.run(loop, ScriptedLLM(ENDS))
-        assert paused.pending[0].question == "Transfer 500?"
 
     def test_a_rule_is_asked_once_for_a_call(self):
         """Otherwise a call that a person has not decided yet would end the run."""
@@ -214,10 +183,6 @@ class TestOtherCalls:
         assert result.output == {"amount": 2}
         assert answers(result.messages)["t"].startswith("Not run: a person did not approve")
 
-    def test_an_invalid_call_is_not_pending(self):
-        model = ScriptedLLM(calls(call("transfer", "t", amount="x")), "done")
-        assert SYNC.run(Loop(tools=[transfer_tool()]), model).output == "done"
-
 
 class TestOutput:
     """With ``output``, what was approved is checked like every output."""
@@ -244,10 +209,6 @@ class TestOutput:
         assert "at most 100" in answers(model.sent[1].messages)["t"]
         result = way.resume(loop, stored(again), decided(again, approve), model)
         assert result.output == Transfer(amount=5)
-
-    def test_as_json_text_there_is_no_call_to_approve(self):
-        loop = Loop(output=Output(Transfer, mode="json"))
-        assert SYNC.run(loop, ScriptedLLM('{"amount": 5}')).output == Transfer(amount=5)
 
 
 class TestLastAnswer:
@@ -308,24 +269,9 @@ class TestSubagent:
         assert result.output == "done"
         assert answers(result.messages)["k"] == '{"amount":9}'
 
-    def test_once_denied_it_goes_on(self, way):
-        inner = ScriptedLLM(ENDS, "nothing was transferred")
-        child = Loop(tools=[transfer_tool()]).as_tool("child", "Transfers.", inner)
-        loop, model = Loop(tools=[child]), ScriptedLLM(calls(call("child", "k", task="t")), "done")
-        paused = way.run(loop, model)
-        result = way.resume(loop, stored(paused), decided(paused, deny()), model)
-        assert answers(result.messages)["k"] == "nothing was transferred"
-
 
 class TestStages:
     """Custom stages cannot get around the approval."""
-
-    def test_a_signed_pause_is_resumed_with_the_secret_only(self, way):
-        secret = {"pauses": Pauses(secret="s3cret")}
-        loop, model = Loop(tools=[transfer_tool()], **secret), ScriptedLLM(ENDS)
-        paused = way.run(loop, model)
-        result = way.resume(loop, stored(paused), decided(paused, approve), model)
-        assert result.output == {"amount": 500}
 
     def test_a_stage_that_edits_the_denial_does_not_end_the_run_with_the_call(self):
         def shorten(ctx):
@@ -344,7 +290,3 @@ class TestStages:
         stages = [lambda ctx: ctx.with_tools(add=[transfer_tool()]), *default_stages()]
         loop, model = Loop(stages=stages), ScriptedLLM(ENDS)
         assert isinstance(SYNC.run(loop, model), Paused)
-
-
-def test_a_terminal_tool_that_needs_no_approval_ends_the_run_at_once(way: Way):
-    assert way.run(Loop(tools=[transfer_tool(False)]), ScriptedLLM(ENDS)).output == {"amount": 500}

@@ -13,7 +13,6 @@ from treadle import (
     Chunk,
     Err,
     LimitNotMeasurable,
-    LimitReached,
     Limits,
     Loop,
     MaxIterationsReached,
@@ -30,7 +29,7 @@ from treadle.messages import CallChunk
 from treadle.testing import ScriptedLLM, call, calls
 
 from .children import asked_each, subagent_run
-from .conftest import SYNC, Way, answers, of
+from .conftest import SYNC, Way, answers
 from .notes import completion, endless, note, notes
 
 TOKEN_LIMITS = ("max_input_tokens", "max_output_tokens", "max_total_tokens")
@@ -57,10 +56,6 @@ class TestStop:
 
     def test_an_answer_without_usage_is_an_answer(self, way):
         result = way.run(Loop(max_total_tokens=1, max_cost=0.01), ScriptedLLM("Hello"))
-        assert isinstance(result, Ok)
-
-    def test_without_a_limit_of_tokens_or_cost_usage_is_not_needed(self, way):
-        result = way.run(Loop(tools=[note], max_tool_calls=9), ScriptedLLM(notes(1), "Hello"))
         assert isinstance(result, Ok)
 
     @pytest.mark.parametrize(
@@ -93,11 +88,6 @@ class TestStop:
         result = SYNC.run(Loop(tools=[note], max_total_tokens=9), ScriptedLLM(cached, "Hello"))
         assert isinstance(result, Ok)
 
-    def test_an_empty_response_is_not_asked_for_again(self):
-        with ScriptedLLM("") as model:
-            result = SYNC.run(Loop(max_total_tokens=100), model)
-        assert result.stop_reason == "limit_not_measurable"
-
     def test_a_message_that_arrives_with_the_answer_is_kept_and_not_sent(self):
         handle = RunHandle()
 
@@ -109,24 +99,6 @@ class TestStop:
             result = SYNC.run(Loop(max_total_tokens=100), model, handle=handle)
         assert result.stop_reason == "limit_not_measurable"
         assert result.messages[-1]["content"] == "One more thing."
-
-    def test_it_is_reported_as_the_limit_that_ended_the_run(self):
-        events = []
-        loop = Loop(tools=[note], max_total_tokens=100, on_event=events.append)
-        result = SYNC.run(loop, ScriptedLLM(notes(1)))
-        assert [event.reason for event in of(events, LimitReached)] == [result.reason]
-
-    def test_it_survives_a_pause(self):
-        @tool(requires_approval=True)
-        def sign(n: int):
-            return f"signed {n}"
-
-        loop = Loop(tools=[sign], max_total_tokens=100)
-        paused = SYNC.run(loop, ScriptedLLM(calls(call("sign", "s", n=1))))
-        with ScriptedLLM() as model:
-            result = SYNC.resume(loop, json.dumps(paused.state), {"s": approve}, model)
-        assert result.stop_reason == "limit_not_measurable"
-        assert answers(result.messages)["s"] == "signed 1"
 
 
 class TestCost:
@@ -148,11 +120,6 @@ class TestCost:
         with ScriptedLLM(completion(notes(1))) as model:
             result = way.run(Loop(tools=[note], max_cost=5, **options), model)
         assert (result.reason.kind, result.reason.missing) == ("max_cost", "cost")
-
-    def test_one_response_without_a_cost_is_enough(self):
-        with ScriptedLLM(completion(notes(1), 0.25), completion(notes(2))) as model:
-            result = SYNC.run(Loop(tools=[note], max_cost=5), model)
-        assert result.reason.kind == "max_cost"
 
     def test_cost_of_that_needs_no_usage_is_enough(self, way):
         with ScriptedLLM(notes(1), notes(2)) as model:
@@ -206,21 +173,6 @@ class TestAdvice:
 
 class TestLastAnswer:
     """It would be one more request that nobody can measure, so it is not made."""
-
-    @pytest.mark.parametrize("limit", [{"max_iterations": 1}, {"max_tool_calls": 0}, {}])
-    def test_it_is_not_asked_for(self, way, limit):
-        loop = Loop(tools=[note], max_total_tokens=100, limits=Limits(on_limit="finish"), **limit)
-        with ScriptedLLM(notes(1)) as model:
-            result = way.run(loop, model)
-        assert result.stop_reason == "limit_not_measurable"
-
-    def test_it_is_not_asked_for_again_after_a_first_request_without_usage(self):
-        loop = Loop(
-            tools=[note], max_total_tokens=100, max_iterations=1, limits=Limits(on_limit="finish")
-        )
-        with ScriptedLLM(completion(notes(1)), notes(2)) as model:
-            result = SYNC.run(loop, model)
-        assert result.stop_reason == "limit_not_measurable"
 
     def test_a_last_answer_without_usage_is_an_answer(self):
         loop = Loop(

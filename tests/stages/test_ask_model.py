@@ -100,13 +100,6 @@ class TestTheRequest:
         through(ctx.with_request(tool_choice=choice), ask_model)
         assert model.sent[0].opts["tool_choice"] == sent_as
 
-    def test_the_payload_of_a_tool_is_made_once_in_a_run(self, ready, through):
-        ctx, _ = ready("One", "Two")
-        through(ctx, ask_model)
-        made = dict(ctx.run.ledger.payloads)
-        through(ctx, ask_model)
-        assert all(ctx.run.ledger.payloads[name] is made[name] for name in ("add", "look"))
-
     def test_a_tool_that_replaced_another_is_offered(self, ready, through):
         ctx, model = ready("One", "Two")
         through(ctx, ask_model)
@@ -158,13 +151,6 @@ class TestInstructionsAndGuidance:
         through(ctx.replace(guidance="Hurry."), ask_model)
         (sent,) = model.sent[0].messages
         assert sent["content"] == [part, {"type": "text", "text": "Hurry."}]
-
-    def test_the_remaining_budget_is_shown_with_show_budget(self, ready, through):
-        ctx, model = ready("Hello", limits={"max_iterations": 4}, show_budget=True)
-        through(ctx.replace(guidance="Hurry."), ask_model)
-        assert texts(model.sent[0].messages) == [
-            "Hi\n\nHurry.\n\nLeft for this task: 3 model calls."
-        ]
 
 
 class TestTheResponse:

@@ -19,7 +19,7 @@ from treadle.stages import (
     plan_calls,
     validate_calls,
 )
-from treadle.tools import Locks, Plan, Recipe, RecipeStep, Tool, ToolCallTable, tool
+from treadle.tools import Locks, Plan, Recipe, RecipeStep, Tool, tool
 
 STAGES = (parse_tool_calls, validate_calls, plan_calls, dispatch_tools)
 
@@ -61,10 +61,6 @@ def contents(ctx):
     return [ctx.tool_results[call.id].content for call in ctx.tool_calls]
 
 
-def by_path(arguments):
-    return f"file:{arguments['path']}"
-
-
 class TestInOneResponse:
     """The calls of a batch run at the same time, except those that share a key."""
 
@@ -72,19 +68,6 @@ class TestInOneResponse:
         tools = [Tool("t", steps=workshop, lock="k")]
         run(context(*[("t", {"n": n}) for n in range(4)], tools=tools), through)
         assert workshop.order == ["c1", "c2", "c3", "c4"]
-
-    def test_tools_may_share_a_key(self, context, through, workshop):
-        tools = [Tool(name, steps=workshop, lock="k") for name in "ab"]
-        run(context(("a", {}), ("b", {}), tools=tools), through)
-        assert workshop.order == ["c1", "c2"]
-
-    def test_a_key_may_depend_on_the_arguments(self, context, through, workshop):
-        tools = [Tool("write", steps=workshop, lock=by_path)]
-        calls = [("write", {"path": path, "n": n}) for path in "ab" for n in (1, 2)]
-        run(context(*calls, tools=tools), through)
-        overlapping = {frozenset(pair) for pair in workshop.overlaps}
-        assert frozenset({"c1", "c3"}) in overlapping
-        assert not overlapping & {frozenset({"c1", "c2"}), frozenset({"c3", "c4"})}
 
     def test_a_call_may_need_several_keys_and_waits_for_all(self, context, through, workshop):
         """In whichever order they are named, no two calls wait for each other."""
@@ -149,17 +132,6 @@ class TestAKeyFunctionThatRaises:
     def test_the_call_is_skipped_and_not_in_the_result_cache(self, ctx):
         assert ctx.tool_results["c1"].status == "locked"
         assert ctx.run.repeats.latest(ctx.tool_calls[0].fingerprint) is None
-
-    def test_a_bug_of_the_library_is_raised_and_is_not_an_error_of_the_tool(
-        self, context, through, monkeypatch
-    ):
-        def broken(locks, key):
-            raise ZeroDivisionError("a bug")
-
-        monkeypatch.setattr(Locks, "enter", broken)
-        locking = tool(name="t", lock="k")(lambda: "ran")
-        with pytest.raises(ZeroDivisionError, match="a bug"):
-            run(context(("t", {}), tools=[locking]), through)
 
     def test_it_is_a_failure_in_the_run_state_and_in_the_events(self, ctx):
         (node,) = ctx.state.current_node.tool_calls
@@ -263,11 +235,6 @@ class TestWithinACall:
         run_recipe(Recipe([RecipeStep("t")]), Tool("t", steps=steps), holding="k")
         assert seen == {"c1/t": {"k"}}
 
-    def test_the_keys_of_a_batch_are_dropped_with_it(self, run_recipe):
-        ctx = run_recipe(Recipe([RecipeStep("t")]), Tool("t", fn=lambda: None), holding="k")
-        ctx.run.in_flight.next_batch()
-        assert dict(held_locks(ctx, "c1/t")) == {}
-
     def test_calls_have_the_keys_that_the_parent_run_has_acquired(self, context, through, workshop):
         locks = Locks()
         ticket = locks.enter("k")
@@ -339,23 +306,6 @@ class TestConcurrentRuns:
         for thread in threads:
             thread.join(10)
         assert most == [1] * 6
-
-
-def test_a_call_that_is_cancelled_while_it_waits_leaves_the_queue(context, through):
-    """Two runs share a key; the second is stopped while it waits for the first."""
-    locks = Locks()
-    ticket = locks.enter("k")
-    in_flight = ToolCallTable(can_cancel=True)
-    locking = Tool("t", fn=lambda: "ran", lock="k")
-    ctx = context(("t", {}), tools=[locking], in_flight=in_flight, locks=locks)
-    ctx = through(ctx, *STAGES[:3])
-    stopper = threading.Timer(0.02, in_flight.cancel_all)
-    stopper.start()
-    done = drive_sync(dispatch_tools(ctx))
-    stopper.join()
-    assert done.tool_results["c1"].status == "cancelled"
-    locks.leave("k", ticket)
-    assert locks._queues == {}
 
 
 KEYS = st.lists(st.sampled_from("abc"), max_size=2)

@@ -1,11 +1,30 @@
 """A tool that fails with the same error in several iterations in a row ends the run."""
 
 import pytest
+from tests.learning import learn
 
+from treadle.effects import drive_sync
+from treadle.events import BreakerChanged
 from treadle.messages import ToolCall, ToolResult
 from treadle.results import CircuitBroken
-from treadle.stages import circuit_breaker
-from treadle.tools import NotRun
+from treadle.run_state import RunState
+from treadle.stages import (
+    circuit_breaker,
+    dispatch_tools,
+    parse_tool_calls,
+    plan_calls,
+    validate_calls,
+)
+from treadle.stages._circuit_breaker import refused_calls, release_calls, report_calls
+from treadle.tools import (
+    BreakerState,
+    CircuitBreaker,
+    NotRun,
+    Repeats,
+    Tool,
+    deny,
+    fingerprint,
+)
 
 
 @pytest.fixture
@@ -92,8 +111,195 @@ def test_a_call_without_a_result_is_ignored(context):
     assert circuit_breaker(ctx).decision is None
 
 
-def test_success_alone_does_not_change_the_context(context):
-    ctx = context().replace(
-        tool_calls=(ToolCall("a", "f"),), tool_results={"a": ToolResult("a", "ok")}
-    )
-    assert circuit_breaker(ctx) is ctx
+# The shared breaker in the stages: checked before calls are planned, updated with their results.
+
+
+CLOSED, OPEN, HALF_OPEN = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN
+STAGES = (parse_tool_calls, validate_calls, plan_calls, dispatch_tools)
+
+
+class Flaky:
+    """A tool that works or does not, and notes its calls."""
+
+    def __init__(self):
+        self.works, self.made = False, []
+
+    def __call__(self, n):
+        self.made.append(n)
+        if not self.works:
+            raise ValueError("no route")
+        return "ok"
+
+
+@pytest.fixture
+def flaky():
+    return Flaky()
+
+
+@pytest.fixture
+def answer(context, through, flaky):
+    """Apply the stages to a response with some calls, in a run that has a breaker."""
+    names = iter(range(1, 100))
+
+    def answer(breaker, *calls, run="run-1", emit=None, **more):
+        tools = [Tool("flaky", fn=flaky), Tool("w", fn=lambda n: "ok", parallel_safe=False)]
+        ctx = context(
+            *[call if isinstance(call, tuple) else (call, {"n": next(names)}) for call in calls],
+            tools=more.pop("tools", tools),
+            breaker=breaker,
+            has_listeners=emit is not None,
+            **more,
+        )
+        ctx.run.state = RunState("bot", run)
+        ctx.state.new_node(at=0.0).start(0.0)
+        return through(ctx, *STAGES, emit=emit)
+
+    return answer
+
+
+def test_a_call_of_a_tool_with_an_open_breaker_is_answered_and_not_run(answer, flaky):
+    breaker = CircuitBreaker(threshold=2)
+    for _ in range(2):
+        answer(breaker, "flaky")
+    ctx = answer(breaker, "flaky", "w")
+    assert flaky.made == [1, 2]
+    assert ctx.tool_results["c1"].status == "breaker_open"
+    assert "'flaky' is unavailable" in ctx.tool_results["c1"].content
+    assert "It kept failing with: Error: ValueError: no route" in ctx.tool_results["c1"].content
+    assert ctx.tool_results["c2"].content == "ok"
+
+
+def test_the_failures_of_all_runs_that_share_it_add_up(answer):
+    breaker = CircuitBreaker(threshold=3)
+    for run in ("one", "two", "three"):
+        answer(breaker, "flaky", run=run)
+    assert breaker.states == {"flaky": OPEN}
+
+
+def test_a_successful_probe_of_one_run_closes_it_for_all(answer, flaky):
+    breaker = CircuitBreaker(threshold=1, cool_down=0)
+    answer(breaker, "flaky", run="one")
+    flaky.works = True
+    assert answer(breaker, "flaky", run="two").tool_results["c1"].content == "ok"
+    assert breaker.states == {}
+
+
+def test_of_several_calls_in_one_response_one_is_the_probe(answer, flaky):
+    breaker = CircuitBreaker(threshold=1, cool_down=60)
+    breaker.record("flaky", "x", "E", 0.0)
+    flaky.works = True
+    ctx = answer(breaker, "flaky", "flaky", "flaky")
+    assert flaky.made == [1]
+    assert list(ctx.plan.not_run.values()) == [NotRun.BREAKER_OPEN] * 2
+
+
+def test_a_call_of_the_same_id_in_another_run_is_not_the_probe(context):
+    breaker = CircuitBreaker(threshold=1, cool_down=60)
+    breaker.record("flaky", "x", "E", 0.0)
+    calls = [ToolCall("c1", "flaky")]
+    ctx = context(breaker=breaker)
+    assert drive_sync(refused_calls(ctx, calls)) == {}
+    other = context(breaker=breaker, tool_results={"c1": ToolResult("c1", "ok")})
+    other.run.state = RunState("bot", "run-2")
+    drive_sync(report_calls(other, calls))
+    drive_sync(release_calls(other, calls))
+    assert breaker.states == {"flaky": HALF_OPEN}
+    drive_sync(report_calls(ctx.replace(tool_results=other.tool_results), calls))
+    assert breaker.states == {}
+
+
+class TestAProbeThatDoesNotRun:
+    """It is released, so that the next call becomes the probe."""
+
+    @pytest.fixture
+    def breaker(self):
+        breaker = CircuitBreaker(threshold=1, cool_down=60)
+        breaker.record("flaky", "x", "E", 0.0)
+        return breaker
+
+    def test_a_deferred_probe(self, answer, breaker, flaky):
+        ctx = answer(breaker, "w", "flaky")
+        assert ctx.plan.not_run == {"c2": NotRun.DEFERRED}
+        flaky.works = True
+        assert answer(breaker, "flaky").tool_results["c1"].content == "ok"
+
+    def test_a_probe_that_is_over_budget(self, answer, breaker):
+        answer(breaker, "flaky", limits={"max_tool_calls": 0})
+        assert breaker.states == {"flaky": OPEN}
+        assert answer(breaker, "flaky").plan.calls
+
+    def test_a_suppressed_probe(self, answer, breaker):
+        repeats = Repeats()
+        for iteration in (1, 2):
+            learn(repeats, iteration, [(fingerprint("flaky", {"n": 5}), "answered", False)])
+        ctx = answer(breaker, ("flaky", {"n": 5}), repeats=repeats)
+        assert ctx.plan.not_run == {"c1": NotRun.NO_NEW_EVIDENCE}
+        assert breaker.states == {"flaky": OPEN}
+        assert answer(breaker, "flaky").plan.calls
+
+    def test_a_denied_probe(self, answer, breaker, flaky):
+        tools = [Tool("flaky", fn=flaky, requires_approval=True)]
+        ctx = answer(breaker, "flaky", tools=tools, approvals={"c1": deny("no")})
+        assert ctx.tool_results["c1"].status == "denied"
+        assert breaker.states == {"flaky": OPEN}
+        assert answer(breaker, "flaky").plan.calls
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        ("done", OPEN),
+        ("timeout", OPEN),
+        ("invalid", None),
+        ("cancelled", None),
+        ("locked", None),
+        ("denied", None),
+    ],
+)
+def test_only_calls_that_ran_to_an_end_change_the_breaker(context, status, state):
+    breaker = CircuitBreaker(threshold=1)
+    ctx = context(breaker=breaker)
+    ctx = ctx.replace(tool_results={"c1": ToolResult("c1", "E", True, status)})
+    drive_sync(report_calls(ctx, [ToolCall("c1", "t"), ToolCall("c2", "t")]))
+    assert breaker.states.get("t") is state
+
+
+def changes(events):
+    return [(e.iteration, e.tool, e.before, e.after) for e in events if type(e) is BreakerChanged]
+
+
+def test_an_event_is_emitted_when_it_changes_and_only_then(answer, flaky):
+    breaker, events = CircuitBreaker(threshold=2, cool_down=0), []
+    for iteration in (1, 2, 3):
+        answer(breaker, "flaky", emit=events.append, iteration=iteration)
+    flaky.works = True
+    answer(breaker, "flaky", emit=events.append, iteration=4)
+    answer(breaker, "flaky", emit=events.append, iteration=5)
+    assert changes(events) == [
+        (2, "flaky", "closed", "open"),
+        (3, "flaky", "open", "half_open"),
+        (3, "flaky", "half_open", "open"),
+        (4, "flaky", "open", "half_open"),
+        (4, "flaky", "half_open", "closed"),
+    ]
+
+
+def test_only_the_release_of_the_probe_is_reported(answer):
+    breaker, events = CircuitBreaker(threshold=1, cool_down=0), []
+    breaker.record("flaky", "x", "E", 0.0)
+    answer(breaker, "w", "flaky", "w", emit=events.append, iteration=4)
+    assert changes(events) == [
+        (4, "flaky", "open", "half_open"),
+        (4, "flaky", "half_open", "open"),
+    ]
+
+
+def test_its_changes_are_emitted_without_listeners_too(context):
+    """They are logged."""
+    breaker, events = CircuitBreaker(threshold=1, cool_down=0), []
+    breaker.record("t", "x", "E", 0.0)
+    ctx, calls = context(breaker=breaker), [ToolCall("c1", "t")]
+    for steps in (refused_calls(ctx, calls), release_calls(ctx, calls)):
+        drive_sync(steps, events.append)
+    assert breaker.states == {"t": OPEN}
+    assert [event.after for event in events] == ["half_open", "open"]

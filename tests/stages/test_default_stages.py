@@ -49,29 +49,6 @@ def test_the_list_of_stages():
     assert all(getattr(stages, name).name == name for name in NAMES)
 
 
-def test_each_of_them_has_its_defaults():
-    assert all(one.options == {} for one in default_stages())
-
-
-@pytest.mark.parametrize(
-    ("name", "option", "hint"),
-    [
-        ("loop_decision", "max_blank_stop", "max_blank_stops"),
-        ("circuit_breaker", "treshold", "threshold"),
-        ("plan_calls", "sequental", "sequential"),
-        ("plan_calls", "dedup", "dedupe"),
-    ],
-)
-def test_an_option_that_a_stage_does_not_have_is_an_error_with_the_closest(name, option, hint):
-    with pytest.raises(PipelineError, match=f"stage '{name}' has no option '{option}'; .*'{hint}'"):
-        getattr(stages, name)(**{option: 1})
-
-
-def test_a_stage_with_options_is_a_copy():
-    assert stages.circuit_breaker(threshold=2) is not stages.circuit_breaker
-    assert stages.circuit_breaker.options == {}
-
-
 @pytest.mark.parametrize(
     "name", ["plan_calls", "validate_calls", "dispatch_tools", "inject_results"]
 )

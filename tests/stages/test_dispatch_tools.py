@@ -1,6 +1,5 @@
 """The plan is run: batch after batch, results in order, and a failed call does not affect its siblings."""
 
-import contextvars
 import dataclasses
 import threading
 
@@ -9,11 +8,11 @@ import pytest
 
 from treadle.effects import drive, drive_sync
 from treadle.limits import Budget, Limits
-from treadle.messages import ToolCall
+from treadle.messages import ToolCall, ToolResult
 from treadle.results import Err, Ok
-from treadle.run_state import RunNodeStatus, RunState
+from treadle.run_state import RunNodeStatus
 from treadle.stages import dispatch_tools, plan_calls
-from treadle.tools import Plan, Tool, ToolCallTable, tool
+from treadle.tools import Plan, Repeats, Tool, ToolCallTable, tool
 
 from .dispatching import IN_STEP, PLANNED, STAGES, broken, double
 
@@ -22,21 +21,10 @@ def contents(ctx):
     return [ctx.tool_results[call.id].content for call in ctx.tool_calls]
 
 
-def test_an_empty_plan_does_not_change_the_context(context):
-    ctx = context()
-    assert next_of(dispatch_tools(ctx)) is ctx
-
-
 def test_an_empty_batch_of_a_custom_plan_is_skipped(context, through):
     ctx = through(context(("double", {"n": 1}), tools=[double]), *PLANNED[:2])
     ctx = through(ctx.replace(plan=Plan(((), ctx.tool_calls, ()))), dispatch_tools)
     assert contents(ctx) == ["2"]
-
-
-def next_of(steps):
-    with pytest.raises(StopIteration) as stop:
-        next(steps)
-    return stop.value.value
 
 
 def test_every_call_has_a_result_and_a_failure_does_not_affect_the_others(context, through):
@@ -54,30 +42,6 @@ def test_every_call_has_a_result_and_a_failure_does_not_affect_the_others(contex
     assert (texts[0], texts[1], texts[3]) == ("2", "Error: ValueError: 2", "8")
     assert [ctx.tool_results[c.id].is_error for c in ctx.tool_calls] == [False, True, True, False]
     assert ctx.tool_calls_count == 3
-
-
-def test_the_count_continues_from_earlier_iterations(context, through):
-    ctx = context(("double", {"n": 1}), tools=[double])
-    ctx.run.in_flight.calls_run = 4
-    assert through(ctx, *STAGES).tool_calls_count == 5
-
-
-def test_results_belong_to_their_calls_in_whatever_order_they_end(context, through):
-    """The first call waits for the second, so they must run at the same time too."""
-    gate = threading.Event()
-
-    @tool
-    def wait():
-        assert gate.wait(30)
-        return "waited"
-
-    @tool
-    def release():
-        gate.set()
-        return "released"
-
-    ctx = through(context(("wait", {}), ("release", {}), tools=[wait, release]), *STAGES)
-    assert contents(ctx) == ["waited", "released"]
 
 
 def test_batches_run_one_after_another(context, through):
@@ -119,21 +83,6 @@ def test_no_more_calls_run_at_the_same_time_than_the_limit(context, through):
     ctx = through(ctx, dispatch_tools)
     assert most == 2
     assert set(contents(ctx)) == {"(no output)"}
-
-
-def test_sync_tools_see_the_context_variables_of_the_caller(context, through):
-    variable = contextvars.ContextVar("variable", default="unset")
-
-    @tool
-    def read(n: int):
-        return variable.get()
-
-    token = variable.set("mine")
-    try:
-        ctx = through(context(("read", {"n": 1}), ("read", {"n": 2}), tools=[read]), *STAGES)
-    finally:
-        variable.reset(token)
-    assert contents(ctx) == ["mine", "mine"]
 
 
 def test_async_tools_run_with_and_without_a_running_event_loop(context, through):
@@ -178,23 +127,6 @@ def test_a_resolver_runs_the_calls_of_tools_without_a_function(
     assert (seen[0].id, seen[0].name, seen[0].input) == ("c1", "look", {"q": "x"})
 
 
-def test_a_resolver_that_raises_fails_only_its_call(context, through):
-    def resolve(call):
-        if call.name == "a":
-            raise KeyError("a")
-        return "ok"
-
-    ctx = through(context(("a", {}), ("b", {}), resolve_tool=resolve), *STAGES)
-    assert contents(ctx) == ["Error: KeyError: 'a'", "ok"]
-
-
-def test_a_tool_with_a_function_does_not_use_the_resolver(context, through):
-    ctx = through(
-        context(("double", {"n": 1}), tools=[double], resolve_tool=lambda call: "resolved"), *STAGES
-    )
-    assert contents(ctx) == ["2"]
-
-
 def test_the_run_state_has_a_node_for_each_call_that_ran_in_order(context, through):
     ctx = through(
         context(("double", {"n": 1}), ("nope", {}), ("broken", {"n": 2}), tools=[double, broken]),
@@ -207,19 +139,6 @@ def test_the_run_state_has_a_node_for_each_call_that_ran_in_order(context, throu
     ]
     assert [n.status for n in nodes] == [RunNodeStatus.SUCCESS, RunNodeStatus.FAILED]
     assert all(n.duration >= 0 and n.agent_name == "bot" for n in nodes)
-
-
-def test_without_an_iteration_in_the_run_state_calls_run_and_have_no_nodes(context, through):
-    """Such as in a context that was created directly."""
-    ctx = context(("double", {"n": 1}), tools=[double])
-    ctx = ctx.evolve(run=dataclasses.replace(ctx.run, state=RunState("bot")))
-    ctx = through(ctx, *STAGES)
-    assert (contents(ctx), ctx.state.nodes) == (["2"], [])
-
-
-def test_identical_calls_are_counted(context, through):
-    ctx = through(context(("double", {"n": 1}), ("double", '{"n":1}'), tools=[double]), *STAGES)
-    assert ctx.run.repeats.counts[ctx.tool_calls[0].fingerprint] == 2
 
 
 def test_cancelled_calls_and_the_rest_of_the_plan_are_answered_as_cancelled(context):
@@ -242,3 +161,75 @@ def test_cancelled_calls_and_the_rest_of_the_plan_are_answered_as_cancelled(cont
     done = anyio.run(drive, dispatch_tools(ctx))
     assert [done.tool_results[i].status for i in "ab"] == ["cancelled", "cancelled"]
     assert ran == []
+
+
+# `dispatch_tools` answers duplicates, and adds the results of calls that ran to the cache.
+
+
+def result_of(ctx, call_id):
+    result = ctx.tool_results[call_id]
+    return result.status, result.content
+
+
+class TestDuplicates:
+    """The same call twice in one batch runs once, and both are answered."""
+
+    def test_the_second_shows_the_result_of_the_first(self, context, through, noting):
+        calls = [("t", {"n": 1}), ("t", {"n": 1})]
+        ctx = through(context(*calls, tools=[noting.tool("t")]), *STAGES)
+        assert noting.ran == ["t1"]
+        assert result_of(ctx, "c1") == ("done", "t1 done")
+        assert result_of(ctx, "c2") == (
+            "duplicate_in_batch",
+            (
+                "Not run twice: this response has an identical call. "
+                "If you need it twice, call it again in your next response. Its result:\nt1 done"
+            ),
+        )
+        assert not ctx.tool_results["c2"].is_error
+        assert ctx.tool_calls_count == 1
+
+    def test_where_the_next_response_could_not_repeat_it_the_answer_does_not_say_so(
+        self, context, through, noting
+    ):
+        calls = [("t", {"n": 1}), ("t", {"n": 1})]
+        ctx = through(context(*calls, tools=[noting.tool("t", dedupe="strict")]), *STAGES)
+        assert result_of(ctx, "c2")[1] == (
+            "Not run twice: this response has an identical call. "
+            "Only a tool declared volatile=True would run twice. Its result:\nt1 done"
+        )
+
+    def test_a_failure_is_the_result_of_both(self, context, through):
+        ctx = context(("t", {}), ("t", {}), tools=[Tool("t", fn=lambda: Err("no"))])
+        ctx = through(ctx, *STAGES)
+        assert [ctx.tool_results[key].is_error for key in ("c1", "c2")] == [True, True]
+        assert result_of(ctx, "c2")[1].endswith("Its result:\nError: no")
+
+    def test_a_duplicate_of_a_call_that_did_not_run_is_skipped(self, context, through):
+        """A custom stage may have removed it from the batches."""
+        calls = [ToolCall(f"c{place}", "t", "{}", {"n": 1}) for place in (1, 2, 9)]
+        plan = Plan(((calls[2],),), duplicates={"c2": "c1"})
+        ctx = context(tools=[Tool("t", fn=lambda n: n)], plan=plan, tool_calls=tuple(calls))
+        result = through(ctx, dispatch_tools).tool_results["c2"]
+        assert result == ToolResult("c2", "Not run: it was not planned.", True, "not_planned")
+
+
+class TestCache:
+    """The results of calls that ran are cached."""
+
+    @pytest.mark.parametrize(
+        ("options", "last"),
+        [({"parallel_safe": False}, "done"), ({}, "no_new_evidence")],
+        ids=["a tool that runs alone", "any other"],
+    )
+    def test_after_a_tool_that_runs_alone_a_repeated_call_is_not_suppressed(
+        self, context, through, options, last
+    ):
+        """append, read, append, read: the second read must not be suppressed."""
+        repeats, items = Repeats(), []
+        append = tool(name="append", **options)(lambda: items.append(1))
+        read = tool(name="read", dedupe="strict")(lambda: len(items))
+        for iteration, name in enumerate(["append", "read", "append", "read"], 1):
+            ctx = context((name, {}), tools=[append, read], repeats=repeats, iteration=iteration)
+            ctx = through(ctx, *STAGES)
+        assert ctx.tool_results["c1"].status == last

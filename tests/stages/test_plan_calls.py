@@ -5,7 +5,7 @@ import itertools
 import pytest
 from tests.learning import learn
 
-from treadle import Loop, OptionError, default_stages
+from treadle import Loop, default_stages
 from treadle.effects import drive_sync
 from treadle.events import CallNotRun, CallsPlanned
 from treadle.limits import Budget, Limits
@@ -28,20 +28,6 @@ TOOLS = [
     make("f", requires_fresh_input=True),
     make("once", max_uses=1),
 ]
-
-
-@pytest.mark.parametrize("dedupe", [True, False, "loose"])
-def test_a_mode_that_does_not_exist_is_an_error_that_names_the_three(dedupe):
-    text = f"dedupe: expected 'evidence', 'strict' or 'off', got {dedupe!r}"
-    stages = [one(dedupe=dedupe) if one.name == "plan_calls" else one for one in default_stages()]
-    for given in (
-        {"stages": stages},
-        {"dedupe": dedupe},
-        {"dedupe": dedupe},
-    ):
-        with pytest.raises(OptionError) as caught:
-            Loop(**given)
-        assert str(caught.value) == text
 
 
 @pytest.fixture
@@ -85,20 +71,6 @@ def test_calls_that_have_a_result_are_not_planned(ready, through):
     assert planned.tool_results == answers
     ctx = ready("? ?")
     assert through(ctx, plan_calls) is ctx
-
-
-def test_with_off_duplicates_run(ready, through):
-    assert shown(through(ready("p p", same), plan_calls).plan) == "c1"
-    assert shown(through(ready("p p", same), plan_calls(dedupe="off")).plan) == "c1 c2"
-    assert shown(through(with_results(ready("p"), 0), plan_calls).plan) == ""
-    assert shown(through(with_results(ready("p"), 0), plan_calls(dedupe="off")).plan) == "c1"
-
-
-def test_dedupe_fields_decide_which_calls_are_duplicates(context, through):
-    search = make("search", dedupe_fields=["q"])
-    calls = [("search", {"q": 1, "why": "a"}), ("search", {"q": 1, "why": "b"}), ("search", {})]
-    ctx = through(context(*calls, tools=[search]), parse_tool_calls, validate_calls, plan_calls)
-    assert ctx.plan.duplicates == {"c2": "c1"}
 
 
 def test_a_suppressed_call_counts_as_repeated_and_a_deferred_call_does_not(ready, through):

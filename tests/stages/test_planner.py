@@ -3,9 +3,23 @@
 import pytest
 from tests.learning import learn
 
-from treadle.tools import PlanReason
+from treadle.limits import Budget, Limits
+from treadle.messages import ToolCall
+from treadle.tools import PlanReason, Tool
 
-from .planning import BROKEN, CAP, DEFERRED, DUPLICATE, KNOWN, OVER, TOOLS, USED_UP, made, planned
+from .planning import (
+    BROKEN,
+    CAP,
+    DEFERRED,
+    DUPLICATE,
+    KNOWN,
+    OVER,
+    RECALLED,
+    TOOLS,
+    USED_UP,
+    made,
+    planned,
+)
 
 
 class TestBatches:
@@ -173,3 +187,159 @@ class TestAnswers:
         results = planned(ctx, made("p1 q1"), dedupe="strict").results
         assert "[cut: 1 more lines, " in results["p1"].content
         assert "[cut: 0 more lines, 1 more bytes]" in results["q1"].content
+
+
+# The planner within its budgets, and the calls that need approval.
+
+
+class TestBudgets:
+    """Calls are counted before they run, and no more run than the budgets allow."""
+
+    @pytest.mark.parametrize(
+        ("limit", "used", "runs"),
+        [(3, 0, "p1 p2"), (2, 0, "p1 p2"), (1, 0, "p1"), (0, 0, ""), (3, 2, "p1"), (3, 9, "")],
+    )
+    def test_calls_run_up_to_the_budget(self, plan, limit, used, runs):
+        budget = Budget(Limits(max_tool_calls=limit))
+        budget.reserve_calls(used)
+        made_plan = plan("p1 p2", budget=budget)
+        assert str(made_plan) == runs
+        assert made_plan.budget.tool_calls == used + len(runs.split())
+
+    def test_a_tool_with_max_uses_of_zero_never_runs(self, plan):
+        assert plan("never1", tools=[Tool("never", max_uses=0)]).not_run == {"never1": USED_UP}
+
+    def test_the_uses_of_a_tool_are_checked_before_the_budget_of_the_run(self, plan):
+        """Over budget ends the run; a tool that is used up does not."""
+        limits = {"max_tool_calls": 1}
+        assert plan("once1 once2", limits=limits).not_run == {"once2": USED_UP}
+
+
+class TestApprovals:
+    """The plan has a question for each call that needs approval."""
+
+    @pytest.fixture
+    def asked(self, plan):
+        def asked(rule, words="t1"):
+            return plan(words, tools=[Tool("t", requires_approval=rule), Tool("p")]).approvals
+
+        return asked
+
+    @pytest.mark.parametrize(
+        ("rule", "words", "questions"),
+        [
+            (True, "p1 t1", {"t1": "'t' needs approval"}),
+            (False, "t1", {}),
+            (lambda given: given["n"] == "t2", "t1 t2", {"t2": "'t' needs approval"}),
+            (lambda given: f"Really {given['n']}?", "t1", {"t1": "Really t1?"}),
+            (
+                lambda given: given["missing"],
+                "t1",
+                {"t1": "the rule for approvals raised KeyError: 'missing'"},
+            ),
+        ],
+        ids=["always", "never", "by the arguments", "with a question", "raises"],
+    )
+    def test_the_rule_of_a_tool_decides_and_may_have_the_question(
+        self, asked, rule, words, questions
+    ):
+        assert asked(rule, words) == questions
+
+    def test_a_rule_receives_an_empty_dict_for_a_call_without_arguments(self, context):
+        ctx = context(tools=[Tool("t", requires_approval=lambda arguments: arguments == {})])
+        assert planned(ctx, [ToolCall("c", "t")]).approvals == {"c": "'t' needs approval"}
+
+    def test_calls_that_do_not_run_need_no_approval(self, plan):
+        tools = [Tool("t", requires_approval=True), Tool("w", parallel_safe=False)]
+        assert plan("w1 t1", tools=tools).approvals == {}
+        assert plan("t1", tools=tools, known="t1").approvals == {}
+        assert list(plan("t1 t1", tools=tools).approvals) == ["t1"]
+
+
+# The planner and calls that would return nothing new: they do not run, unless something may have changed.
+
+
+class TestDuplicates:
+    """A call that was answered already, or is twice in a batch, is not made again."""
+
+    def test_the_same_call_twice_in_one_batch_runs_once(self, plan):
+        made_plan = plan("p1 q1 p1 p1")
+        assert str(made_plan) == "p1 q1"
+        assert made_plan.duplicates == {"p1'": "p1", "p1''": "p1"}
+        assert made_plan.not_run == {"p1'": DUPLICATE, "p1''": DUPLICATE}
+
+    def test_in_another_batch_it_runs_again(self, plan):
+        """The calls in between may have changed its result."""
+        made_plan = plan("p1 w1 p1", in_step=True)
+        assert (str(made_plan), made_plan.duplicates) == ("p1 | w1 | p1'", {})
+
+    @pytest.mark.parametrize(
+        ("dedupe", "skipped"), [("evidence", {"q1"}), ("strict", {"p1", "q1"}), ("off", set())]
+    )
+    def test_a_call_is_skipped_after_a_repetition_or_at_once_or_never(self, plan, dedupe, skipped):
+        """``p1`` was made once, ``q1`` was repeated with the same result; nothing is new since."""
+        made_plan = plan("p1 q1 p2", once="p1", known="q1", dedupe=dedupe)
+        assert made_plan.not_run == dict.fromkeys(skipped, KNOWN)
+
+    @pytest.mark.parametrize("dedupe", ["evidence", "strict", "off"])
+    def test_what_a_tool_says_wins_over_what_the_loop_says(self, plan, dedupe):
+        known = "strict1 patient1 again1 clock1"
+        for given, skipped in (
+            ({"once": known}, ["strict1"]),
+            ({"known": known}, ["strict1", "patient1"]),
+        ):
+            assert list(plan(known, dedupe=dedupe, **given).not_run) == skipped
+
+    @pytest.mark.parametrize("dedupe", ["evidence", "strict", "off"])
+    @pytest.mark.parametrize("tool", ["clock", "again"])
+    def test_a_volatile_tool_or_one_that_is_off_may_run_twice_in_a_batch(self, plan, tool, dedupe):
+        assert str(plan(f"{tool}1 {tool}1", dedupe=dedupe)) == f"{tool}1 {tool}1'"
+
+
+class TestRecalledCalls:
+    """A call whose result is no longer visible is answered with it."""
+
+    @pytest.mark.parametrize("dedupe", ["evidence", "strict"])
+    def test_it_is_answered_with_the_whole_result(self, plan, dedupe):
+        made_plan = plan("p1 q1 p2", once="p1", known="q1", hidden="p1 q1", dedupe=dedupe)
+        assert made_plan.not_run == {"p1": RECALLED, "q1": RECALLED}
+        assert str(made_plan) == "p2"
+        assert made_plan.results["p1"].content.startswith("result of p1\n\n[note: ")
+        assert (made_plan.results["p1"].is_error, made_plan.results["p1"].status) == (
+            False,
+            "recalled",
+        )
+
+    @pytest.mark.parametrize(
+        ("dedupe", "promised"), [("evidence", {"p1"}), ("strict", set())], ids=str
+    )
+    def test_the_answer_says_that_it_runs_when_called_again_if_so(self, plan, dedupe, promised):
+        """``q1`` was repeated with the same result, and nothing is new since."""
+        made_plan = plan("p1 q1", once="p1", known="q1", hidden="p1 q1", dedupe=dedupe)
+        found = {
+            word
+            for word, result in made_plan.results.items()
+            if result.content.endswith("call it once more to run it.]")
+        }
+        assert found == promised
+
+
+class TestAnsweredReadsAfterAWrite:
+    """A call that runs before may change a known result, so that its call is not suppressed."""
+
+    @pytest.mark.parametrize(
+        ("calls", "in_step"),
+        [
+            ("w1 p1", "w1 | p1"),
+            ("q1 w1 p1", "q1 | w1 | p1"),
+            ("w1 p1 q2", "w1 | p1 q2"),
+            ("w1 q1 p1", "w1 | q1 p1"),
+            ("fresh1 p1", "fresh1 | p1"),
+            ("two1 two2 two3 w1 p1", "two1 two2 | two3 | w1 | p1"),
+            ("two1 two2 two3 w1 q1 p1", "two1 two2 | two3 | w1 | q1 p1"),
+            ("w1 two1 two2 two3 p1", "w1 | two1 two2 | two3 p1"),
+        ],
+    )
+    def test_it_is_deferred_or_runs_in_step(self, plan, calls, in_step):
+        assert plan(calls, known="p1").not_run["p1"] in {DEFERRED, CAP}
+        assert str(plan(calls, known="p1", in_step=True)) == in_step

@@ -10,7 +10,7 @@ from treadle.events import ToolFinished, ToolRetried, ToolStarted
 from treadle.limits import Limits
 from treadle.messages import ToolCall, ToolResult
 from treadle.model.retry import MAX_DELAY
-from treadle.results import Err, Ok, Paused, PendingCall
+from treadle.results import Err, Ok, Paused
 from treadle.run_state import RunNode, RunNodeStatus
 from treadle.stages import SubagentPausedError, prepare_call
 from treadle.stages._recipes import run_call
@@ -285,10 +285,6 @@ class TestTheEffect:
 
         return effect
 
-    def test_it_is_labelled(self, effect):
-        made = effect(lambda: None)
-        assert (type(made), made.label, made.key) == (Call, "execute_tool", "c1")
-
     @pytest.mark.parametrize(
         ("fn", "options", "mode"),
         [
@@ -310,25 +306,6 @@ class TestTheEffect:
         assert effect(resolve_tool=resolve).mode is Mode.ASYNC
         assert effect(resolve_tool=lambda call: call.name).mode is Mode.THREAD
 
-    @pytest.mark.parametrize("fn", [lambda: "ok", later])
-    def test_its_outcome_is_the_result_with_the_times_of_its_start_and_end(self, context, fn):
-        outcomes, node = [], RunNode(kind="tool")
-        steps = begun(context(tools=[Tool("t", fn=fn)]), node=node)
-
-        def watched():
-            outcome = None
-            while True:
-                try:
-                    effect = steps.send(outcome)
-                except StopIteration as stop:
-                    return stop.value
-                outcome = yield effect
-                outcomes.append(outcome)
-
-        result = drive_sync(watched())
-        assert outcomes == [(result, node.started_at, node.ended_at)]
-        assert 0 < node.started_at <= node.ended_at
-
     @pytest.mark.parametrize("tools", [[{"name": "t"}], []], ids=["no function", "no tool"])
     def test_a_resolver_runs_calls_without_a_function(self, context, tools):
         ctx = context(tools=tools, resolve_tool=lambda call: f"resolved {call.name}")
@@ -343,18 +320,6 @@ class TestTheEffect:
         ctx = context(resolve_tool=resolve)
         assert drive_sync(begun(ctx, given)).content == '{"items":[1,2,3]}'
         assert given.input == {"items": [1, 2]}
-
-    @pytest.mark.parametrize("fn", [lambda: "ok", later])
-    def test_a_returned_result_is_recorded_as_completed(self, context, fn):
-        """A call that returns while it is cancelled is not lost."""
-        ctx = context(tools=[Tool("t", fn=fn)])
-        result = drive_sync(begun(ctx))
-        assert ctx.run.in_flight.completed == {"c1": result}
-
-    def test_an_exception_is_not_recorded_as_completed(self, context):
-        ctx = context(tools=[Tool("t", fn=lambda: 1 / 0)])
-        drive_sync(begun(ctx))
-        assert ctx.run.in_flight.completed == {}
 
 
 class TestEnd:
@@ -449,14 +414,6 @@ class TestEnd:
             assert node.status is RunNodeStatus.SUCCESS
             assert events[1].result == returned
 
-    def test_steps_that_are_closed_do_nothing_more(self, context):
-        ctx, node = context(tools=[Tool("t", fn=lambda: None)]), RunNode()
-        steps = begun(ctx, node=node)
-        next(steps)
-        steps.close()
-        assert node.is_running
-        assert (ctx.run.in_flight.results, ctx.run.in_flight.calls_run) == ({}, 0)
-
     def test_a_late_attempt_does_not_replace_the_last_one(self, context, hanging):
         """The first attempt times out and returns while the second runs, which reaches its limit too."""
         is_second, tries = threading.Event(), []
@@ -493,56 +450,6 @@ class TestTheCountOfCallsThatRan:
         drive_sync(awake(begun(ctx), []))
         assert ctx.run.in_flight.calls_run == 1
 
-    def test_a_call_that_was_only_registered_does_not_count(self, context):
-        ctx = context(tools=[Tool("t", fn=lambda: "ok")])
-        steps = begun(ctx)
-        assert ctx.run.in_flight.calls_run == 0
-        drive_sync(steps)
-        assert ctx.run.in_flight.calls_run == 1
-
-
-class TestAPausedSubagent:
-    """The call of a subagent that waits for approval ends without a result."""
-
-    PAUSED = Paused((PendingCall("x", "t", {}, "x?"),))
-
-    @pytest.fixture
-    def waited(self, context):
-        """A call that is paused, and continues the next time."""
-        runs = []
-
-        def steps(ctx, call):
-            yield Call(lambda: None)
-            runs.append(1)
-            if len(runs) == 1:
-                raise SubagentPausedError(self.PAUSED)
-            return "done"
-
-        ctx, node, events = (
-            context(tools=[Tool("t", steps=steps)], has_listeners=True),
-            RunNode(),
-            [],
-        )
-        drive_sync(begun(ctx, node=node), events.append)
-        return ctx, node, events
-
-    def test_it_has_no_result_is_not_running_and_does_not_count(self, waited):
-        in_flight = waited[0].run.in_flight
-        assert (in_flight.running, in_flight.results) == ({}, {})
-        assert (in_flight.paused, in_flight.calls_run) == ({"c1": self.PAUSED}, 0)
-
-    def test_its_node_continues_later(self, waited):
-        ctx, node, _ = waited
-        started = node.started_at
-        assert node.is_running
-        drive_sync(begun(ctx, node=node))
-        assert (node.status, node.started_at) == (RunNodeStatus.SUCCESS, started)
-
-    def test_it_is_reported_as_waiting(self, waited):
-        _, _, events = waited
-        assert [type(event) for event in events] == [ToolStarted, ToolFinished]
-        assert events[1].result.status == "waiting"
-
 
 class TestPrepareCall:
     """A call made by code, not by the model, is checked like any other."""
@@ -569,24 +476,3 @@ class TestPrepareCall:
         assert text in result.content
         assert ctx.run.in_flight.results["x"] == result
         assert ctx.run.in_flight.calls_run == 0
-
-    def test_without_a_function_the_resolver_runs_it(self, context):
-        ctx = context(tools=[{"name": "t"}], resolve_tool=lambda call: call.name)
-        assert drive_sync(prepare_call(ctx, "t", "x", {})).content == "t"
-
-    @pytest.mark.parametrize("rule", [True, lambda arguments: arguments["a"] > 5])
-    def test_a_call_that_needs_approval_is_not_run(self, context, rule):
-        """There is no way to ask for approval within a call."""
-        ran = []
-        pay = tool(name="pay", requires_approval=rule)
-        ctx = context(tools=[pay(lambda a: ran.append(a) or "paid")])
-        result = drive_sync(prepare_call(ctx, "pay", "x", {"a": 6}))
-        text = "Error: 'pay' needs approval, which cannot be requested within a recipe."
-        assert result == ToolResult("x", text, True, "denied")
-        assert (ran, ctx.run.in_flight.results) == ([], {"x": result})
-        assert ctx.run.in_flight.running == {}
-
-    def test_a_call_that_its_rule_accepts_runs(self, context):
-        pay = tool(name="pay", requires_approval=lambda arguments: arguments["a"] > 5)
-        ctx = context(tools=[pay(lambda a: a)])
-        assert drive_sync(prepare_call(ctx, "pay", "x", {"a": 5})).content == "5"

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import json
 import re
-import threading
 from collections.abc import Iterator
 
 import anyio
@@ -15,9 +13,7 @@ import pytest
 from treadle import Chunk, DeadlineExceeded, Err, Loop, Ok, OptionError, Response, Tool, tool
 from treadle.testing import ChaosLLM, ChaosTools, check_history
 from treadle.testing.chaos.arguments import valid_arguments
-from treadle.testing.chaos.dice import Dice, Table
-from treadle.testing.chaos.model import MUTATIONS
-from treadle.testing.chaos.replies import Endless, Reply, Silence, UnclosableError
+from treadle.testing.chaos.dice import Dice
 
 USER = [{"role": "user", "content": "Go."}]
 
@@ -138,20 +134,6 @@ def test_behaviours_are_listed_request_by_request():
     requests = [name for name in model.behaviours if name.startswith("request ")]
     assert requests == ["request 1", "request 2", "request 3"]
     assert (model.seed, model.sent) == (0, 3)
-
-
-@pytest.mark.parametrize("name", MUTATIONS)
-def test_each_mutation_changes_the_messages_or_the_options(name):
-    call = {"id": "a", "type": "function", "function": {"name": "add", "arguments": "{}"}}
-    messages = [
-        {"role": "assistant", "content": [{"type": "text", "text": "a"}], "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "a", "content": [{"type": "text", "text": "a"}]},
-    ]
-    opts = {"tools": [add.as_openai()], "extra": {"a": [1]}}
-    for seed in range(10):
-        handed = copy.deepcopy((messages, opts))
-        MUTATIONS[name](Dice(str(seed)), *handed)
-        assert handed != (messages, opts)
 
 
 def test_the_size_of_a_response_is_bounded():
@@ -313,60 +295,3 @@ def test_good_arguments_are_valid_for_their_schema(schema):
     made = [valid_arguments(Dice(str(seed)), schema) for seed in range(150)]
     assert [made_for.problems_of(arguments) for arguments in made] == [[]] * 150
     assert len({json.dumps(arguments) for arguments in made}) > 1 or not schema.get("properties")
-
-
-def test_dice_choose_by_weight_and_note_the_names():
-    table = Table("it", {"often": (9, 1), "seldom": (1, 2), "never": (0, 3)})
-    chosen = [Dice(str(seed)).pick(table) for seed in range(400)]
-    assert 300 < chosen.count(1) < 395
-    assert chosen.count(3) == 0
-    dice = Dice("a")
-    dice.pick(table), dice.pick(table)
-    assert dice.names in (["it: often"], ["it: seldom"], ["it: often", "it: seldom"])
-
-
-NEVER = threading.Event()
-
-
-def test_a_stream_breaks_at_its_fault():
-    reply = Reply(pieces=("a", Silence(0.001), "b", KeyError("x"), "c"))
-    read = []
-    with pytest.raises(KeyError):
-        read.extend(reply.play(NEVER))
-    assert read == ["a", "b"]
-
-    async def main():
-        stream = await reply.play_async()
-        assert [await anext(stream), await anext(stream)] == ["a", "b"]
-        with pytest.raises(KeyError):
-            await anext(stream)
-
-    asyncio.run(main())
-
-
-def test_an_endless_stream_ends_when_its_model_is_released():
-    released = threading.Event()
-    stream = Reply(pieces=("a", Endless("b"))).play(released)
-    assert [next(stream) for _ in range(3)] == ["a", "b", "b"]
-    released.set()
-    assert list(stream) == []
-
-
-def test_an_unclosable_stream_raises_at_its_end_and_when_it_is_closed():
-    reply = Reply(pieces=("a", UnclosableError("chaos")))
-    stream = reply.play(NEVER)
-    assert next(stream) == "a"
-    with pytest.raises(ConnectionResetError):
-        next(stream)
-    with pytest.raises(OSError, match="closed"):
-        stream.close()
-
-    async def main():
-        stream = aiter(await reply.play_async())
-        assert await anext(stream) == "a"
-        with pytest.raises(ConnectionResetError):
-            await anext(stream)
-        with pytest.raises(OSError, match="closed"):
-            await stream.aclose()
-
-    asyncio.run(main())

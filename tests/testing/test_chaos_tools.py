@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import collections
 import inspect
-import math
 import re
 import threading
 
@@ -18,7 +17,6 @@ from treadle.testing.chaos import ToolRun
 from treadle.testing.chaos.arguments import valid_arguments
 from treadle.testing.chaos.dice import Dice
 from treadle.testing.chaos.replies import Reply
-from treadle.testing.chaos.tools import ACTIONS, ToolCallInfo
 
 USER = [{"role": "user", "content": "Go."}]
 
@@ -195,41 +193,6 @@ def test_a_tool_may_always_raise_the_same_error():
     errors = [used(tools[0], arguments) for arguments in some_arguments(tools[0])]
     assert all(isinstance(error, BaseException) for error in errors)
     assert len({shown(error) for error in errors}) == 1
-
-
-def reply_of(behaviour, **call):
-    """What a tool does that behaves in a certain way."""
-    facts = {"name": "t", "seed": 0, "arguments": {}, "is_async": True, "timeout": None} | call
-    return ACTIONS[f"tool: {behaviour}"](Dice("a"), ToolCallInfo(**facts))
-
-
-def test_only_a_tool_with_a_timeout_hangs():
-    assert reply_of("hangs").pause < 0.01
-    assert reply_of("hangs", timeout=0.01).pause == math.inf
-    assert 0.01 < reply_of("hangs", timeout=0.01, is_async=False).pause < 0.1
-    ignoring = reply_of("ignores its cancellation", timeout=0.01).value
-    assert inspect.iscoroutine(ignoring)
-    ignoring.close()
-    assert reply_of("ignores its cancellation", timeout=0.01, is_async=False).value == "late"
-    assert reply_of("ignores its cancellation").value == "rested"
-
-
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_a_hanging_tool_ends_when_cancelled_and_one_that_ignores_it_returns(backend):
-    async def main():
-        returned = []
-        for behaviour in ("hangs", "ignores its cancellation"):
-            with anyio.move_on_after(0.01):
-                returned.append(await reply_of(behaviour, timeout=0.01).play_async())
-        return returned
-
-    assert anyio.run(main, backend=backend) == ["cancelled, but returned"]
-
-
-def test_a_tool_changes_the_containers_in_its_arguments():
-    arguments = {"list": [1], "dict": {"a": 1}, "text": "a"}
-    reply_of("changes its arguments", arguments=arguments)
-    assert arguments == {"list": [1, "spoilt"], "dict": {}, "text": "a"}
 
 
 # What is logged.

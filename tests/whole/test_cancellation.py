@@ -135,33 +135,6 @@ def test_a_handle_stops_what_runs_from_another_thread(driven: Way, act: str, sta
     assert sorted(starts) == ["c1", "c2", "c3", "c4"]
 
 
-@pytest.mark.parametrize("act", ["cancel", "cancel_all"])
-def test_a_handle_stops_what_runs_from_another_task(awaited: Way, act: str, stall: Any):
-    handle = RunHandle()
-    batch, tools, only_those_that_hang = waiting_batch(stall)
-
-    async def main() -> Any:
-        results = []
-
-        async def run() -> None:
-            model = ScriptedLLM(batch, "Fine.")
-            results.append(await Loop.run(HELLO, model, tools=tools, handle=handle))
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(run)
-            while not only_those_that_hang(handle):
-                await anyio.sleep(0.002)
-            getattr(handle, act)()
-        return results[0]
-
-    result = awaited.call(main)
-    check_history(result.messages)
-    assert result.stop_reason == ("cancelled" if act == "cancel" else "answered")
-    contents = [m["content"] for m in result.messages if m["role"] == "tool"]
-    assert (contents[0], contents[3]) == ("2", "4")
-    assert all(text.startswith("Cancelled") for text in contents[1:3])
-
-
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_handle_ends_a_run_while_the_model_is_asked(driven: Way, is_async: bool, stall: Any):
     handle, asked = RunHandle(), threading.Event()
@@ -181,15 +154,6 @@ def test_a_handle_ends_a_run_while_the_model_is_asked(driven: Way, is_async: boo
     thread.join()
     assert observed.result.reason == RunCancelled()
     assert observed.result.messages == list(HELLO)
-
-
-def test_a_handle_that_ended_its_run_before_it_began(driven: Way):
-    handle = RunHandle()
-    handle.cancel()
-    observed = driven.run(HELLO, ScriptedLLM(), handle=handle)
-    assert observed.result.reason == RunCancelled()
-    check_history(observed.result.messages)
-    assert observed.state.is_terminal
 
 
 def test_a_handle_does_nothing_once_its_run_is_over(driven: Way):
@@ -465,108 +429,7 @@ def test_a_time_limit_of_nothing(way: Way):
     assert observed.state.is_terminal
 
 
-# Observers that raise.
-
-
-@pytest.mark.parametrize("is_async", [False, True])
-@pytest.mark.parametrize("option", ["on_event", "on_iteration"])
-def test_a_raising_observer_breaks_nothing_and_repeats_nothing(
-    driven: Way, option: str, is_async: bool, caplog
-):
-    asked, ran, seen = [], [], []
-
-    @tool
-    def note(n: int) -> int:
-        """Note that it ran."""
-        ran.append(n)
-        return n
-
-    def observe(observed: Any) -> None:
-        seen.append(observed)
-        raise RuntimeError("an observer's bug")
-
-    async def observe_later(observed: Any) -> None:
-        await anyio.lowlevel.checkpoint()
-        observe(observed)
-
-    script = iter([calls(call("note", "c1", n=1), call("note", "c2", n=2)), "Done."])
-
-    def llm(messages: Any) -> Any:
-        asked.append(messages)
-        return next(script)
-
-    options = {"tools": [note], option: observe_later if is_async else observe}
-    if driven.is_sync:
-        result = Loop.run_sync(HELLO, llm, **options)
-    else:
-        result = driven.call(Loop.run, HELLO, llm, **options)
-    assert result.stop_reason == "answered"
-    assert len(asked) == 2
-    assert sorted(ran) == [1, 2]
-    assert len(seen) >= 2
-    assert "an observer raised" in caplog.text
-
-
-def test_a_raising_observer_keeps_no_event_from_others(driven: Way, caplog):
-    iterations: list[Any] = []
-
-    def bad(event: Any) -> None:
-        raise RuntimeError("an observer's bug")
-
-    options = {"on_event": bad, "on_iteration": iterations.append}
-    if driven.is_sync:
-        Loop.run_sync(HELLO, ScriptedLLM("Hi."), **options)
-    else:
-        driven.call(Loop.run, HELLO, ScriptedLLM("Hi."), **options)
-    assert len(iterations) == 1
-
-
 # Streams.
-
-
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
-@pytest.mark.parametrize("hangs", ["tool", "model", "nothing"])
-def test_leaving_a_stream_early_ends_the_run(backend: str, hangs: str):
-    ended: list[str] = []
-
-    @tool
-    async def hang() -> str:
-        """Hang."""
-        try:
-            begun.set()
-            await anyio.sleep(LONG)
-        finally:
-            ended.append("tool")
-        return "never"
-
-    async def llm(messages):
-        if hangs == "model":
-            try:
-                begun.set()
-                await anyio.sleep(LONG)
-            finally:
-                ended.append("model")
-        return calls(call("hang", "c1")) if hangs == "tool" else calls(call("add", "c1", a=1, b=1))
-
-    async def main() -> Any:
-        nonlocal begun
-        begun = anyio.Event()
-        async with Loop.stream(HELLO, llm, tools=[add, hang]) as events:
-            async for _ in events:
-                if hangs != "nothing":
-                    await begun.wait()
-                break
-        return events
-
-    begun: Any = None
-    before = time.monotonic()
-    events = anyio.run(main, backend=backend)
-    assert time.monotonic() - before < 10
-    assert ended == ([] if hangs == "nothing" else [hangs])
-    check_history(events.messages)
-    assert events.state.is_terminal
-    if hangs != "nothing":
-        assert events.result.reason == RunCancelled()
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
@@ -605,36 +468,6 @@ def test_a_reader_that_does_not_read_keeps_no_event_from_others(backend: str, is
         ends = [event for event in observed if isinstance(event, RunFinished)]
         assert len(ends) == 1, pieces
         assert ends == observed[-1:]
-
-
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_an_error_of_the_reader_comes_out_of_the_stream(backend: str):
-    async def main() -> None:
-        async with Loop.stream(HELLO, ScriptedLLM("Hi.")) as events:
-            async for _ in events:
-                raise LookupError("the reader's own")
-
-    with pytest.raises(LookupError, match="the reader's own"):
-        anyio.run(main, backend=backend)
-
-
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_a_stream_whose_task_is_cancelled(backend: str):
-    events: list[Any] = []
-
-    async def main() -> Any:
-        with anyio.CancelScope() as scope:
-            batch = calls(call("nap", "c1", seconds=30))
-            async with Loop.stream(HELLO, ScriptedLLM(batch), tools=[nap]) as stream:
-                events.append(stream)
-                async for event in stream:
-                    if isinstance(event, ToolStarted):
-                        scope.cancel()
-        assert scope.cancelled_caught
-
-    anyio.run(main, backend=backend)
-    check_history(events[0].messages)
-    assert events[0].result.reason == RunCancelled()
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])

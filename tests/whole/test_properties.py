@@ -6,7 +6,6 @@ import asyncio
 import concurrent.futures
 import copy
 import json
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.ways import ASYNCIO, SYNC, TRIO, Way
 
-from treadle import Chunk, Err, Limits, Loop, Ok, Response, RunHandle, Tool, ToolCall, Usage, tool
+from treadle import Chunk, Err, Limits, Ok, Response, RunHandle, Tool, ToolCall, Usage, tool
 from treadle.events import RunFinished
 from treadle.messages import CallChunk, for_sdk, repair_history
 from treadle.stages import _run_call as calling
@@ -658,27 +657,6 @@ def test_numbers_that_json_has_not_become_text_in_the_history(driven: Way):
     assert (kept["weight"], kept["odds"]) == ("inf", ["nan", 0.5])
 
 
-def test_a_model_that_keeps_and_changes_its_messages_changes_no_record(driven: Way):
-    """Even between two requests, and after the run."""
-    kept: list[Any] = []
-    script = iter([calls(call("later", "c1", n=1)), calls(call("later", "c2", n=2)), "Done."])
-
-    def llm(messages: list[Any], tools: list[Any]) -> Any:
-        kept.append(messages)
-        answer = next(script)
-        spoil(messages)
-        kept.append(answer)
-        return answer
-
-    handle = RunHandle()
-    observed = driven.run(HELLO, llm, tools=tools_of([]), handle=handle)
-    for one in kept:
-        spoil(one)
-    assert "spoiled" not in json.dumps(observed.result.messages)
-    assert observed.result.messages == handle.messages == observed.state.messages
-    check_history(observed.result.messages)
-
-
 def test_messages_that_a_caller_got_are_the_callers_own():
     """Changing what a handle or a state shows changes no record."""
     handle = RunHandle()
@@ -704,19 +682,3 @@ def test_a_run_can_go_on_from_every_result(driven: Way):
         second = driven.run(messages, ScriptedLLM("So."))
         assert second.result.run.repairs == (), script
         assert second.result.messages[: len(first.messages)] == first.messages
-
-
-def test_the_loop_is_one_configuration_for_many_threads():
-    """A `Loop` has no state of its runs: eight at once do not see each other."""
-    loop = Loop(tools=[t for t in tools_of([]) if t.name == "later"], max_iterations=4)
-
-    def run(number: int) -> list[str]:
-        asked = calls(call("later", "c1", n=number))
-        time.sleep(0.001 * (number % 3))
-        model = ScriptedLLM(asked, f"answer {number}")
-        question = {"role": "user", "content": f"question {number}"}
-        return [m["content"] for m in loop.run_sync([question], model).messages]
-
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        results = list(pool.map(run, range(24)))
-    assert results == [[f"question {n}", None, "5", f"answer {n}"] for n in range(24)]

@@ -20,15 +20,12 @@ from treadle import (
     Chunk,
     Loop,
     Paused,
-    PipelineFailed,
     RunCancelled,
     RunFinished,
     TextDelta,
     ToolFinished,
     ToolStarted,
-    UserMessageAdded,
     approve,
-    stage,
     tool,
 )
 from treadle.loop.event_stream import EVENTS_AHEAD
@@ -452,35 +449,6 @@ class TestTheBlockItself:
         assert isinstance(finished[-1], RunFinished)
 
     @both
-    def test_is_steered_while_it_is_read_in_pieces(self, backend):
-        released = []
-
-        @tool
-        async def wait():
-            """Wait."""
-            while not released:
-                await anyio.sleep(0.001)
-
-        async def main():
-            seen = []
-            model = ScriptedLLM(calls(call("wait")), "Done.")
-            async with Loop.stream("Hi", model, tools=[wait]) as events:
-
-                async def read():
-                    seen.append(await anext(events))
-
-                while not seen or not isinstance(seen[-1], ToolStarted):
-                    await in_another_task(read)
-                assert [each.name for each in events.in_flight] == ["wait"]
-                assert events.steer("Be brief.")
-                released.append(True)
-                seen.extend([event async for event in events])
-            assert any(isinstance(event, UserMessageAdded) for event in seen)
-            return events.result
-
-        assert anyio.run(main, backend=backend).unwrap().content == "Done."
-
-    @both
     def test_pauses_and_is_resumed_as_a_stream_that_is_left(self, backend):
         streamed = Streamed("tool")
         loop = Loop(tools=[tool(streamed._forever, name="hang", requires_approval=True)])
@@ -594,31 +562,6 @@ class TestWhatReachesTheRun:
 class TestWhatReachesTheReader:
     """Errors of the run."""
 
-    @both
-    def test_a_failed_stage_is_the_result(self, backend):
-        @stage
-        def fail(ctx):
-            raise ValueError("broken")
-
-        async def main():
-            async with Loop.stream("Hi", ScriptedLLM("x"), stages=[fail]) as events:
-                assert [text async for text in events.text()] == ["x"]
-            return events.result
-
-        assert isinstance(anyio.run(main, backend=backend).reason, PipelineFailed)
-
-    @both
-    def test_an_error_of_a_listener_is_logged(self, backend, caplog):
-        def fail(event):
-            raise ValueError("of the listener")
-
-        async def main():
-            async with Loop.stream("Hi", ScriptedLLM("Five."), on_event=fail) as events:
-                return [text async for text in events.text()]
-
-        assert anyio.run(main, backend=backend) == ["Five."]
-        assert "of the listener" in caplog.text
-
     @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
     @pytest.mark.parametrize("where", ["reading", "at the end"])
     @both
@@ -698,18 +641,3 @@ class TestText:
                 return [text async for text in events.text()]
 
         assert asyncio.run(main()) == ["is ", "5."]
-
-    @both
-    def test_may_be_left_without_a_warning(self, backend):
-        streamed = Streamed("text")
-
-        async def main():
-            async with Loop.stream("Hi", streamed._model, on_event=streamed._note) as events:
-                streamed.events = events
-                async for _ in events.text():
-                    break
-                gc.collect()
-            await untouched()
-
-        anyio.run(main, backend=backend)
-        streamed.check()
