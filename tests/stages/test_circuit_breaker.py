@@ -1,5 +1,7 @@
 """A tool that fails with the same error in several iterations in a row ends the run."""
 
+import dataclasses
+
 import pytest
 from tests.learning import learn
 
@@ -150,7 +152,8 @@ def answer(context, through, flaky):
             has_listeners=emit is not None,
             **more,
         )
-        ctx.run.state = RunState("bot", run)
+        state = RunState("bot", run)
+        ctx = ctx.evolve(run=dataclasses.replace(ctx.run, state=state))
         ctx.state.new_node(at=0.0).start(0.0)
         return through(ctx, *STAGES, emit=emit)
 
@@ -200,7 +203,8 @@ def test_a_call_of_the_same_id_in_another_run_is_not_the_probe(context):
     ctx = context(breaker=breaker)
     assert drive_sync(refused_calls(ctx, calls)) == {}
     other = context(breaker=breaker, tool_results={"c1": ToolResult("c1", "ok")})
-    other.run.state = RunState("bot", "run-2")
+    state = RunState("bot", "run-2")
+    other = other.evolve(run=dataclasses.replace(other.run, state=state))
     drive_sync(report_calls(other, calls))
     drive_sync(release_calls(other, calls))
     assert breaker.states == {"flaky": HALF_OPEN}

@@ -1,5 +1,6 @@
 """The plan of an iteration: its calls, the answers to calls that do not run, and its events."""
 
+import dataclasses
 import itertools
 
 import pytest
@@ -139,7 +140,7 @@ class TestEvents:
     def emitted(self, through):
         def emitted(ctx):
             events = []
-            ctx.run.has_listeners = True
+            ctx = ctx.evolve(run=dataclasses.replace(ctx.run, has_listeners=True))
             through(ctx, plan_calls, emit=events.append)
             return events
 

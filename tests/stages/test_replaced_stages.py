@@ -4,7 +4,19 @@ import pytest
 from tests.telemetry.watching import Watch
 from tests.ways import DRIVEN, WAYS
 
-from treadle import Err, Loop, Ok, Paused, PipelineError, PipelineFailed, approve, deny, stage, tool
+from treadle import (
+    Err,
+    Limits,
+    Loop,
+    Ok,
+    Paused,
+    PipelineError,
+    PipelineFailed,
+    approve,
+    deny,
+    stage,
+    tool,
+)
 from treadle.events import ModelResponded, ToolFinished, ToolStarted
 from treadle.messages import ToolResult
 from treadle.stages import default_stages, dispatch_tools, plan_calls, run_calls
@@ -130,7 +142,7 @@ def test_a_replacement_takes_over_what_the_stage_requires_and_provides():
 def test_a_stage_that_answers_in_place_of_the_model_counts_as_a_request():
     watch, events = Watch(), []
     stages = [respond, *default_stages()[1:]]
-    options = {**watch.options, "on_event": events.append, "max_requests": 2}
+    options = {**watch.options, "on_event": events.append, "limits": Limits(max_requests=2)}
     result = Loop.run_sync("Go", ScriptedLLM(), tools=TOOLS, stages=stages, **options)
     assert isinstance(result, Ok)
     assert (result.output, result.iterations, result.tool_calls_count) == ("3", 2, 1)
