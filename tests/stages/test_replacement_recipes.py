@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 from tests.ways import WAYS
 
-from treadle import Context, Loop, default_stages, tool
+from treadle import Context, Loop, tool
 from treadle.messages import Usage, to_response
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
 PAGE = Path(__file__).parents[2] / "docs" / "guide-stages.md"
 SECTION = PAGE.read_text().partition("## Replace a stage\n")[2].partition("\n## ")[0]
-BLOCKS = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
-NAMES = {"Context": Context, "Loop": Loop, "default_stages": default_stages}
+FOUND = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
+BLOCKS = [block for block in FOUND if "\ndef " in f"\n{block}"]
+NAMES = {"Context": Context, "Loop": Loop}
 exec("\n".join(BLOCKS), NAMES)  # noqa: S102 - the code of the page
 
 HOSTS = [call("ping", f"c{n}", host=f"http://{n}") for n in (1, 2, 3)]
