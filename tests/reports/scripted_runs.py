@@ -96,26 +96,6 @@ RUNS = {
     ("", "answered"): 1,
 }
 """The runs of a round that end, by agent and stop reason. One of those that are answered was paused before."""
-REPLIES = {
-    "assistant": 6,
-    "limited": 5,
-    "failing": 9,
-    "guarded": 17,
-    "keeper": 5,
-    "summarize": 1,
-    "lead": 2,
-    "researcher": 2,
-}
-"""The answers of models in a round that tell their tokens; one of the assistant's tells its cost as well."""
-REPORTED_COST = 0.01
-UNTOLD = 1
-"""Answers that tell no tokens."""
-MODEL_ERRORS = {
-    ("failing", "TimeoutError"): 1,
-    ("limited", "deadline_exceeded"): 1,
-    ("cancelled", "cancelled"): 1,
-}
-"""The model calls of a round that fail for good, and one that is cancelled."""
 TOOL_CALLS = {
     ("add", ""): 2,
     ("delete", ""): 1,
@@ -129,21 +109,6 @@ TOOL_CALLS = {
     ("slow", "timeout"): 1,
 }
 """The tool calls of a round that run, by tool and kind of error."""
-NOT_RUN = {
-    ("failing", "read", "no_new_evidence"): 3,
-    ("guarded", "read", "no_new_evidence"): 1,
-    ("keeper", "look_up", "recalled"): 1,
-    ("guarded", "write", "deferred"): 1,
-    ("guarded", "search", "breaker_open"): 1,
-}
-TRANSITIONS = {
-    ("search", "open"): 1,
-    ("flaky", "open"): 2,
-    ("flaky", "half_open"): 2,
-    ("flaky", "closed"): 1,
-}
-COMPACTIONS = {("keeper", "true"): 1}
-RETRIES = {("assistant", "ConnectionError"): 2}
 
 
 class Rounds:
