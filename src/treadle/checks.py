@@ -49,7 +49,9 @@ def choice(*values: str) -> ValueCheck:
 
 def instance(kind: type, expected: str) -> ValueCheck:
     """Accept the instances of a class."""
-    return ValueCheck(lambda value: isinstance(value, kind), expected)
+    return ValueCheck(
+        lambda value: isinstance(value, kind) and not isinstance(value, type), expected
+    )  # a protocol with methods accepts the class, too
 
 
 def methods(expected: str, *names: str) -> ValueCheck:

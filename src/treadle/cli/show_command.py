@@ -24,6 +24,7 @@ from treadle.errors import OutcomeUnknownError
 from treadle.messages import JSONDict, Response, ToolResult
 from treadle.reports.text import format_seconds, one_line
 from treadle.results import Ok, PendingCall, Result
+from treadle.tools import Approval
 
 _WIDTH = 200
 """How much of a text is shown, in characters."""
@@ -201,9 +202,10 @@ def _of_waiting(
 
 
 def _decided(decision: Mapping[str, Any]) -> str:
-    if not decision["runs"]:
-        return f"denied: {one_line(decision['reason'], _WIDTH)}" if decision["reason"] else "denied"
-    changed = decision["arguments"]
+    made = Approval(**{name: one for name, one in decision.items() if name != "$"})
+    if not made.runs:
+        return f"denied: {one_line(made.reason, _WIDTH)}" if made.reason else "denied"
+    changed = made.arguments
     return "approved" if changed is None else f"approved with {one_line(json.dumps(changed))}"
 
 

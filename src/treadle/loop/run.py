@@ -323,7 +323,7 @@ class Run:
                 if not self.pending_messages:
                     return None
                 yield from self._add_pending()
-        if self.config.finishes and reason is not None and reason.allows_last_answer:
+        if self.config.finishes and reason.allows_last_answer:
             unmeasured = self.services.budget.not_measurable()
             if unmeasured is not None:  # what a last answer would use cannot be measured either
                 return unmeasured

@@ -206,6 +206,7 @@ def embed(pipeline: Pipeline[Any], name: str) -> Embed:
 
 def _in_place_of(old: Component, new: tuple[Component, ...]) -> tuple[Component, ...]:
     """The components that replace one; a stage takes over what the replaced stage requires and provides."""
-    if isinstance(old, Stage) and len(new) == 1 and isinstance(new[0], Stage):
-        return (stage(new[0], replaces=old),)
-    return new
+    if not isinstance(old, Stage) or len(new) > 1:
+        return new
+    replaced: Stage[..., Any] = old
+    return tuple(stage(one, replaces=replaced) if isinstance(one, Stage) else one for one in new)
