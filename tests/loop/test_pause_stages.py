@@ -233,9 +233,9 @@ class TestCustomStages:
 
 
 def test_invalid_values_of_pause_secret_and_claim_store_are_errors():
-    for option in ({"pauses": Pauses(secret="")}, {"pauses": Pauses(claims="x")}):
+    for option in ({"secret": ""}, {"claims": "x"}):
         with pytest.raises(OptionError):
-            Loop(**option)
+            Pauses(**option)
 
 
 def test_the_history_is_valid_at_the_pause_of_a_streamed_answer(recorded):
