@@ -16,7 +16,7 @@ PACE = 0.005
 """How often a waiting program looks, in seconds."""
 
 
-def make(folder, **options):
+def make(folder, *, claims=None):
     """A loop whose tool leaves a line in a file, and waits while there is a file that says so."""
     folder = Path(folder)
 
@@ -28,12 +28,12 @@ def make(folder, **options):
             time.sleep(PACE)
         return "paid"
 
-    return Loop(tools=[pay], pauses=Pauses(secret="s3cret"), **options)
+    return Loop(tools=[pay], pauses=Pauses(secret="s3cret", claims=claims))
 
 
-def paused_in(folder, **options):
+def paused_in(folder):
     """A run that waits for the approval of a payment."""
-    return make(folder, **options).run_sync("Hi", ScriptedLLM(calls(call("pay", "a", amount=5))))
+    return make(folder).run_sync("Hi", ScriptedLLM(calls(call("pay", "a", amount=5))))
 
 
 def paid(folder):
@@ -85,7 +85,7 @@ def main():
     facts = json.loads(sys.stdin.readline())
     store = SQLiteClaims(facts["claims"]) if facts["claims"] else None
     decisions = dict.fromkeys(facts["decisions"], approve)
-    loop, model = make(facts["folder"], pauses=Pauses(claims=store)), ScriptedLLM("done")
+    loop, model = make(facts["folder"], claims=store), ScriptedLLM("done")
     try:
         result = loop.resume_sync(facts["given"], decisions, model, take_over=facts["take_over"])
         text = "ok" if isinstance(result, Ok) else result.stop_reason

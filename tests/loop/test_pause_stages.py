@@ -233,9 +233,9 @@ class TestCustomStages:
 
 
 def test_invalid_values_of_pause_secret_and_claim_store_are_errors():
-    for values in ({"secret": ""}, {"claims": "x"}):
+    for option in ({"secret": ""}, {"claims": "x"}):
         with pytest.raises(OptionError):
-            Loop(pauses=Pauses(**values))
+            Pauses(**option)
 
 
 def test_the_history_is_valid_at_the_pause_of_a_streamed_answer(recorded):

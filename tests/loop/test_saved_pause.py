@@ -240,7 +240,7 @@ class TestResuming:
 
             def release(self, pause_id, claimant, outcome): ...
 
-        loop = make(tmp_path).with_options(pauses=Pauses(claims=Refusing()))
+        loop = make(tmp_path, claims=Refusing())
         with pytest.raises(PausedStateError, match="was resumed already"):
             loop.resume_sync(saved, approved, ScriptedLLM("done"))
         assert (names(saved), saved.read_text()) == (
@@ -367,7 +367,7 @@ class TestSQLite:
     def test_its_file_is_private_and_there_is_no_other(self, tmp_path):
         folder = tmp_path / "claims"
         folder.mkdir()
-        loop = make(tmp_path, pauses=Pauses(claims=SQLiteClaims(folder / "c.db")))
+        loop = make(tmp_path, claims=SQLiteClaims(folder / "c.db"))
         paused = paused_in(tmp_path)
         assert not list(folder.iterdir())
         loop.resume_sync(paused, {paused.pending[0].id: approve}, ScriptedLLM("done"))
@@ -414,7 +414,7 @@ class TestSQLite:
         import sqlite3
 
         (tmp_path / "notes").write_text("These are notes, and no database. " * 9)
-        loop = make(tmp_path, pauses=Pauses(claims=SQLiteClaims(tmp_path / "notes")))
+        loop = make(tmp_path, claims=SQLiteClaims(tmp_path / "notes"))
         paused = paused_in(tmp_path)
         decisions = {paused.pending[0].id: deny()}
         with pytest.raises(sqlite3.DatabaseError):

@@ -206,8 +206,8 @@ def embed(pipeline: Pipeline[Any], name: str) -> Embed:
 
 def _in_place_of(old: Component, new: tuple[Component, ...]) -> tuple[Component, ...]:
     """The components that replace one; a stage takes over what the replaced stage requires and provides."""
+    made: Any = new
     if not isinstance(old, Stage) or len(new) > 1:
         return new
-    made: Any = old, *new
-    replaced, *others = made
-    return tuple(stage(one, replaces=replaced) if isinstance(one, Stage) else one for one in others)
+    replaced: Any = old
+    return tuple(stage(one, replaces=replaced) if isinstance(one, Stage) else one for one in made)
