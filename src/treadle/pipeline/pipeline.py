@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, cast
 
 from treadle import effects
 from treadle.effects import Steps
@@ -206,8 +206,7 @@ def embed(pipeline: Pipeline[Any], name: str) -> Embed:
 
 def _in_place_of(old: Component, new: tuple[Component, ...]) -> tuple[Component, ...]:
     """The components that replace one; a stage takes over what the replaced stage requires and provides."""
-    made: Any = new
-    if not isinstance(old, Stage) or len(new) > 1:
+    if not isinstance(old, Stage) or len(new) != 1 or not isinstance(new[0], Stage):
         return new
-    replaced: Any = old
-    return tuple(stage(one, replaces=replaced) if isinstance(one, Stage) else one for one in made)
+    made, replaced = cast("Stage[..., Any]", new[0]), cast("Stage[..., Any]", old)
+    return (stage(made, replaces=replaced),)
