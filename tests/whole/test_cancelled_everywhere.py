@@ -315,7 +315,7 @@ def test_what_the_user_said_is_in_the_history_wherever_the_run_is_cancelled(driv
 
 def a_probe_of_a_broken_tool(run: Cancelling) -> Any:
     breaker = CircuitBreaker(threshold=1, cool_down=5)
-    assert breaker.record("rest", "before", "down", 0.0)[1] == "open"
+    assert breaker.record("rest", "before", "down", 0.0).after == "open"
 
     def it_can_be_tried_again() -> None:
         assert breaker.admit("rest", "after", 10_000_000_000.0).error is None

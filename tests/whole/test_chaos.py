@@ -95,7 +95,7 @@ class Trouble:
         check_history(result.messages)
         json.dumps(result.messages).encode()
         assert result.stop_reason not in {"pipeline_failed", "cancelled"}, result
-        extra = 2 if self.options["on_limit"] == "finish" else 0
+        extra = 2 if self.options["limits"].on_limit == "finish" else 0
         most, tree = self.options["max_iterations"], map(innermost, self.events)
         assert sum(isinstance(event, ModelResponded) for event in self.events) <= most + extra
         assert sum(isinstance(event, ModelResponded) for event in tree) <= 10 * most + extra
