@@ -26,6 +26,7 @@ from treadle import (
     Limits,
     Loop,
     OptionError,
+    Output,
     Paused,
     Pauses,
     Recipe,
@@ -143,8 +144,8 @@ def options(**more):
             sign,
         ],
         "stages": [annotate(token=SECRET), validate_calls(repair_call=partial(ignores)), ...],
-        "cost_of": functools.partial(lambda response, key: 0.1, key=SECRET),
-        "output_validators": [partial(ignores)],
+        "limits": Limits(cost_of=functools.partial(lambda response, key: 0.1, key=SECRET)),
+        "output": Output(str, validators=[partial(ignores)]),
         "on_iteration": partial(ignores),
         "on_complete": Client(),
         "on_event": [Client(), partial(ignores)],
@@ -256,7 +257,7 @@ def test_of_everything_in_a_run(tmp_path):
         paused = loop.run_sync(USER, model)
         assert isinstance(paused, Paused)
         result = loop.resume_sync(paused, on(paused, {"c2": approve}), model, handle=RunHandle())
-        assert result.stop_reason == "answered", result
+        assert result.stop_reason == "output", result
     assert sorted(set(found)) == []
     assert shows(handle, recorder, paused, result) == []
     assert SECRET not in pathlib.Path(tmp_path / "run.jsonl").read_text()
@@ -324,7 +325,7 @@ def test_of_logs_and_telemetry_of_a_run(caplog):
     caplog.set_level(logging.DEBUG)
     script = calls(call("look"), call("search", "s1"))
     loop = Loop(**options(middleware=[], **watch.reporting(capture_content=False)))
-    assert loop.run_sync(USER, scripted(script, "Done.")).stop_reason == "answered"
+    assert loop.run_sync(USER, scripted(script, "Done.")).stop_reason == "output"
     assert SECRET not in watch.everything()
     assert len(watch.spans) >= 4
     assert caplog.records
