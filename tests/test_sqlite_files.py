@@ -16,7 +16,7 @@ from treadle.durable import SQLiteJournal
 from treadle.durable.temporal import SQLiteStore
 from treadle.durable.temporal.store import StoreError
 from treadle.errors import JournalError
-from treadle.model import SQLiteCache
+from treadle.providers.middleware import SQLiteCache
 from treadle.sessions import SessionError, SQLiteSessions
 from treadle.sessions.memory import MemoryStoreError, SQLiteMemories
 

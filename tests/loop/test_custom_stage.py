@@ -642,3 +642,17 @@ def test_the_probe_of_a_shared_breaker_is_released_if_the_run_ends_after_the_pla
     Loop.run_sync("Go.", model(), tools=[fail], breaker=breaker, **options)
     result = Loop.run_sync("Go.", model(), tools=[fail], breaker=breaker)
     assert result.tool_calls_count == 1  # the next call is the probe
+
+
+def test_a_call_that_a_stage_added_keeps_its_result_when_the_run_pauses_again():
+    run = EditedRun(ONE)
+    made = at(6, lambda ctx: ctx.pause(()) if ctx.iteration == 1 else ctx)
+    made.insert(1, stage(name="adds")(in_first(lambda ctx: ctx.add_call("note", {"n": 2}))))
+    result = run.run(made)
+    for _ in range(2):
+        assert isinstance(result, Paused)
+        assert {m["content"] for m in result.messages if m["role"] == "tool"} == {
+            "noted 1",
+            "noted 2",
+        }
+        result = run.resume(result, made, {})

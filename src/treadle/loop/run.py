@@ -717,7 +717,9 @@ class Run:
         self.pending_messages, self.last_answers = paused.pending_messages, paused.last_answers
         tools = self.context.tools
         kept = {name: tool for name, tool in tools.items() if name not in paused.removed_tools}
-        self.context = given.context.evolve(run=services, tools=kept)
+        context = given.context
+        parsed = context.response if context.tool_calls else None  # a stage may have added calls
+        self.context = context.evolve(run=services, tools=kept, parsed=parsed)
         self.state.history = self.context.messages
         services.budget.restore(paused.budget)
         if paused.limit is not None:

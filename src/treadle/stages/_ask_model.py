@@ -217,7 +217,8 @@ class _Attempts:
         self.answered_by: ModelClient | None = None
         self._number = 1
         self._shown = ""
-        self._failed: tuple[Exception, Timing | None] | None = None
+        # By its id: the error has frames that refer to this object, and its resources are freed with it.
+        self._failed: tuple[int, Timing | None] = (0, None)
 
     def send(self, request: Request) -> Steps[TimedResponse]:
         """The steps that send a request once, through the middleware."""
@@ -247,7 +248,7 @@ class _Attempts:
         except Exception as error:
             _count_unknown(self._ctx)
             text, timing = yield Call(sent.so_far, label=labels.STREAMED, key=key, reporting=True)
-            self._failed = error, timing
+            self._failed = id(error), timing
             self._note(sent, ModelCallStatus.ERROR, timing, error)
             if text and run.streams_to_user and not self._restart_streams:
                 raise StreamInterruptedError(text, error) from error
@@ -286,8 +287,8 @@ class _Attempts:
 
     def _timing_of(self, error: BaseException | None) -> Timing | None:
         """The times of the request that raised an error; None if middleware raised it."""
-        known, timing = self._failed or (None, None)
-        return timing if known is not None and error is known else None
+        known, timing = self._failed
+        return timing if id(error) == known else None
 
     def retry(
         self,
