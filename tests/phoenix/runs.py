@@ -10,11 +10,13 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from opentelemetry.trace import Tracer
 
-from treadle import Chunk, Loop, Recipe, RecipeStep, Telemetry, Usage, approve, tool
+from treadle import Chunk, Loop, Recipe, RecipeStep, Usage, approve, tool
+from treadle.stages import ask_model
 from treadle.testing import ScriptedLLM, call, calls
 
 QUESTION = [
@@ -88,6 +90,11 @@ async def hang() -> None:
     await asyncio.sleep(3600)
 
 
+def capturing(options: dict[str, Any]) -> dict[str, Any]:
+    """The options, with telemetry that captures content."""
+    return options | {"telemetry": replace(options["telemetry"], capture_content=True)}
+
+
 def two_tools(**options: Any) -> None:
     """One call that works, one that fails, an answer."""
     model = ScriptedLLM(
@@ -101,7 +108,7 @@ def two_tools(**options: Any) -> None:
 @project
 def with_content(tracer: Tracer, options: dict[str, Any]) -> None:
     """The same with content."""
-    two_tools(telemetry=Telemetry(capture_content=True), **options)
+    two_tools(**capturing(options))
 
 
 @project
@@ -145,7 +152,7 @@ def retried(tracer: Tracer, options: dict[str, Any]) -> None:
     model = ScriptedLLM(
         Busy("busy"), Busy("busy"), answer(calls(call("flaky", "c1")), 0), answer("Done.", 1)
     )
-    Loop.run_sync(QUESTION, model, tools=[flaky], retry_delay=0, **options)
+    Loop.run_sync(QUESTION, model, tools=[flaky], stages=[ask_model(retry_delay=0), ...], **options)
 
 
 @project
@@ -249,9 +256,7 @@ def pictures(tracer: Tracer, options: dict[str, Any]) -> None:
     ]
     said = {"role": "assistant", "content": "A cat.", "reasoning_content": "It has whiskers."}
     messages = [{"role": "user", "name": "ada", "content": content}]
-    Loop.run_sync(
-        messages, ScriptedLLM(answer(said, 0)), telemetry=Telemetry(capture_content=True), **options
-    )
+    Loop.run_sync(messages, ScriptedLLM(answer(said, 0)), **capturing(options))
 
 
 @project
@@ -262,6 +267,4 @@ def hostile(tracer: Tracer, options: dict[str, Any]) -> None:
     made["tool_calls"][1]["function"]["arguments"] = '{"n": NaN}'
     model = ScriptedLLM(answer(made, 0), answer(f"done {odd}", 1))
     messages = [{"role": "user", "content": odd}]
-    Loop.run_sync(
-        messages, model, tools=[double], telemetry=Telemetry(capture_content=True), **options
-    )
+    Loop.run_sync(messages, model, tools=[double], **capturing(options))
