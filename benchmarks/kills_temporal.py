@@ -26,7 +26,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from treadle.durable.temporal import (
-    SQLiteStore,
+    SQLiteBlobStore,
     TemporalRun,
     policies,
     run_worker,
@@ -50,9 +50,9 @@ TASK_SECONDS = 2.0
 # The worker
 
 
-def store_in(folder: Path) -> SQLiteStore:
+def store_in(folder: Path) -> SQLiteBlobStore:
     """The store of all workers and callers."""
-    return SQLiteStore(folder / "store.db")
+    return SQLiteBlobStore(folder / "store.db")
 
 
 async def work(address: str, folder: Path) -> None:

@@ -25,7 +25,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
 from treadle import Loop, Ok, tool
-from treadle.durable.temporal import SQLiteStore, make_worker, start_on_temporal
+from treadle.durable.temporal import SQLiteBlobStore, make_worker, start_on_temporal
 from treadle.messages import JSONDict, estimate_tokens
 
 sys.path.append(str(Path(__file__).parents[1]))
@@ -80,7 +80,7 @@ async def measured(
     client: Client, folder: Path, name: str, iterations: int, tokens: int, *, by_reference: bool
 ) -> Measured:
     """Run a loop, and measure its histories."""
-    store = SQLiteStore(folder / f"{name}.db") if by_reference else None
+    store = SQLiteBlobStore(folder / f"{name}.db") if by_reference else None
     loop = loop_of(iterations, tokens)
     async with make_worker(client, loop, task_queue=name, store=store):
         started = time.perf_counter()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.providers.middleware import SentRequest
+from treadle.providers.middleware import CountedRequest
 from treadle.providers.middleware.rate_limit import _Window as RealWindow
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
@@ -138,7 +138,7 @@ class TestLimits:
             now = max(arrived, free)  # the library asks for one request after another
             while (delay := real.delay(now, size, requests, tokens)) > 0:
                 now += delay
-            one = SentRequest(size)
+            one = CountedRequest(size)
             one.at = free = now
             real.sent.append(one)
             assert mine.admit(arrived, size) == now

@@ -13,8 +13,8 @@ from tests.sessions.conversing import turn, user
 
 from treadle import OptionError
 from treadle.durable import SQLiteJournal
-from treadle.durable.temporal import SQLiteStore
-from treadle.durable.temporal.store import StoreError
+from treadle.durable.temporal import SQLiteBlobStore
+from treadle.durable.temporal.blob_store import StoreError
 from treadle.errors import JournalError
 from treadle.providers.middleware import SQLiteCache
 from treadle.sessions import SessionError, SQLiteSessions
@@ -57,7 +57,7 @@ KINDS = [
         lambda store: [name for name in "abcd" if store.lease(name, 60) is None],
     ),
     Kind(
-        SQLiteStore,
+        SQLiteBlobStore,
         StoreError,
         lambda store, name: store.put(hashlib.sha256(name.encode()).hexdigest(), name.encode()),
         lambda store: [

@@ -21,7 +21,7 @@ LIMITS = {
     "--max-retries": "5",
     "--max-requests": "70",
     "--max-depth": "3",
-    "--unmeasured": "ignore",
+    "--if-unmeasured": "ignore",
 }
 OF_LOOP = {**LIMITS, "--system": "Be brief.", "--tools": "option_tools:add"}
 SAMPLES = {

@@ -12,7 +12,7 @@ from temporalio.client import Client
 from tests.durable.temporal.servers import free_port, temporal_server
 
 from treadle.cli import main
-from treadle.durable.temporal import SQLiteStore, run_on_temporal
+from treadle.durable.temporal import SQLiteBlobStore, run_on_temporal
 
 __all__ = ["temporal_server"]
 
@@ -79,7 +79,7 @@ def test_it_runs_workflows_until_it_is_stopped(number, code, start, temporal_ser
 
     async def run_all():
         client = await Client.connect(temporal_server.address)
-        store = SQLiteStore(root / "store.db")
+        store = SQLiteBlobStore(root / "store.db")
         return [
             await run_on_temporal(client, name, "Hi.", task_queue=queue, store=store)
             for name in ("one", "first", "second", "third")

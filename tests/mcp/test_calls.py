@@ -291,9 +291,9 @@ class TestLost:
 
     def test_a_call_after_the_end_of_its_block_connects_to_nothing(self, served):
         with served.connect() as server:
-            link = server._link
+            link = server._client
         with pytest.raises(MCPConnectionError, match="was disconnected"):
-            link.home.call_sync(link.connected)
+            link.client_thread.call_sync(link.connected)
         assert served.notes == ["started"]
 
 

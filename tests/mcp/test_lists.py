@@ -180,7 +180,7 @@ class TestChanges:
 
     def test_a_server_that_came_back_changed_is_noticed(self, served, sync, monkeypatch):
         with served.connect(env={"CHANGED": ""}) as server:
-            server._link._target.env["CHANGED"] = "1"
+            server._client._target.env["CHANGED"] = "1"
             _, echoed = sync.results(
                 calls(call("die", "a")), calls(call("echo", "b", text="x")), tools=server.tools()
             )

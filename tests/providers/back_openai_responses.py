@@ -8,7 +8,7 @@ from openai.types.responses.response_create_params import (
 )
 from tests.providers.typed_dicts import strict_adapter
 
-from treadle.providers.openai_responses.kept import FORMAT
+from treadle.providers.openai_responses.provider_state import FORMAT
 
 _WHOLE, _STREAMED = map(
     strict_adapter, (ResponseCreateParamsNonStreaming, ResponseCreateParamsStreaming)

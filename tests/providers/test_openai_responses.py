@@ -17,8 +17,8 @@ from treadle import OptionError
 from treadle.errors import ProviderError
 from treadle.messages import Chunk, StreamAccumulator, placeholder
 from treadle.model import is_retryable
-from treadle.providers import backend, conventions
-from treadle.providers.openai_responses.kept import FORMAT
+from treadle.providers import backend, translation
+from treadle.providers.openai_responses.provider_state import FORMAT
 from treadle.providers.openai_responses.response import response_of
 from treadle.providers.openai_responses.stream import StreamReader
 
@@ -312,7 +312,7 @@ class TestRequest:
         assert model.accepts_tool_result_parts
 
     def test_a_part_that_the_api_does_not_take_is_a_text_and_logged_once(self, model, caplog):
-        conventions._log_once.cache_clear()
+        translation._log_once.cache_clear()
         sound = {"type": "input_audio", "input_audio": {"data": SOUND, "format": "wav"}}
         with caplog.at_level(logging.WARNING, "treadle.providers"):
             (item,) = items_of(model, {"role": "user", "content": [sound, sound]})

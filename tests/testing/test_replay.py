@@ -101,7 +101,7 @@ def test_a_paused_run_and_what_followed_are_replayed_as_one(path):
     seen = []
     assert replay(path, lifeless(loop), on_event=seen.append) == result
     assert seen == events
-    assert len(read_recording(path).runs[0].parts) == 2
+    assert len(read_recording(path).runs[0].segments) == 2
 
 
 def test_a_pause_that_was_saved_is_resumed_in_a_replay_without_its_file(path, tmp_path):
@@ -312,7 +312,7 @@ def test_a_recording_without_its_events_is_replayed_from_its_log(path):
 def test_a_recording_that_was_read_without_its_log_is_told(path):
     record(path)
     recording = read_recording(path, log=False)
-    assert recording.runs[0].parts[0].log == []
+    assert recording.runs[0].segments[0].log == []
     assert recording.problems == []
     with pytest.raises(RecordingError, match="its log was not read"):
         replay(recording, ADDER)

@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from treadle import Err, Loop, tool
-from treadle.testing import ScriptedLLM, ScriptError, Sent, call, calls
+from treadle.testing import ScriptedLLM, ScriptError, SentRequest, call, calls
 
 USER = [{"role": "user", "content": "Hi"}]
 
@@ -24,7 +24,7 @@ def test_it_records_copies_of_what_it_was_sent():
     messages[0]["content"].clear()
     messages.append("x")
     assert model.sent == [
-        Sent([{"role": "user", "content": [{"type": "text"}]}], {"temperature": 0})
+        SentRequest([{"role": "user", "content": [{"type": "text"}]}], {"temperature": 0})
     ]
 
 

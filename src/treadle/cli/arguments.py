@@ -418,7 +418,8 @@ def _add_limits(parser: argparse.ArgumentParser, title: str) -> None:
     for name, (kind, text) in {**LIMIT_FLAGS, **RETRIES_FLAG}.items():
         limits.add_argument(f"--{name.replace('_', '-')}", metavar="N", type=kind, help=text)
     limits.add_argument(
-        "--unmeasured",
+        "--if-unmeasured",
+        dest="unmeasured",
         choices=get_args(Unmeasured),
         help="if the server does not report what a limit needs: stop, count estimated tokens, "
         "or ignore the limit (default: stop)",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from treadle.cli.approvals import ask
-from treadle.cli.chat_sessions import SafeSession
+from treadle.cli.chat_sessions import BufferedSession
 from treadle.cli.chat_view import ChatView
 from treadle.cli.interrupts import interrupts_end
 from treadle.cli.line_editor import LineEditor
@@ -62,7 +62,7 @@ class Chat:
         self.editor = editor
         self._args = args
         self._last: Result | None = None
-        self._session = SafeSession(session, view.note)
+        self._session = BufferedSession(session, view.note)
         editor.remember(_inputs_of(session))
         self._model: Any = open_model(args)  # which is slow, so the store is read first
         self._loop = loop
@@ -81,7 +81,7 @@ class Chat:
     def switch(self, session: Session) -> None:
         """Continue with another session."""
         self._session.settle()
-        self._session = SafeSession(session, self.view.note)
+        self._session = BufferedSession(session, self.view.note)
         self.editor.remember(_inputs_of(session))
 
     def change_model(self, name: str) -> None:
@@ -226,7 +226,7 @@ class Chat:
 class _Edit:
     """The session of a run without a turn, which only changes what the model is shown."""
 
-    def __init__(self, session: SafeSession) -> None:
+    def __init__(self, session: BufferedSession) -> None:
         self._session = session
         self.load = session.load
 

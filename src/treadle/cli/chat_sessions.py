@@ -62,7 +62,7 @@ def fresh_name() -> str:
     return time.strftime("%Y-%m-%d-%H%M%S")
 
 
-class SafeSession:
+class BufferedSession:
     """A session for the runs of a chat, of which no turn is lost.
 
     If another program has changed the session since a run loaded it, the turn is stored in a copy of what the run

@@ -16,7 +16,7 @@ from treadle.cli.parts import usage_errors
 from treadle.cli.streams import note
 
 if TYPE_CHECKING:
-    from treadle.durable.temporal import Store
+    from treadle.durable.temporal import BlobStore
     from treadle.loop import Loop
 
 
@@ -37,15 +37,21 @@ def worker(args: argparse.Namespace) -> int:
         return asyncio.run(_work(args, loops, store))
 
 
-def _store_of(place: str | None) -> Store | None:
-    from treadle.durable.temporal import RedisStore, SQLiteStore  # noqa: PLC0415 - an extra
+def _store_of(place: str | None) -> BlobStore | None:
+    from treadle.durable.temporal import RedisBlobStore, SQLiteBlobStore  # noqa: PLC0415 - an extra
 
     if place is None:
         return None
-    return RedisStore(place) if place.startswith(REDIS) else SQLiteStore(Path(place).expanduser())
+    return (
+        RedisBlobStore(place)
+        if place.startswith(REDIS)
+        else SQLiteBlobStore(Path(place).expanduser())
+    )
 
 
-async def _work(args: argparse.Namespace, loops: dict[str, Loop[Any]], store: Store | None) -> int:
+async def _work(
+    args: argparse.Namespace, loops: dict[str, Loop[Any]], store: BlobStore | None
+) -> int:
     from treadle.durable.temporal import make_worker  # noqa: PLC0415 - an extra
     from treadle.durable.temporal.client import connect  # noqa: PLC0415 - an extra
 

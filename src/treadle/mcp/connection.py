@@ -1,4 +1,4 @@
-"""One connection to a server, from its handshake to its end. All of it runs on the `Home` of the server."""
+"""One connection to a server, from its handshake to its end. All of it runs on its `ClientThread`."""
 
 from __future__ import annotations
 

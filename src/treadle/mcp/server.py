@@ -13,8 +13,8 @@ from treadle.errors import OptionError, ToolDefinitionError, check_names
 from treadle.mcp.approvals import pins_of, why_refused, write_pins
 from treadle.mcp.definitions import Definition, believed
 from treadle.mcp.errors import MCPConnectionError, ToolNotApprovedError
-from treadle.mcp.link import Link
 from treadle.mcp.log import LEFT_OUT, warn
+from treadle.mcp.reconnecting_client import ReconnectingClient
 from treadle.mcp.targets import Target, check_installed
 from treadle.messages import JSONDict, is_mapping, safe_str, sendable_json, short_name, valid_name
 from treadle.messages.sanitizing import MAX_NAME
@@ -95,7 +95,7 @@ class MCPServer:
         self._pins = None if approved is None else pins_of(approved)
         self._connect_timeout = connect_timeout
         self._options = options
-        self._link: Link | None = None
+        self._client: ReconnectingClient | None = None
         self._seen: dict[str, str] = {}
         self._made: dict[tuple[str, str], Tool] = {}
         self._left_out: set[tuple[str, str]] = set()
@@ -109,15 +109,15 @@ class MCPServer:
         """The given name; else that which the server says; else the command or the host."""
         if self._name is not None:
             return self._name
-        said = None if self._link is None else self._link.server_name
+        said = None if self._client is None else self._client.server_name
         return valid_name(said) if said else self._target.name
 
     # Connecting
 
     def __enter__(self) -> Self:
-        link = self._begin()
+        client = self._begin()
         try:
-            link.home.call_sync(link.connected)
+            client.client_thread.call_sync(client.connected)
             self._check_included()
         except BaseException:
             self.__exit__()
@@ -125,45 +125,45 @@ class MCPServer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        link = self._connected_link()
+        client = self._connected_client()
         try:
-            link.home.call_sync(link.disconnect)
+            client.client_thread.call_sync(client.disconnect)
         finally:
-            self._link = None
-            link.end()
+            self._client = None
+            client.end()
 
     async def __aenter__(self) -> Self:
-        link = self._begin()
+        client = self._begin()
         try:
-            await link.call(link.connected)
+            await client.call(client.connected)
             self._check_included()
         except BaseException:
-            self._link = None
-            link.end()  # this closes what was opened, too
+            self._client = None
+            client.end()  # this closes what was opened, too
             raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        link = self._connected_link()
+        client = self._connected_client()
         try:
-            await link.call(link.disconnect)
+            await client.call(client.disconnect)
         finally:
-            self._link = None
-            link.end()
+            self._client = None
+            client.end()
 
-    def _begin(self) -> Link:
-        if self._link is not None:
+    def _begin(self) -> ReconnectingClient:
+        if self._client is not None:
             raise OptionError(f"{self!r} is connected already")
-        self._link = Link(self._target, self._connect_timeout)
-        return self._link
+        self._client = ReconnectingClient(self._target, self._connect_timeout)
+        return self._client
 
-    def _connected_link(self) -> Link:
-        if self._link is None:
+    def _connected_client(self) -> ReconnectingClient:
+        if self._client is None:
             raise MCPConnectionError(f"{self!r} is not connected; use it in a `with` block")
-        return self._link
+        return self._client
 
     def _check_included(self) -> None:
-        found = self._connected_link().definitions
+        found = self._connected_client().definitions
         self._seen = self._seen or self.digests()
         check_names(self._include or (), found, f"MCPServer: include: {self.name!r} has no tool")
 
@@ -191,7 +191,7 @@ class MCPServer:
         those that the option ``approved`` has not; without it, those of a server that is not trusted which `tools`
         has not returned, since they are new or have changed. So are invalid definitions. All of these are logged.
         """
-        await self._connected_link().settle()
+        await self._connected_client().settle()
         offered: list[Definition] = []
         for one in self._offered():
             if self._is_approved(one):
@@ -239,13 +239,13 @@ class MCPServer:
         """The definitions of the tools that ``include`` and ``exclude`` allow."""
         return [
             one
-            for name, one in self._connected_link().definitions.items()
+            for name, one in self._connected_client().definitions.items()
             if name not in self._exclude and (self._include is None or name in self._include)
         ]
 
     def _tools_of(self, definitions: Iterable[Definition]) -> list[Tool]:
         """The tools of definitions, without those that are invalid; each is made once."""
-        names = _names_of(self._connected_link().definitions)
+        names = _names_of(self._connected_client().definitions)
         found: list[Tool] = []
         for one in definitions:
             key = one.digest, names[one.name]
@@ -293,24 +293,24 @@ class MCPServer:
         Raises:
             MCPConnectionError: the server cannot be connected to, or was lost while the call ran.
         """
-        link = self._connected_link()
+        client = self._connected_client()
         try:
-            return await link.call(self._forward, link, definition, arguments, report)
+            return await client.call(self._forward, client, definition, arguments, report)
         except MCPConnectionError as error:
             # The model reads this text: what a process writes to stderr is for the log.
             raise MCPConnectionError(error.text) from error
 
     async def _forward(
         self,
-        link: Link,
+        client: ReconnectingClient,
         definition: Definition,
         arguments: Mapping[str, Any],
         report: Report | None,
     ) -> Any:
         from mcp.shared.exceptions import MCPError  # noqa: PLC0415 - an extra
 
-        connection = await link.connected()
-        problem = self._problem_of(definition, link.definitions.get(definition.name))
+        connection = await client.connected()
+        problem = self._problem_of(definition, client.definitions.get(definition.name))
         if problem is not None:
             warn("%s", problem)
             return Err(problem)
@@ -353,11 +353,11 @@ class MCPServer:
 
     async def resources(self) -> list[JSONDict]:
         """The resources of the server: ``uri``, ``name``, and where given ``description`` and ``mimeType``."""
-        return await self._connected_link().call(self._resources)
+        return await self._connected_client().call(self._resources)
 
     def resources_sync(self) -> list[JSONDict]:
         """As `resources`, in this thread."""
-        return self._connected_link().home.call_sync(self._resources)
+        return self._connected_client().client_thread.call_sync(self._resources)
 
     async def read_resource(self, uri: str) -> list[JSONDict]:
         """Read a resource.
@@ -371,19 +371,19 @@ class MCPServer:
         Raises:
             MCPConnectionError: the server is not connected, or refused the request.
         """
-        return await self._connected_link().call(self._read_resource, uri)
+        return await self._connected_client().call(self._read_resource, uri)
 
     def read_resource_sync(self, uri: str) -> list[JSONDict]:
         """As `read_resource`, in this thread."""
-        return self._connected_link().home.call_sync(self._read_resource, uri)
+        return self._connected_client().client_thread.call_sync(self._read_resource, uri)
 
     async def _resources(self) -> list[JSONDict]:
-        connection = await self._connected_link().connected()
+        connection = await self._connected_client().connected()
         found = await self._asked(connection.pages("resources", connection.client.list_resources))
         return [one.model_dump(mode="json", by_alias=True, exclude_none=True) for one in found]
 
     async def _read_resource(self, uri: str) -> list[JSONDict]:
-        client: Client = (await self._connected_link().connected()).client
+        client: Client = (await self._connected_client().connected()).client
         found = await self._asked(client.read_resource(uri))
         dumped = found.model_dump(mode="json", by_alias=True, exclude_none=True)
         return [resource_part(one) for one in dumped["contents"]]

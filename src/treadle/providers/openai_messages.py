@@ -11,7 +11,7 @@ from typing import Any
 
 from treadle.messages import JSONDict, is_list, is_mapping, placeholder, text_part
 from treadle.providers.call_ids import fitting_id
-from treadle.providers.conventions import image_of
+from treadle.providers.translation import image_of
 
 MAX_ID = 40
 """The length of a call's id that the API accepts."""

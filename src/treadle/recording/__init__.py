@@ -2,16 +2,16 @@
 
 from treadle.codec import exact_form
 from treadle.recording.errors import error_as_data, error_from_data
-from treadle.recording.model import Part, Recording, Run
+from treadle.recording.model import Recording, Run, Segment
 from treadle.recording.reader import RecordingError, read_recording, recording_schema
 from treadle.recording.recorder import Recorder
 
 __all__ = [
-    "Part",
     "Recorder",
     "Recording",
     "RecordingError",
     "Run",
+    "Segment",
     "read_recording",
     "recording_schema",
 ]

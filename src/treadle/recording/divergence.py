@@ -133,9 +133,9 @@ def diff_so_far(a: Run, b: Run) -> Divergence | None:
 
 
 def _changes(a: Run, b: Run) -> tuple[str, ...]:
-    if not (a.parts and b.parts):
+    if not (a.segments and b.segments):
         return ()
-    first, second = (run.parts[0].start["configuration"] for run in (a, b))
+    first, second = (run.segments[0].start["configuration"] for run in (a, b))
     return tuple(changes_between(first, second))
 
 

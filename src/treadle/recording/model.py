@@ -193,7 +193,7 @@ _TIMES = (2, 3)
 
 
 @dataclass(slots=True)
-class Part:
+class Segment:
     """What a replay needs of a run, from its start or a pause to its end or the next pause.
 
     Args:
@@ -239,7 +239,7 @@ class Run:
         guards: all guards that took effect, in order.
         pauses: when it was paused and when it was resumed, in seconds since the epoch.
         others: custom events.
-        parts: what a replay needs of it; empty for a subagent, and if its log was not recorded.
+        segments: what a replay needs of it; empty for a subagent, and if its log was not recorded.
     """
 
     run_id: str
@@ -269,7 +269,7 @@ class Run:
     guards: list[Guard] = field(default_factory=list[Guard])
     pauses: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
     others: list[JSONDict] = field(default_factory=list[JSONDict])
-    parts: list[Part] = field(default_factory=list[Part])
+    segments: list[Segment] = field(default_factory=list[Segment])
 
     @property
     def calls(self) -> Iterator[Call]:

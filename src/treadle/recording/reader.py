@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from treadle.errors import TreadleError
 from treadle.messages import JSONDict, is_dict, is_list
 from treadle.recording.builder import RunBuilder
-from treadle.recording.model import Part, Recording, Run
+from treadle.recording.model import Recording, Run, Segment
 from treadle.recording.recorder import HEAD, VERSION
 from treadle.tools import Check, compile_check
 from treadle.tools.validation import SchemaValidator
@@ -73,7 +73,7 @@ class _Reader:
         self._reads_log = log
         self._recording = Recording()
         self._builders: dict[str, RunBuilder] = {}
-        self._parts: dict[str, Part] = {}
+        self._segments: dict[str, Segment] = {}
         self._last_seq: dict[str, int] = {}
         self._incomplete: dict[str, str] = {}
         self._paused: dict[str, RunBuilder] = {}
@@ -146,7 +146,7 @@ class _Reader:
     def _log(self, kind: str, line: JSONDict) -> None:
         """Read a line of a log; one that cannot be read ends the log, and the events do not depend on it."""
         key = line.get("part")
-        part = self._parts.get(key) if isinstance(key, str) else None
+        part = self._segments.get(key) if isinstance(key, str) else None
         if kind == "effect" and not self._reads_log:
             if part is not None:
                 part.problem = "its log was not read"
@@ -158,7 +158,7 @@ class _Reader:
                 part.problem = part.problem or f"a line of its log cannot be read: {error}"
             raise
         if kind == "start":
-            self._parts[line["part"]] = Part(
+            self._segments[line["part"]] = Segment(
                 line["start"], problem=line["start"].get("problem", "")
             )
         elif part is not None and not part.problem:
@@ -183,7 +183,7 @@ class _Reader:
         part, seq = line.get("part"), line.get("seq")
         if isinstance(part, str) and isinstance(seq, int):
             if seq > self._last_seq.get(part, 0) + 1:
-                lost = self._parts.get(part)
+                lost = self._segments.get(part)
                 run_id = line.get("run") if lost is None else lost.start["run_id"]
                 self._incomplete[part] = str(run_id)
                 if lost is not None:
@@ -205,8 +205,8 @@ class _Reader:
                 builder = RunBuilder(Run(run_id))
                 self._all.append(builder)
             self._builders[part] = builder
-            if part in self._parts:
-                builder.run.parts.append(self._parts[part])
+            if part in self._segments:
+                builder.run.segments.append(self._segments[part])
         if is_own and name == "run_finished" and line["status"] == "paused":
             self._paused[run_id] = builder
         return builder

@@ -4,7 +4,7 @@ from treadle.recording.divergence import Divergence, diff
 from treadle.testing.chaos import ChaosLLM, ChaosTools
 from treadle.testing.history import InvalidHistoryError, check_history, history_problems
 from treadle.testing.replays import DivergedError, fork, fork_sync, replay
-from treadle.testing.scripted import ScriptedLLM, ScriptError, Sent, call, calls
+from treadle.testing.scripted import ScriptedLLM, ScriptError, SentRequest, call, calls
 
 __all__ = [
     "ChaosLLM",
@@ -14,7 +14,7 @@ __all__ = [
     "InvalidHistoryError",
     "ScriptError",
     "ScriptedLLM",
-    "Sent",
+    "SentRequest",
     "call",
     "calls",
     "check_history",

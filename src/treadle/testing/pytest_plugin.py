@@ -34,7 +34,7 @@ from treadle.recording import Recorder, RecordingError, Run, read_recording
 from treadle.recording.divergence import Divergence, first_difference
 from treadle.recording.run_start import messages_as_data
 from treadle.results import Paused, Result
-from treadle.testing.replays import ReplayedPart, diverged
+from treadle.testing.replays import ReplayedSegment, diverged
 from treadle.tools import Approval
 
 T = TypeVar("T")
@@ -192,7 +192,7 @@ class RecordedRuns:
     def check(self) -> None:
         """Fail if not all that was recorded was replayed."""
         for run in self._runs:
-            if self._parts.get(run.run_id, 0) < len(run.parts):
+            if self._parts.get(run.run_id, 0) < len(run.segments):
                 _fail(f"the test makes fewer runs than were recorded in {_shown(self.path)}")
 
     def _observed(self, loop: Loop[T]) -> Loop[T]:
@@ -210,7 +210,7 @@ class RecordedRuns:
         self, loop: Loop[T], paused: Paused, decisions: Mapping[str, Approval]
     ) -> Result[T]:
         run = next((one for one in self._runs if one.run_id == paused.run.run_id), None)
-        if run is None or self._parts[run.run_id] == len(run.parts):
+        if run is None or self._parts[run.run_id] == len(run.segments):
             _fail(f"the test resumes a run that was not resumed in {_shown(self.path)}")
         given = PausedRun(loop, paused, decisions, None).as_json()
         return self._replayed(run, loop, "decisions", given["decisions"])
@@ -226,16 +226,16 @@ class RecordedRuns:
         """
         place = self._parts.setdefault(run.run_id, 0)
         self._parts[run.run_id] += 1
-        if place == len(run.parts):
+        if place == len(run.segments):
             _fail(f"{_shown(self.path)} has no log; record it again with pytest --record")
-        part = run.parts[place]
+        part = run.segments[place]
         found = first_difference(part.start.get(name), given)
         if found is not None:
             path, before, now = found
             what = f"{name} given to the run"
             self._differs(Divergence(0, what, path, before, now, names=("recorded", "now")))
         try:
-            return ReplayedPart(run, part, loop, *_observers_of(loop)).result()
+            return ReplayedSegment(run, part, loop, *_observers_of(loop)).result()
         except ReplayError as error:
             self._differs(diverged(run, loop, error).divergence)
         except RecordingError as error:

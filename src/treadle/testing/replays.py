@@ -23,7 +23,7 @@ from treadle.recording.configuration_of import configuration_of
 from treadle.recording.divergence import Divergence, diff_so_far, has_events
 from treadle.recording.log import Entry
 from treadle.recording.middleware import LogMiddleware
-from treadle.recording.model import Part
+from treadle.recording.model import Segment
 from treadle.recording.reader import read_lines
 from treadle.recording.replay import Replay
 from treadle.recording.run_start import RecordedModel, go_on_with, restarted
@@ -96,10 +96,10 @@ def replay(
         OptionError: there is no such run.
     """
     recorded = _run_of(recording, run)
-    if not recorded.parts:
+    if not recorded.segments:
         raise _no_log(recorded)
     observers = () if on_event is None else (on_event,)
-    parts = (ReplayedPart(recorded, part, loop, *observers) for part in recorded.parts)
+    parts = (ReplayedSegment(recorded, part, loop, *observers) for part in recorded.segments)
     try:
         *_, result = (part.result() for part in parts)
     except ReplayError as error:
@@ -172,11 +172,11 @@ def _forked(  # noqa: PLR0917 - the parameters of `fork`
     changed = loop.with_options(**options)
     model = changed.model_for(llm_send_fn)
     observers = () if on_event is None else (on_event,)
-    if not recorded.parts:
+    if not recorded.segments:
         raise _no_log(recorded)
     try:
-        for part in recorded.parts:
-            replayed = ReplayedPart(recorded, part, loop, *observers)
+        for part in recorded.segments:
+            replayed = ReplayedSegment(recorded, part, loop, *observers)
             if replayed.reaches(at):
                 go_on_with(replayed.run, changed, model)
                 replayed.run.add_messages(messages)
@@ -224,7 +224,7 @@ class _Reached(Exception):  # noqa: N818 - it is no error
     """Raised when the iteration at which a run is forked starts."""
 
 
-class ReplayedPart:
+class ReplayedSegment:
     """One part of a recorded run, replayed.
 
     Args:
@@ -241,7 +241,7 @@ class ReplayedPart:
         OptionError: an observer is async.
     """
 
-    def __init__(self, recorded: Run, part: Part, loop: Loop[Any], *observers: Observer) -> None:
+    def __init__(self, recorded: Run, part: Segment, loop: Loop[Any], *observers: Observer) -> None:
         if not all(map(is_sync_callable, observers)):
             raise OptionError("on_event: expected a sync observer: a replay waits for nothing")
         self._recorded, self._part, self._loop = recorded, part, loop
@@ -348,8 +348,8 @@ def _first_event(recorded: Run, loop: Loop[Any]) -> Divergence | None:
     file = io.StringIO()
     recorder = Recorder(file, replayable=False)
     with contextlib.suppress(ReplayError):
-        for part in recorded.parts:
-            ReplayedPart(recorded, part, loop, recorder).result()
+        for part in recorded.segments:
+            ReplayedSegment(recorded, part, loop, recorder).result()
     lines = file.getvalue().encode("ascii").splitlines(keepends=True)
     return next((diff_so_far(recorded, run) for run in read_lines(lines, "replay").runs), None)
 

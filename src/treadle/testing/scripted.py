@@ -17,7 +17,7 @@ class ScriptError(AssertionError):
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SentRequest:
     """One request, copied when it was made.
 
     Args:
@@ -75,7 +75,7 @@ class ScriptedLLM:
     def __init__(self, *script: Any, is_async: bool = False) -> None:
         self._script = list(script)
         self._is_async = is_async
-        self.sent: list[Sent] = []
+        self.sent: list[SentRequest] = []
 
     @property
     def left(self) -> int:
@@ -89,7 +89,7 @@ class ScriptedLLM:
 
     def _next(self, messages: list[JSONDict], opts: Mapping[str, Any]) -> Any:
         place = len(self.sent)
-        self.sent.append(Sent(copy_json(messages), dict(opts)))
+        self.sent.append(SentRequest(copy_json(messages), dict(opts)))
         if place >= len(self._script):
             last = messages[-1] if messages else None
             raise ScriptError(

@@ -6,7 +6,7 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 
 from treadle import Loop, tool
-from treadle.durable.temporal import SQLiteStore, StoreError, activities, policies
+from treadle.durable.temporal import SQLiteBlobStore, StoreError, activities, policies
 from treadle.testing import ScriptedLLM, call, calls
 
 from . import running
@@ -34,7 +34,7 @@ def test_a_tool_that_blocks_the_event_loop_is_not_lost(temporal_server, monkeypa
     assert len(ran) == 1
 
 
-class SlowStore(SQLiteStore):
+class SlowStore(SQLiteBlobStore):
     """A store that takes its time to read."""
 
     seconds = 0.0

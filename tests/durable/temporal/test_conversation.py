@@ -212,7 +212,7 @@ class TestDamage:
 
     @pytest.mark.parametrize("content", [b"\xff", b"[]", b'{"base":null}'])
     def test_a_value_that_is_no_link_is_an_error(self, content):
-        from treadle.durable.temporal.store import put_content
+        from treadle.durable.temporal.blob_store import put_content
 
         chain = Chain()
         key = asyncio.run(put_content(chain.values, content))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from treadle import Loop, approve, tool
-from treadle.durable.temporal import SQLiteStore
+from treadle.durable.temporal import SQLiteBlobStore
 from treadle.durable.temporal.payloads import INLINE_BYTES
 from treadle.testing import check_history
 
@@ -19,7 +19,7 @@ import temporal_history as bench
 
 @pytest.fixture
 def store(tmp_path):
-    return SQLiteStore(tmp_path / "store.db")
+    return SQLiteBlobStore(tmp_path / "store.db")
 
 
 def reading(pages, size, answer="That is all.", **options):

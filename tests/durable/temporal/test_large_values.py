@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from treadle import Limits, Loop, stage, tool
-from treadle.durable.temporal import SQLiteStore, ValueTooLargeError
+from treadle.durable.temporal import SQLiteBlobStore, ValueTooLargeError
 from treadle.results import LLMError
 from treadle.stages import default_stages
 from treadle.testing import ScriptedLLM, call, calls
@@ -32,7 +32,7 @@ class Ran(list):
 
 @pytest.fixture(params=["store", "no store"])
 def store(request, tmp_path):
-    return SQLiteStore(tmp_path / "store.db") if request.param == "store" else None
+    return SQLiteBlobStore(tmp_path / "store.db") if request.param == "store" else None
 
 
 def played(server, store, *responses, ran=None, **options):

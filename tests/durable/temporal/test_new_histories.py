@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from treadle import Loop, ToolContext, tool
-from treadle.durable.temporal import SQLiteStore
+from treadle.durable.temporal import SQLiteBlobStore
 from treadle.events import RunFinished, RunStarted
 from treadle.stages import default_stages
 from treadle.testing import ScriptedLLM, call, calls, check_history
@@ -42,7 +42,7 @@ def loop_of(events=None, **options):
 
 @pytest.mark.parametrize("has_store", [False, True])
 def test_a_run_goes_on_in_a_new_history(has_store, temporal_server, tmp_path):
-    store = SQLiteStore(tmp_path / "store.db") if has_store else None
+    store = SQLiteBlobStore(tmp_path / "store.db") if has_store else None
     events = []
 
     async def read_all(client):

@@ -10,7 +10,7 @@ from tests.whole.scripts import played
 from tests.whole.test_same_everywhere import alike, recorded, seen, settled
 
 from treadle import Loop, RunState
-from treadle.durable.temporal import SQLiteStore, make_replayer
+from treadle.durable.temporal import SQLiteBlobStore, make_replayer
 from treadle.durable.temporal.host import HAND_OVER
 from treadle.events import IterationFinished, RunFinished, SubagentEvent
 from treadle.results import Paused, PendingCall
@@ -77,7 +77,7 @@ def noticed(event):
 def test_a_script_runs_as_a_workflow_as_it_runs_without(script, temporal_server, tmp_path):
     run_id = f"{script.name}-{uuid.uuid4().hex[:8]}"
     expected = played(SYNC, script, state=RunState("agent", run_id))
-    store = SQLiteStore(tmp_path / "store.db")
+    store = SQLiteBlobStore(tmp_path / "store.db")
     result, events = running.run(temporal_server, performed, script, run_id, store)
     assert alike(result) == alike(expected.result)
     assert result.messages == expected.result.messages

@@ -5,7 +5,7 @@ import asyncio
 from pydantic import BaseModel
 
 from treadle import Loop, ToolContext, tool
-from treadle.durable.temporal import SQLiteStore, run_on_temporal
+from treadle.durable.temporal import SQLiteBlobStore, run_on_temporal
 from treadle.events import TextDelta, ToolProgress
 from treadle.testing import ScriptedLLM, call, calls
 
@@ -109,7 +109,7 @@ def test_large_results_and_messages_are_in_the_store(temporal_server, tmp_path):
         """Read much."""
         return "."
 
-    store = SQLiteStore(tmp_path / "store.db")
+    store = SQLiteBlobStore(tmp_path / "store.db")
     model = ScriptedLLM(calls(call("read", "c1")), large)
     loop = Loop(llm_send_fn=model, tools=[read], name="large")
 

@@ -15,7 +15,7 @@ from tests.redis_server import RedisServer
 from treadle import Loop, Usage
 from treadle.effects import Call, Sleep, map_effects
 from treadle.errors import OptionError
-from treadle.providers.middleware import RateLimit, RedisRates, SentRequest
+from treadle.providers.middleware import CountedRequest, RateLimit, RedisRates
 from treadle.providers.middleware.rate_limit import _OwnRates
 
 from .conftest import check_replay
@@ -94,9 +94,9 @@ class TestProcesses:
     def test_two_limits_with_two_prefixes_are_separate(self, redis_url):
         for prefix in ("a", "b"):
             rates = RedisRates(redis_url, prefix=prefix)
-            assert rates.admit("openai", SentRequest(1), 1, None, 0.0) == 0
-            assert rates.admit("other", SentRequest(1), 1, None, 0.0) == 0
-            assert rates.admit("openai", SentRequest(1), 1, None, 0.0) > 0
+            assert rates.admit("openai", CountedRequest(1), 1, None, 0.0) == 0
+            assert rates.admit("other", CountedRequest(1), 1, None, 0.0) == 0
+            assert rates.admit("openai", CountedRequest(1), 1, None, 0.0) > 0
 
 
 class Clock:
@@ -156,7 +156,7 @@ class TestWindow:
         assert times == [0, 20, 20]
         limit._store.pause("p", 5.0, 0.0)
         limit._store.pause("p", 1.0, 0.0)  # a shorter pause does not end the first
-        assert 1 < limit._store.admit("p", SentRequest(1), None, None, 0.0) <= 5
+        assert 1 < limit._store.admit("p", CountedRequest(1), None, None, 0.0) <= 5
 
     @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(
@@ -177,7 +177,7 @@ class TestWindow:
         shared, own = RedisRates(clock.client), _OwnRates()
         for gap, estimated, used in steps:
             clock.advance(gap)
-            sent = [SentRequest(estimated), SentRequest(estimated)]
+            sent = [CountedRequest(estimated), CountedRequest(estimated)]
             here = own.admit("p", sent[0], requests, tokens, clock.now)
             there = shared.admit("p", sent[1], requests, tokens, clock.now)
             assert there == pytest.approx(here, abs=3)
@@ -187,21 +187,21 @@ class TestWindow:
                 shared.correct("p", sent[1], used)
 
     def test_an_admission_that_is_sent_twice_counts_once(self, redis_url):
-        rates, sent = RedisRates(redis_url), SentRequest(10)
+        rates, sent = RedisRates(redis_url), CountedRequest(10)
         assert rates.admit("p", sent, 2, 20, 0.0) == rates.admit("p", sent, 2, 20, 0.0) == 0
-        assert rates.admit("p", SentRequest(10), 2, 20, 0.0) == 0
-        assert rates.admit("p", SentRequest(10), 2, 20, 0.0) > 50
+        assert rates.admit("p", CountedRequest(10), 2, 20, 0.0) == 0
+        assert rates.admit("p", CountedRequest(10), 2, 20, 0.0) > 50
 
     def test_a_clock_that_is_put_back_keeps_no_request_longer_than_a_minute(self, clock, redis_url):
         rates = RedisRates(redis_url)
-        assert rates.admit("p", SentRequest(10), 1, 10, 0.0) == 0
+        assert rates.admit("p", CountedRequest(10), 1, 10, 0.0) == 0
         clock.advance(-3600)
-        assert rates.admit("p", SentRequest(10), 1, 10, 0.0) == 0
-        assert 59 < rates.admit("p", SentRequest(10), 1, 10, 0.0) <= 60
+        assert rates.admit("p", CountedRequest(10), 1, 10, 0.0) == 0
+        assert 59 < rates.admit("p", CountedRequest(10), 1, 10, 0.0) <= 60
 
     def test_its_keys_expire(self, clock, redis_url):
         rates = RedisRates(redis_url)
-        rates.admit("p", SentRequest(10), 1, None, 0.0)
+        rates.admit("p", CountedRequest(10), 1, None, 0.0)
         rates.pause("p", 20.0, 0.0)
         keys = clock.client.keys()
         assert sorted(keys) == [b"treadle:paused:p", b"treadle:sent:p", b"treadle:tokens:p"]

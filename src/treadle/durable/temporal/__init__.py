@@ -7,21 +7,21 @@ from treadle.errors import MissingExtraError
 if find_spec("temporalio") is None:
     raise MissingExtraError("the Temporal SDK", "pip install 'treadle[temporal]'")
 
-from treadle.durable.temporal.client import TemporalRun, run_on_temporal, start_on_temporal
-from treadle.durable.temporal.payloads import ValueTooLargeError
-from treadle.durable.temporal.store import (
-    RedisStore,
-    SQLiteStore,
-    Store,
+from treadle.durable.temporal.blob_store import (
+    BlobStore,
+    RedisBlobStore,
+    SQLiteBlobStore,
     StoredValueError,
     StoreError,
 )
+from treadle.durable.temporal.client import TemporalRun, run_on_temporal, start_on_temporal
+from treadle.durable.temporal.payloads import ValueTooLargeError
 from treadle.durable.temporal.worker import make_replayer, make_worker, run_worker
 
 __all__ = [
-    "RedisStore",
-    "SQLiteStore",
-    "Store",
+    "BlobStore",
+    "RedisBlobStore",
+    "SQLiteBlobStore",
     "StoreError",
     "StoredValueError",
     "TemporalRun",

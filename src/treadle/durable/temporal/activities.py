@@ -16,6 +16,7 @@ from temporalio.service import RPCError
 from treadle import effects
 from treadle.codec import encode
 from treadle.durable.temporal import calls
+from treadle.durable.temporal.blob_store import StoredValueError
 from treadle.durable.temporal.payloads import ValueTooLargeError, checked_size
 from treadle.durable.temporal.policies import HEARTBEAT_SECONDS
 from treadle.durable.temporal.requests import (
@@ -24,7 +25,6 @@ from treadle.durable.temporal.requests import (
     tool_call_from_data,
     within_limits,
 )
-from treadle.durable.temporal.store import StoredValueError
 from treadle.effects import Bounded, Cancelled, Effect, Steps, run_on_background_loop
 from treadle.errors import OutcomeUnknownError
 from treadle.messages import JSONDict

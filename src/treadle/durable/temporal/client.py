@@ -20,9 +20,9 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from treadle.durable.temporal.blob_store import BlobStore
 from treadle.durable.temporal.payloads import ValueTooLargeError, checked_size, with_store
 from treadle.durable.temporal.results import result_of
-from treadle.durable.temporal.store import Store
 from treadle.durable.temporal.worker import TASK_QUEUE
 from treadle.durable.temporal.workflow import WORKFLOW
 from treadle.errors import OptionError
@@ -72,7 +72,7 @@ class TemporalRun:
         run_id: str,
         loop: Loop[Any] | None = None,
         *,
-        store: Store | None = None,
+        store: BlobStore | None = None,
     ) -> None:
         client = with_store(client, store)
         self._handle: WorkflowHandle[Any, Any] = client.get_workflow_handle(run_id)
@@ -179,7 +179,7 @@ async def start_on_temporal(
     *,
     run_id: str | None = None,
     task_queue: str = TASK_QUEUE,
-    store: Store | None = None,
+    store: BlobStore | None = None,
     **options: Any,
 ) -> TemporalRun:
     """Start a run on Temporal; workers perform it.

@@ -17,7 +17,12 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from treadle.durable.temporal.store import Store, StoredValueError, get_content, put_content
+from treadle.durable.temporal.blob_store import (
+    BlobStore,
+    StoredValueError,
+    get_content,
+    put_content,
+)
 from treadle.messages import JSONDict, canonical_json, is_dict, is_list, is_mapping, sha256
 
 CACHE_BYTES = 64 * 2**20
@@ -108,7 +113,7 @@ class Conversations:
         cache_bytes: how much is kept, in bytes of JSON.
     """
 
-    def __init__(self, store: Store, *, cache_bytes: int = CACHE_BYTES) -> None:
+    def __init__(self, store: BlobStore, *, cache_bytes: int = CACHE_BYTES) -> None:
         self._store = store
         self._cache_bytes = cache_bytes
         self._cached: OrderedDict[str, list[str]] = OrderedDict()

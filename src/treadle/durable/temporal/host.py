@@ -24,7 +24,7 @@ from treadle.telemetry import no_telemetry
 from treadle.tools import toolset
 
 if TYPE_CHECKING:
-    from treadle.durable.temporal.store import Store
+    from treadle.durable.temporal.blob_store import BlobStore
     from treadle.loop.loop import Loop
 
 log = logging.getLogger("treadle.durable")
@@ -50,7 +50,7 @@ class Host:
     """
 
     def __init__(
-        self, loops: Mapping[str, Loop[Any]], store: Store | None, max_events: int | None
+        self, loops: Mapping[str, Loop[Any]], store: BlobStore | None, max_events: int | None
     ) -> None:
         for name, loop in loops.items():
             check_loop(loop, name)

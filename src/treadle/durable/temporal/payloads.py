@@ -16,7 +16,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.client import Client
 from temporalio.converter import DataConverter, PayloadCodec
 
-from treadle.durable.temporal.store import Store, get_content, put_content
+from treadle.durable.temporal.blob_store import BlobStore, get_content, put_content
 from treadle.errors import TreadleError
 
 INLINE_BYTES = 32_768
@@ -57,7 +57,7 @@ class StoreCodec(PayloadCodec):
         inner: the other codec; None if there is none.
     """
 
-    def __init__(self, store: Store | None, inner: PayloadCodec | None) -> None:
+    def __init__(self, store: BlobStore | None, inner: PayloadCodec | None) -> None:
         self._store = store
         self._inner = inner
 
@@ -97,14 +97,14 @@ class StoreCodec(PayloadCodec):
         return Payload.FromString(await get_content(self._store, payload.data.decode()))
 
 
-def with_store(client: Client, store: Store | None) -> Client:
+def with_store(client: Client, store: BlobStore | None) -> Client:
     """The client with a store for its large values."""
     config = client.config()
     config["data_converter"] = converter_with_store(config["data_converter"], store)
     return Client(**config)
 
 
-def converter_with_store(converter: DataConverter, store: Store | None) -> DataConverter:
+def converter_with_store(converter: DataConverter, store: BlobStore | None) -> DataConverter:
     """The data converter with a store for its large values."""
     codec = StoreCodec(store, converter.payload_codec)
     return dataclasses.replace(converter, payload_codec=codec)

@@ -18,9 +18,9 @@ from temporalio.worker import (
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from treadle.durable.temporal.activities import Activities
+from treadle.durable.temporal.blob_store import BlobStore, check_store
 from treadle.durable.temporal.host import Host
 from treadle.durable.temporal.payloads import converter_with_store, with_store
-from treadle.durable.temporal.store import Store, check_store
 from treadle.durable.temporal.workflow import HOST, RunWorkflow
 from treadle.loop.loop import Loop
 
@@ -51,7 +51,7 @@ def make_worker(
     loops: Mapping[str, Loop[Any]] | Loop[Any],
     *,
     task_queue: str = TASK_QUEUE,
-    store: Store | None = None,
+    store: BlobStore | None = None,
     max_events: int | None = None,
     interceptors: Sequence[Interceptor] = (),
     **options: Any,
@@ -65,9 +65,9 @@ def make_worker(
         client: connected to the server.
         loops: the loops by the names by which runs are started; or one loop, whose name is its option ``name``.
         task_queue: the queue from which it takes work.
-        store: has the conversations and large values, so that the histories of workflows do not: `SQLiteStore` for
-            the workers of one machine, `RedisStore` or another `Store` for several. None leaves them in the
-            histories, where the server allows two megabytes for each value.
+        store: has the conversations and large values, so that the histories of workflows do not: `SQLiteBlobStore`
+            for the workers of one machine, `RedisBlobStore` or another `BlobStore` for several. None leaves them
+            in the histories, where the server allows two megabytes for each value.
         max_events: the number of events of a history from which a run goes on in a new one; None leaves it to the
             server to suggest that.
         interceptors: further interceptors, such as OpenTelemetry's ``TracingInterceptor``.
@@ -93,7 +93,7 @@ def make_worker(
 def make_replayer(
     loops: Mapping[str, Loop[Any]] | Loop[Any],
     *,
-    store: Store | None = None,
+    store: BlobStore | None = None,
     max_events: int | None = None,
     interceptors: Sequence[Interceptor] = (),
     **options: Any,
@@ -118,7 +118,7 @@ def make_replayer(
 
 
 def _host(
-    loops: Mapping[str, Loop[Any]] | Loop[Any], store: Store | None, max_events: int | None
+    loops: Mapping[str, Loop[Any]] | Loop[Any], store: BlobStore | None, max_events: int | None
 ) -> Host:
     if isinstance(loops, Loop):
         loops = {loops.settings.name: loops}

@@ -16,9 +16,9 @@ from treadle.messages import (
     valid_arguments,
 )
 from treadle.messages.parts import DataURL, data_url
-from treadle.providers.anthropic.kept import REASONING, own_of, placed_blocks
+from treadle.providers.anthropic.provider_state import REASONING, own_of, placed_blocks
 from treadle.providers.call_ids import fitting_id
-from treadle.providers.conventions import (
+from treadle.providers.translation import (
     BEGINNING,
     image_of,
     in_places,

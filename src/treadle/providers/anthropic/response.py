@@ -15,7 +15,12 @@ from treadle.messages import (
     check_no_error,
     is_list,
 )
-from treadle.providers.anthropic.kept import REASONING, detail_of, kept_blocks, kept_of_call
+from treadle.providers.anthropic.provider_state import (
+    REASONING,
+    detail_of,
+    kept_blocks,
+    kept_of_call,
+)
 from treadle.providers.sdk_object import as_dict
 
 

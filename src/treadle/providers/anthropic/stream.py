@@ -7,7 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from treadle.messages import CallChunk, Chunk, JSONDict, parse_object, valid_arguments
-from treadle.providers.anthropic.kept import REASONING, detail_of, kept_blocks, kept_of_call
+from treadle.providers.anthropic.provider_state import (
+    REASONING,
+    detail_of,
+    kept_blocks,
+    kept_of_call,
+)
 from treadle.providers.anthropic.response import refusal_of, usage_of
 from treadle.providers.sdk_object import as_dict
 

@@ -18,14 +18,14 @@ from treadle.messages import (
     valid_arguments,
 )
 from treadle.messages.parts import data_url, valid_base64
-from treadle.providers.conventions import (
+from treadle.providers.gemini.provider_state import placed_parts, signature_bytes, signature_of
+from treadle.providers.translation import (
     BEGINNING,
     in_places,
     is_error_result,
     marked_system,
     text_for,
 )
-from treadle.providers.gemini.kept import placed_parts, signature_bytes, signature_of
 
 NO_SIGNATURE = base64.urlsafe_b64decode("skip_thought_signature_validator")
 """The signature of a call that another model made. Gemini 3 and later refuse a call without one; Google's

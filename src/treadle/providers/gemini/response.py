@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from treadle.messages import CallChunk, Chunk, JSONDict, Response, StreamAccumulator, Usage
-from treadle.providers.gemini.kept import detail, google, signature_text
+from treadle.providers.gemini.provider_state import detail, google, signature_text
 
 _BLOCKED_OTHER = "BLOCK_REASON_OTHER"
 """A prompt that was blocked for other reasons; the same word as a finish reason means something else."""

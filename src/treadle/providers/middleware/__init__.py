@@ -3,7 +3,7 @@
 from treadle.providers.middleware.concurrency_limit import ConcurrencyLimit
 from treadle.providers.middleware.fallback import Fallback, is_fallback_error
 from treadle.providers.middleware.hedge import Hedge
-from treadle.providers.middleware.rate_limit import RateLimit, RateStore, SentRequest
+from treadle.providers.middleware.rate_limit import CountedRequest, RateLimit, RateStore
 from treadle.providers.middleware.redis_rates import RedisRates
 from treadle.providers.middleware.response_cache import CacheStore, InMemoryCache, ResponseCache
 from treadle.providers.middleware.sqlite_cache import SQLiteCache
@@ -11,6 +11,7 @@ from treadle.providers.middleware.sqlite_cache import SQLiteCache
 __all__ = [
     "CacheStore",
     "ConcurrencyLimit",
+    "CountedRequest",
     "Fallback",
     "Hedge",
     "InMemoryCache",
@@ -19,6 +20,5 @@ __all__ = [
     "RedisRates",
     "ResponseCache",
     "SQLiteCache",
-    "SentRequest",
     "is_fallback_error",
 ]

@@ -34,7 +34,7 @@ TOO_MANY_REQUESTS = 429
 
 
 @light_dataclass()
-class SentRequest:
+class CountedRequest:
     """A request that a `RateStore` counts.
 
     Args:
@@ -54,7 +54,7 @@ class RateStore(Protocol):
     def admit(
         self,
         key: str,
-        sent: SentRequest,
+        sent: CountedRequest,
         requests_per_minute: int | None,
         tokens_per_minute: int | None,
         now: float,
@@ -74,7 +74,7 @@ class RateStore(Protocol):
         """
         ...
 
-    def correct(self, key: str, sent: SentRequest, tokens: int, /) -> None:
+    def correct(self, key: str, sent: CountedRequest, tokens: int, /) -> None:
         """Count a request that was admitted with the tokens that it had."""
         ...
 
@@ -126,7 +126,7 @@ class RateLimit(SharedLimit):
     def __call__(self, request: ModelRequest, send: SendRequest) -> Steps[TimedResponse]:
         """Send a request when the limits allow it."""
         key = key_of(request, self._per)
-        sent = SentRequest(0 if self._tokens is None else _estimated(request))
+        sent = CountedRequest(0 if self._tokens is None else _estimated(request))
         yield from self._turns.holding({key: True}, self._admitted(key, sent), labels.LIMIT)
         try:
             answer = yield from send(request)
@@ -143,7 +143,7 @@ class RateLimit(SharedLimit):
             yield from self._asked(*correct, key, sent, usage.total_tokens)
         return answer
 
-    def _admitted(self, key: str, sent: SentRequest) -> Steps[None]:
+    def _admitted(self, key: str, sent: CountedRequest) -> Steps[None]:
         """Wait until a request may be sent."""
         admit = self._store.admit, self._own.admit
         while True:
@@ -182,7 +182,7 @@ class _OwnRates:
     def admit(
         self,
         key: str,
-        sent: SentRequest,
+        sent: CountedRequest,
         requests_per_minute: int | None,
         tokens_per_minute: int | None,
         now: float,
@@ -196,7 +196,7 @@ class _OwnRates:
                 window.sent.append(sent)
             return max(delay, 0.0)
 
-    def correct(self, _key: str, sent: SentRequest, tokens: int) -> None:
+    def correct(self, _key: str, sent: CountedRequest, tokens: int) -> None:
         """Count a request that was admitted with the tokens that it had."""
         sent.tokens = tokens
 
@@ -211,7 +211,7 @@ class _Window:
     """The requests of the last minute, and until when the server asked for none."""
 
     def __init__(self) -> None:
-        self.sent: deque[SentRequest] = deque()
+        self.sent: deque[CountedRequest] = deque()
         self.paused_until = 0.0
 
     def delay(

@@ -10,7 +10,7 @@ from treadle.databases.redis import address_of, client_of
 if TYPE_CHECKING:
     import redis
 
-    from treadle.providers.middleware.rate_limit import SentRequest
+    from treadle.providers.middleware.rate_limit import CountedRequest
 
 TIMEOUT = 1.0
 """How long a client made from a URL waits for an answer, in seconds: requests to the model wait meanwhile."""
@@ -107,7 +107,7 @@ class RedisRates:
     def admit(
         self,
         key: str,
-        sent: SentRequest,
+        sent: CountedRequest,
         requests_per_minute: int | None,
         tokens_per_minute: int | None,
         now: float,  # noqa: ARG002 - the clock of this process
@@ -118,7 +118,7 @@ class RedisRates:
         keys = [self._key(kind, key) for kind in ("sent", "tokens", "paused")]
         return int(self._admit(keys, [sent.id, sent.tokens, *limits])) / 1e6
 
-    def correct(self, key: str, sent: SentRequest, tokens: int) -> None:
+    def correct(self, key: str, sent: CountedRequest, tokens: int) -> None:
         """Count a request that was admitted with the tokens that it had."""
         self._correct([self._key("tokens", key)], [sent.id, tokens])
 

@@ -13,8 +13,8 @@ from treadle.messages import (
     parse_object,
     valid_arguments,
 )
-from treadle.providers.conventions import image_of, text_for
 from treadle.providers.json_tools.offer import schema_of
+from treadle.providers.translation import image_of, text_for
 
 FORMAT = "ollama-chat"
 """The ``format`` of items of ``reasoning_details`` that came from Ollama."""

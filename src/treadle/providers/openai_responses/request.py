@@ -7,13 +7,13 @@ from typing import Any
 
 from treadle.messages import JSONDict, is_list, is_mapping
 from treadle.providers.call_ids import fitting_id
-from treadle.providers.conventions import image_of, text_for
-from treadle.providers.openai_responses.kept import (
+from treadle.providers.openai_responses.provider_state import (
     BETWEEN_MESSAGES,
     items_of,
     reasoning_of,
     texts_of,
 )
+from treadle.providers.translation import image_of, text_for
 
 MAX_ID = 64
 """The length of a call's id, and of a function's name, that the API accepts."""

@@ -15,7 +15,7 @@ from treadle.messages import (
     provider_error,
     to_usage,
 )
-from treadle.providers.openai_responses.kept import (
+from treadle.providers.openai_responses.provider_state import (
     BETWEEN_MESSAGES,
     details_of,
     kept_items,

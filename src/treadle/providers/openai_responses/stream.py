@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, NoReturn
 
 from treadle.messages import CallChunk, Chunk, JSONDict, provider_error
-from treadle.providers.openai_responses.kept import (
+from treadle.providers.openai_responses.provider_state import (
     BETWEEN_MESSAGES,
     detail,
     details_of,

@@ -16,7 +16,7 @@ from treadle.mcp.errors import MCPConnectionError
 R = TypeVar("R")
 
 
-class Home:
+class ClientThread:
     """An event loop in a daemon thread.
 
     A connection is bound to one event loop, but runs are not: they use asyncio, trio or no loop at all, in any

@@ -10,8 +10,14 @@ import redis
 from tests.redis_server import RedisServer, redis_server, redis_url
 
 from treadle import OptionError
-from treadle.durable.temporal import RedisStore, SQLiteStore, Store, StoredValueError, StoreError
-from treadle.durable.temporal.store import check_store, get_content, put_content
+from treadle.durable.temporal import (
+    BlobStore,
+    RedisBlobStore,
+    SQLiteBlobStore,
+    StoredValueError,
+    StoreError,
+)
+from treadle.durable.temporal.blob_store import check_store, get_content, put_content
 
 __all__ = ["redis_server", "redis_url"]
 
@@ -48,9 +54,9 @@ class PlainStore:
 @pytest.fixture(params=["sqlite", "redis", "async", "plain"])
 def store(request, tmp_path):
     if request.param == "sqlite":
-        return SQLiteStore(tmp_path / "store.db")
+        return SQLiteBlobStore(tmp_path / "store.db")
     if request.param == "redis":
-        return RedisStore(request.getfixturevalue("redis_url"))
+        return RedisBlobStore(request.getfixturevalue("redis_url"))
     return AsyncStore() if request.param == "async" else PlainStore()
 
 
@@ -100,7 +106,7 @@ class TestContent:
 
 class TestAnyStore:
     def test_an_object_with_get_and_put_is_a_store(self, store):
-        assert isinstance(store, Store)
+        assert isinstance(store, BlobStore)
         assert check_store(store, "worker: store") is store
 
     @pytest.mark.parametrize("wrong", [None, "store.db", {}], ids=["None", "path", "dict"])
@@ -114,23 +120,25 @@ class TestSQLite:
         damaged = tmp_path / "damaged.db"
         damaged.write_bytes(os.urandom(4096))
         with pytest.raises(StoreError, match=r"damaged\.db: could not read the value with the key"):
-            SQLiteStore(damaged).get("abc")
+            SQLiteBlobStore(damaged).get("abc")
         with pytest.raises(StoreError, match=r"none/store\.db: could not store a value"):
-            SQLiteStore(tmp_path / "none" / "store.db").put("abc", b"")
+            SQLiteBlobStore(tmp_path / "none" / "store.db").put("abc", b"")
 
     def test_options_are_checked(self, tmp_path):
-        with pytest.raises(OptionError, match="SQLiteStore: expected the path of a file"):
-            SQLiteStore(":memory:")
-        with pytest.raises(OptionError, match="SQLiteStore: timeout: expected 0 or more, got -1"):
-            SQLiteStore(tmp_path / "store.db", timeout=-1)
-        assert repr(SQLiteStore("a/store.db")) == "SQLiteStore('a/store.db')"
+        with pytest.raises(OptionError, match="SQLiteBlobStore: expected the path of a file"):
+            SQLiteBlobStore(":memory:")
+        with pytest.raises(
+            OptionError, match="SQLiteBlobStore: timeout: expected 0 or more, got -1"
+        ):
+            SQLiteBlobStore(tmp_path / "store.db", timeout=-1)
+        assert repr(SQLiteBlobStore("a/store.db")) == "SQLiteBlobStore('a/store.db')"
 
 
 class TestRedis:
     def test_the_key_starts_with_the_prefix_and_may_expire(self, redis_url):
         forever, briefly = (
-            RedisStore(redis_url, prefix="app"),
-            RedisStore(redis_url, prefix="brief", keep_seconds=100),
+            RedisBlobStore(redis_url, prefix="app"),
+            RedisBlobStore(redis_url, prefix="brief", keep_seconds=100),
         )
         key = put(forever, b"content")
         assert put(briefly, b"content") == key
@@ -143,14 +151,14 @@ class TestRedis:
 
     def test_a_client_that_decodes_its_answers_does_as_well(self, redis_url):
         with redis.Redis.from_url(redis_url, decode_responses=True) as client:
-            store = RedisStore(client)
+            store = RedisBlobStore(client)
             assert get(store, put(store, "æ".encode())) == "æ".encode()
 
     def test_a_server_that_has_ended_is_an_error_that_names_it(self, tmp_path):
         with RedisServer(tmp_path) as server:
             with redis.Redis.from_url(server.url) as client:
                 client.set_retry(None)
-                store = RedisStore(client)
+                store = RedisBlobStore(client)
                 store.put("abc", b"content")
                 server.kill()
                 for use in (lambda: store.get("abc"), lambda: store.put("abc", b"")):
@@ -159,8 +167,8 @@ class TestRedis:
             server.start()
 
     def test_options_are_checked(self, redis_url):
-        with pytest.raises(OptionError, match="RedisStore: expected a URL"):
-            RedisStore("localhost")
-        with pytest.raises(OptionError, match="RedisStore: keep_seconds: expected 1 or more"):
-            RedisStore(redis_url, keep_seconds=0.5)
-        assert repr(RedisStore(redis_url)) == f"RedisStore({redis_url!r}, prefix='treadle')"
+        with pytest.raises(OptionError, match="RedisBlobStore: expected a URL"):
+            RedisBlobStore("localhost")
+        with pytest.raises(OptionError, match="RedisBlobStore: keep_seconds: expected 1 or more"):
+            RedisBlobStore(redis_url, keep_seconds=0.5)
+        assert repr(RedisBlobStore(redis_url)) == f"RedisBlobStore({redis_url!r}, prefix='treadle')"

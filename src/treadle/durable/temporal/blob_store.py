@@ -53,7 +53,7 @@ class StoredValueError(StoreError):
 
 
 @runtime_checkable
-class Store(Protocol):
+class BlobStore(Protocol):
     """Keeps values for the workers of a deployment; any object with these methods is one.
 
     The key of a value is the digest of its content, so a value never changes, and it does no harm if two workers
@@ -70,8 +70,8 @@ class Store(Protocol):
         ...
 
 
-class SQLiteStore:
-    """A `Store` in an SQLite file, for the workers of one machine.
+class SQLiteBlobStore:
+    """A `BlobStore` in an SQLite file, for the workers of one machine.
 
     The file has the values in plain text, and is readable by its owner only. What is stored outlives a crash of
     the worker and a power failure.
@@ -88,13 +88,13 @@ class SQLiteStore:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, timeout: float = TIMEOUT) -> None:
-        self.path = path_of_file(path, "SQLiteStore")
+        self.path = path_of_file(path, "SQLiteBlobStore")
         if timeout < 0:
-            raise OptionError(f"SQLiteStore: timeout: expected 0 or more, got {timeout!r}")
+            raise OptionError(f"SQLiteBlobStore: timeout: expected 0 or more, got {timeout!r}")
         self._timeout = timeout
 
     def __repr__(self) -> str:
-        return f"SQLiteStore({self.path!r})"
+        return f"SQLiteBlobStore({self.path!r})"
 
     def get(self, key: str) -> bytes | None:
         """Read a value; None if there is none."""
@@ -138,8 +138,8 @@ def _log_ahead(db: sqlite3.Connection) -> None:
         db.execute("PRAGMA journal_mode = WAL")
 
 
-class RedisStore:
-    """A `Store` in Redis, for the workers of several machines. Extra ``redis``.
+class RedisBlobStore:
+    """A `BlobStore` in Redis, for the workers of several machines. Extra ``redis``.
 
     A value is as safe as Redis is set to keep it: a restart loses the latest ones unless Redis has ``appendonly
     yes`` and ``appendfsync always``. Its ``maxmemory-policy`` must be ``noeviction``, the default. A value has
@@ -165,14 +165,14 @@ class RedisStore:
     ) -> None:
         if keep_seconds is not None and keep_seconds < 1:
             raise OptionError(
-                f"RedisStore: keep_seconds: expected 1 or more, or None, got {keep_seconds!r}"
+                f"RedisBlobStore: keep_seconds: expected 1 or more, or None, got {keep_seconds!r}"
             )
-        self._client = client_of(redis, "RedisStore")
+        self._client = client_of(redis, "RedisBlobStore")
         self._prefix = prefix
         self._keep_seconds = None if keep_seconds is None else int(keep_seconds)
 
     def __repr__(self) -> str:
-        return f"RedisStore({address_of(self._client)!r}, prefix={self._prefix!r})"
+        return f"RedisBlobStore({address_of(self._client)!r}, prefix={self._prefix!r})"
 
     def get(self, key: str) -> bytes | None:
         """Read a value; None if there is none."""
@@ -200,21 +200,21 @@ class RedisStore:
             raise StoreError(f"{address_of(self._client)}: could not {doing}: {text}") from error
 
 
-def check_store(store: object, what: str) -> Store:
+def check_store(store: object, what: str) -> BlobStore:
     """Check what was passed as a store.
 
     Raises:
         OptionError: it has no ``get`` and ``put``; the text starts with ``what``.
     """
-    if not isinstance(store, Store):
+    if not isinstance(store, BlobStore):
         raise OptionError(
-            f"{what}: expected a store with the methods get and put, such as SQLiteStore(path), "
+            f"{what}: expected a store with the methods get and put, such as SQLiteBlobStore(path), "
             f"got an object of type {type(store).__name__}"
         )
     return store
 
 
-async def put_content(store: Store, content: bytes) -> str:
+async def put_content(store: BlobStore, content: bytes) -> str:
     """Store a value under the digest of its content.
 
     Returns:
@@ -225,7 +225,7 @@ async def put_content(store: Store, content: bytes) -> str:
     return key
 
 
-async def get_content(store: Store, key: str) -> bytes:
+async def get_content(store: BlobStore, key: str) -> bytes:
     """Read a value that `put_content` stored.
 
     Raises:

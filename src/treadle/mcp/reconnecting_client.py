@@ -1,4 +1,4 @@
-"""The link to a server, from the start of a ``with`` block to its end: it outlives connections."""
+"""The client of a server, from the start of a ``with`` block to its end: it outlives connections."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from treadle.forks import renew_after_fork
+from treadle.mcp.client_thread import ClientThread
 from treadle.mcp.connection import Connection
 from treadle.mcp.definitions import Definition
 from treadle.mcp.errors import MCPConnectionError
-from treadle.mcp.home import Home
 from treadle.mcp.log import warn
 from treadle.mcp.targets import Target
 
@@ -24,7 +24,7 @@ RECONNECT_DELAY = 0.2
 """Seconds before the second try; each further delay is twice as long."""
 
 
-class Link:
+class ReconnectingClient:
     """Connects to a server, lists its tools, and connects again if the server was lost.
 
     Args:
@@ -42,26 +42,26 @@ class Link:
         self._connection: Connection | None = None
         self._opening: Connection | None = None
         """The latest connection, also if it is not open yet: it has a process, too."""
-        self._home: Home | None = None
+        self._thread: ClientThread | None = None
         self._mutex = asyncio.Lock()
         self._is_stale = False
         self._is_disconnected = False
         self._refetching: asyncio.Task[None] | None = None
         self.definitions: Mapping[str, Definition] = {}
         self.server_name: str | None = None
-        renew_after_fork(self, Link._renew)
+        renew_after_fork(self, ReconnectingClient._renew)
 
     def _renew(self) -> None:
         """Forget the connection in a forked child: it is that of the parent. The next call connects again."""
-        self._home = self._connection = self._opening = None
+        self._thread = self._connection = self._opening = None
         self._mutex = asyncio.Lock()
 
     @property
-    def home(self) -> Home:
+    def client_thread(self) -> ClientThread:
         """The event loop of the connection."""
-        if self._home is None:
-            self._home = Home()
-        return self._home
+        if self._thread is None:
+            self._thread = ClientThread()
+        return self._thread
 
     async def _connect(self) -> Connection:
         """Connect, and list the tools."""
@@ -77,7 +77,7 @@ class Link:
     async def connected(self) -> Connection:
         """The connection, with the latest list of tools; if there is none, or the server was lost, a new one.
 
-        This and all other coroutine functions run on the home.
+        This and all other coroutine functions run on the client thread.
 
         Raises:
             MCPConnectionError: it cannot be connected to, or was disconnected.
@@ -133,7 +133,7 @@ class Link:
 
     async def call(self, fn: Callable[..., Coroutine[Any, Any, R]], *args: Any) -> R:
         """Await a coroutine function here, from a task of any event loop; cancelling the task cancels it."""
-        return await self.home.call(fn, *args)
+        return await self.client_thread.call(fn, *args)
 
     async def disconnect(self) -> None:
         """Close the connection for good."""
@@ -146,5 +146,5 @@ class Link:
                 await one.close()
 
     def end(self) -> None:
-        """End the home; later calls are refused."""
-        self.home.close()
+        """End the client thread; later calls are refused."""
+        self.client_thread.close()

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from treadle.messages import JSONDict, is_list, is_mapping
-from treadle.providers.conventions import log
+from treadle.providers.translation import log
 
 FORMAT = "gemini-content"
 """The ``format`` of items of ``reasoning_details`` that came from Gemini."""
