@@ -60,13 +60,16 @@ def test_each_function_of_the_section_is_a_recipe():
     assert stages == list(Loop().pipeline.names)
 
 
-@pytest.mark.parametrize("way", WAYS, ids=repr)
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_a_recipe_runs_under_every_driver(recipe, way):
-    name, script, answer, ran = RECIPES[recipe]
+def made_of(recipe):
+    """The stages, the tools and the model of a recipe, as options of `Loop`."""
+    name, script, *_ = RECIPES[recipe]
     stages = Loop().pipeline.replace(name, NAMES[recipe])
-    model = ScriptedLLM(*script)
-    result = way.run("Where?", model, tools=[ping, pay], stages=stages).result
+    return {"llm_send_fn": ScriptedLLM(*script), "tools": [ping, pay], "stages": stages}
+
+
+def check_run(recipe, model, result):
+    """The run of a recipe ended as its entry says, and did what the recipe is for."""
+    _, _, answer, ran = RECIPES[recipe]
     check_history(result.messages)
     assert (result.output, result.tool_calls_count) == (answer, ran)
     if answer is None:
@@ -80,3 +83,11 @@ def test_a_recipe_runs_under_every_driver(recipe, way):
         assert [sent.opts["model"] for sent in model.sent] == ["small", "large"]
     if recipe == "decide_by_marker":
         assert model.sent[1].messages[-1]["content"].startswith("Say ANSWER")
+
+
+@pytest.mark.parametrize("way", WAYS, ids=repr)
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_runs_under_every_driver(recipe, way):
+    options = made_of(recipe)
+    model = options.pop("llm_send_fn")
+    check_run(recipe, model, way.run("Where?", model, **options).result)

@@ -11,7 +11,7 @@ from tests.deciding import on
 from treadle import CircuitBreaker, Limits, Loop, Telemetry, approve, tool
 from treadle.telemetry import names
 from treadle.telemetry.instruments import instruments_of
-from treadle.telemetry.telemetry import scope
+from treadle.telemetry.sinks import scope
 from treadle.testing import ScriptedLLM, call, calls
 
 from .exits import USER, double, fail, sign

@@ -18,9 +18,11 @@ def active_telemetry(chosen: Telemetry | None = None) -> ActiveTelemetry | None:
     Args:
         chosen: the option of the loop; None takes the global providers.
     """
-    from treadle.telemetry.telemetry import ActiveTelemetry  # noqa: PLC0415 - see above
+    from treadle.telemetry.sinks import Sinks  # noqa: PLC0415 - see above
+    from treadle.telemetry.telemetry import ActiveTelemetry  # noqa: PLC0415
 
-    return ActiveTelemetry.active(chosen)
+    sinks = Sinks.of(chosen or Telemetry())
+    return None if sinks is None else ActiveTelemetry(sinks)
 
 
 def no_telemetry() -> Telemetry:

@@ -60,7 +60,7 @@ def _run_finished(run: RunTelemetry, event: RunFinished) -> None:
         names.STOP_REASON: event.stop_reason,
     }
     response = getattr(event.result, "response", None)
-    if run.telemetry.captures and response is not None and run.agent is not None:
+    if run.sinks.captures and response is not None and run.agent is not None:
         run.agent.span.set_attributes(content.response_attributes(response))
     run.end(event.at, facts, is_good=event.stop_reason in _GOOD)
 
@@ -86,7 +86,7 @@ def _history_compacted(run: RunTelemetry, event: HistoryCompacted) -> None:
     how = {names.IS_SUMMARIZED: event.is_summarized}
     tokens = {names.TOKENS_BEFORE: event.tokens_before, names.TOKENS_AFTER: event.tokens_after}
     run.add_event(names.HISTORY_COMPACTED, {names.ITERATION: event.iteration, **tokens, **how})
-    run.telemetry.instruments.add(names.COMPACTIONS, 1, {**run.labels, **how})
+    run.sinks.instruments.add(names.COMPACTIONS, 1, {**run.labels, **how})
 
 
 def _compaction_failed(run: RunTelemetry, event: CompactionFailed) -> None:
@@ -105,12 +105,12 @@ def _limit_reached(run: RunTelemetry, event: LimitReached) -> None:
 def _model_requested(run: RunTelemetry, event: ModelRequested) -> None:
     run.model_calls += 1
     captured: dict[str, str] = {}
-    if run.telemetry.captures:
+    if run.sinks.captures:
         tools = () if run.started is None else run.started.tools
         captured = content.request_attributes(event.messages, event.guidance, tools)
         if run.model_calls == 1 and run.agent is not None:
             run.agent.span.set_attributes(captured)
-    if run.telemetry.has_chats:
+    if run.sinks.has_chats:
         name = f"{names.CHAT} {run.request.get(names.REQUEST_MODEL, '')}".strip()
         attributes = {**run.request, names.ITERATION: event.iteration, **captured}
         labels = {names.OPERATION_NAME: names.CHAT, **run.model_labels}
@@ -123,7 +123,7 @@ def _model_retried(run: RunTelemetry, event: ModelRetried) -> None:
     facts = {names.ITERATION: event.iteration, **_retry_facts(event)}
     if event.next_model is not None:
         facts[names.NEXT_MODEL] = event.next_model
-    span, meters = run.chat or run.agent, run.telemetry.instruments
+    span, meters = run.chat or run.agent, run.sinks.instruments
     if span is not None:
         spans.add_event(span.span, names.MODEL_RETRY, facts, event.at)
     error_type = meters.error_types(event.error_type)
@@ -131,14 +131,14 @@ def _model_retried(run: RunTelemetry, event: ModelRetried) -> None:
 
 
 def _model_responded(run: RunTelemetry, event: ModelResponded) -> None:
-    chat, response, meters = run.chat, event.response, run.telemetry.instruments
+    chat, response, meters = run.chat, event.response, run.sinks.instruments
     usage, model = response.usage, {}
     if response.model is not None:
         model = {names.RESPONSE_MODEL: meters.model_names(response.model)}
     if usage is not None and usage.cost is not None and not usage.is_estimate:
         meters.add(names.USAGE_COST, usage.cost, {**run.model_labels, **model})
     around = chat or run.agent
-    if around is None or not run.telemetry.has_chats:  # the model's SDK is instrumented
+    if around is None or not run.sinks.has_chats:  # the model's SDK is instrumented
         return
     labels = {names.OPERATION_NAME: names.CHAT, **run.model_labels, **model}
     if usage is not None and usage.is_measured:
@@ -160,7 +160,7 @@ def _describe_response(run: RunTelemetry, span: Span, response: Response) -> Non
     if response.model is not None and names.REQUEST_MODEL not in run.request:
         span.update_name(f"{names.CHAT} {spans.clean(response.model)}")
     span.set_attributes(spans.response_attributes(response))
-    if run.telemetry.captures:
+    if run.sinks.captures:
         span.set_attributes(content.response_attributes(response))
 
 
@@ -168,7 +168,7 @@ def _model_failed(run: RunTelemetry, event: ModelFailed) -> None:
     chat, run.chat = run.chat, None
     if chat is not None:
         spans.fail(chat.span, event.error_type)
-        error_type = run.telemetry.instruments.error_types(event.error_type)
+        error_type = run.sinks.instruments.error_types(event.error_type)
         run.close(chat, event.at, {names.ERROR_TYPE: error_type})
 
 
@@ -190,7 +190,7 @@ def _tool_started(run: RunTelemetry, event: ToolStarted) -> None:
         function = tool["function"]
         if function["name"] == call.name and function["description"]:
             attributes[names.TOOL_DESCRIPTION] = spans.clean(function["description"])
-    if run.telemetry.captures:
+    if run.sinks.captures:
         attributes |= content.call_attributes(call)
     # Span names have few distinct values, so a name that the model made up is an attribute only.
     is_known = labels[names.TOOL_NAME] != names.OTHER
@@ -215,7 +215,7 @@ def _tool_finished(run: RunTelemetry, event: ToolFinished) -> None:
         subagent.abandon(event.at)  # nothing is open if it emitted its last event
     if tool is None:
         return
-    if run.telemetry.captures:
+    if run.sinks.captures:
         tool.span.set_attributes(content.result_attributes(result))
         if event.exception is not None and tool.span.is_recording():
             facts = content.exception_attributes(event.exception)
@@ -236,7 +236,7 @@ def _call_not_run(run: RunTelemetry, event: CallNotRun) -> None:
     reason = {names.REASON: event.reason.value}
     run.add_event(names.CALL_NOT_RUN, {**_call_facts(event), **reason})
     labels = {**run.tool_labels(event.call.name), **reason}
-    run.telemetry.instruments.add(names.CALLS_NOT_RUN, 1, labels)
+    run.sinks.instruments.add(names.CALLS_NOT_RUN, 1, labels)
 
 
 def _repeat_warned(run: RunTelemetry, event: RepeatWarned) -> None:
@@ -248,7 +248,7 @@ def _breaker_changed(run: RunTelemetry, event: BreakerChanged) -> None:
     facts = {names.ITERATION: event.iteration, names.TOOL_NAME: event.tool, **state}
     run.add_event(names.BREAKER_CHANGED, facts)
     labels = {**run.tool_labels(event.tool), **state}
-    run.telemetry.instruments.add(names.BREAKER_TRANSITIONS, 1, labels)
+    run.sinks.instruments.add(names.BREAKER_TRANSITIONS, 1, labels)
 
 
 def _call_facts(event: CallNotRun | RepeatWarned) -> dict[str, Any]:

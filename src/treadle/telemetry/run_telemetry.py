@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -14,9 +14,7 @@ from treadle import labels
 from treadle.events import RunStarted
 from treadle.telemetry import names, spans
 from treadle.telemetry.instruments import Labels
-
-if TYPE_CHECKING:
-    from treadle.telemetry.telemetry import ActiveTelemetry
+from treadle.telemetry.sinks import Sinks
 
 
 class OpenSpan(NamedTuple):
@@ -43,7 +41,7 @@ class RunTelemetry:
     """The state of the telemetry of one run; the handlers of events update it.
 
     Args:
-        telemetry: where it is reported.
+        sinks: where it is reported.
         parent: the context of the call that the run is; None if the run is not a subagent.
         prefix: what the keys of the run's calls start with, as seen from the outermost run.
 
@@ -58,7 +56,7 @@ class RunTelemetry:
             from the system's, so events without a time happen at this one: within their span.
     """
 
-    telemetry: ActiveTelemetry
+    sinks: Sinks
     parent: Context | None = None
     prefix: str = ""
     started: RunStarted | None = None
@@ -80,7 +78,7 @@ class RunTelemetry:
             call = self.tools.get(call_id, self.agent)
             parent = self.parent if call is None else call.context
             prefix = f"{self.prefix}{call_id}/"
-            subagent = self.subagents[call_id] = RunTelemetry(self.telemetry, parent, prefix)
+            subagent = self.subagents[call_id] = RunTelemetry(self.sinks, parent, prefix)
         return subagent
 
     def context_for(self, label: str, key: str) -> Context | None:
@@ -109,7 +107,7 @@ class RunTelemetry:
         """Start a span; see `OpenSpan`. ``parent`` is the call that it is a step of; None is the run."""
         outer = parent or self.agent
         context = self.parent if outer is None else outer.context
-        span = self.telemetry.tracer.start_span(
+        span = self.sinks.tracer.start_span(
             name, context, kind, attributes, links, spans.nanoseconds(at)
         )
         context = trace.set_span_in_context(span, context)
@@ -121,7 +119,7 @@ class RunTelemetry:
         """End a span, and record its duration with more labels; None is the time since its start."""
         at = max(at, span.at)  # a run that was taken up may report the time of an earlier process
         seconds = at - span.at if duration is None else duration
-        meters = self.telemetry.instruments
+        meters = self.sinks.instruments
         try:
             meters.record(span.metric, seconds, {**span.labels, **more}, span.context)
         finally:
@@ -150,7 +148,7 @@ class RunTelemetry:
         )
         if state is not None:
             state.traceparent = spans.traceparent_of(self.agent.span) or state.traceparent
-        meters = self.telemetry.instruments
+        meters = self.sinks.instruments
         meters.add(names.ACTIVE_RUNS, 1, self.labels, self.agent.context)
 
     def end(self, at: float, facts: Mapping[str, Any], *, is_good: bool) -> None:
@@ -163,7 +161,7 @@ class RunTelemetry:
         self.subagents.clear()
         reason = facts[names.STOP_REASON]
         # Of a class that the program derives, the reason is any text.
-        limited = self.telemetry.instruments.stop_reasons(reason)
+        limited = self.sinks.instruments.stop_reasons(reason)
         self._end_calls(at, limited)
         self.agent = self.started = None
         agent.span.set_attributes(facts)
@@ -176,7 +174,7 @@ class RunTelemetry:
             identity = {names.RUN_ID: spans.clean(started.run_id)}
             if started.agent_name:
                 identity[names.AGENT_NAME] = spans.clean(started.agent_name)
-            self.telemetry.log_completion(agent.context, {**identity, **facts}, at)
+            self.sinks.log_completion(agent.context, {**identity, **facts}, at)
             self._measure(agent.context, facts, limited)
         finally:
             self.close(agent, at, labels)
@@ -193,12 +191,12 @@ class RunTelemetry:
     def tool_labels(self, name: str) -> Labels:
         """Return the labels of the metrics of a tool. A tool that only the model named is ``_OTHER``."""
         is_known = self.started is not None and name in self.started.available
-        limited = self.telemetry.instruments.tool_names
+        limited = self.sinks.instruments.tool_names
         return {**self.labels, names.TOOL_NAME: limited(name) if is_known else names.OTHER}
 
     def _labels_of(self, event: RunStarted) -> tuple[Labels, Labels]:
         """The labels of all metrics of the run, and those of its requests."""
-        meters = self.telemetry.instruments
+        meters = self.sinks.instruments
         run = {names.AGENT_NAME: meters.agent_names(event.agent_name)} if event.agent_name else {}
         model = {names.PROVIDER_NAME: event.provider, names.REQUEST_MODEL: event.model}
         return run, run | {
@@ -219,7 +217,7 @@ class RunTelemetry:
                 self.close(call, at, {names.ERROR_TYPE: reason})
 
     def _measure(self, context: Context, facts: Mapping[str, Any], stop_reason: str) -> None:
-        meters, labels = self.telemetry.instruments, self.labels
+        meters, labels = self.sinks.instruments, self.labels
         reason = {names.STOP_REASON: stop_reason}
         iterations = facts[names.TOTAL_ITERATIONS]
         meters.record(names.ITERATIONS_METRIC, iterations, {**labels, **reason}, context)
