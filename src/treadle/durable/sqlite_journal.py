@@ -75,7 +75,7 @@ class StoredRun:
         id: its id.
         agent_name: the name of its loop.
         status: ``running``, ``paused``, or when it has ended ``ok`` or ``error``. A run that is ``running``
-            and has no driver was interrupted: whoever runs it again continues it.
+            and has no driver was interrupted: the next process that runs it continues it.
         stop_reason: why it ended or paused; empty while it runs.
         created_at: when it was stored, in seconds since the epoch.
         updated_at: when the latest outcome was stored.

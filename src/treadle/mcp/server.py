@@ -197,7 +197,7 @@ class MCPServer:
             if self._is_approved(one):
                 offered.append(one)
             else:
-                self._leave_out(one, "it is new or has changed, and nobody has approved it")
+                self._leave_out(one, "it is new or has changed, and has no approval")
         return self._tools_of(offered)
 
     def _is_approved(self, one: Definition) -> bool:

@@ -50,7 +50,7 @@ def as_mcp_server(
 
     Each request is a call as in a run: the arguments are checked, and time limits, retries, locks, `Retry` and
     `ToolContext` work. Its progress is sent to the client, and the client can cancel it. A call that needs
-    approval is refused, since there is nobody to ask.
+    approval is refused, since no person can be asked.
 
     Args:
         served: a loop or a tool, or a list of them. A loop is a tool that takes a ``task``; each call is a run.

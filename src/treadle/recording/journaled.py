@@ -579,7 +579,7 @@ def _check_stages(loop: BuiltLoop) -> None:
     for stage in loop.pipeline.async_stages:
         raise OptionError(
             f"journal: stage {stage!r} is an async def: what it awaits is no effect, so it would happen again "
-            "when the run is taken up, and its outcome, a context, is no data. Make it a generator that yields "
+            "when the run is resumed, and its outcome, a context, is no data. Make it a generator that yields "
             "effects, or do the work in a tool"
         )
     for tool in loop.tools.values():

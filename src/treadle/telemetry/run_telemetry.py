@@ -117,7 +117,7 @@ class RunTelemetry:
         self, span: OpenSpan, at: float, more: Mapping[str, Any], duration: float | None = None
     ) -> None:
         """End a span, and record its duration with more labels; None is the time since its start."""
-        at = max(at, span.at)  # a run that was taken up may report the time of an earlier process
+        at = max(at, span.at)  # a resumed run may report the time of an earlier process
         seconds = at - span.at if duration is None else duration
         meters = self.sinks.instruments
         try:

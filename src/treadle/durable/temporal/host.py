@@ -160,7 +160,7 @@ class Host:
             outer: what a subagent knows of the outer run; None if the run is not a subagent.
 
         Returns:
-            None if nobody listens.
+            None without a listener.
         """
         listeners = [] if deliver is None else [deliver]
         if outer is not None and outer["has_listeners"]:
@@ -198,7 +198,7 @@ class Relay:
         listeners: each is passed an event; what it returns is awaited.
 
     Attributes:
-        has_events: whether the listeners were told of the run.
+        has_events: whether the listeners have received its first event.
     """
 
     def __init__(self, main: asyncio.AbstractEventLoop, listeners: list[Deliver]) -> None:

@@ -95,7 +95,7 @@ class ResponseCache:
     are stored: none that is blank, a refusal, or cut off by a limit or a filter. An error of the store is logged,
     and the model is asked.
 
-    A callable that does not show its model, such as a function, is told apart by its name and module alone.
+    A callable that does not show its model, such as a function, is identified by its name and module alone.
 
     Args:
         store: the store; by default a new `InMemoryCache`. See also `SQLiteCache`.
