@@ -26,6 +26,7 @@ import functools
 import json
 import math
 import os
+import re
 import sys
 import types
 import typing
@@ -98,6 +99,12 @@ def _readers_of(kind: Any) -> Mapping[str, tuple[str, Any]]:
         if spec.init:
             made[written] = spec.name, hint
     return made
+
+
+@functools.cache
+def snake_case(name: str) -> str:
+    """The name of a class in JSON: ``ToolFinished`` is ``tool_finished``."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
 # The plain form: to JSON

@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, ClassVar, TypeAlias, get_args
 
-from treadle.codec import JSONFormatError, plain_data, plain_form, restore, restore_fields
+from treadle.codec import (
+    JSONFormatError,
+    plain_data,
+    plain_form,
+    restore,
+    restore_fields,
+    snake_case,
+)
 from treadle.context import Context, Decision
 from treadle.errors import did_you_mean
 from treadle.fast_dataclass import fast_dataclass_kw
@@ -92,7 +98,7 @@ class EventBase:
             facts = {spec.name: getattr(event, spec.name) for spec in dataclasses.fields(event)}
         if isinstance(event, RunStarted):
             facts["state"] = None
-        head = {"type": type_of(kind), "seq": self.seq, "path": self.path}
+        head = {"type": snake_case(kind.__name__), "seq": self.seq, "path": self.path}
         made: JSONDict = plain_data(head | facts)
         return made
 
@@ -630,15 +636,11 @@ def event_from_json(data: Mapping[str, Any]) -> Event:
 
 
 @functools.cache
-def type_of(kind: type) -> str:
-    """The name of a class of events in JSON: ``ToolFinished`` is ``tool_finished``."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower()
-
-
-@functools.cache
 def event_types() -> Mapping[str, type]:
     """The classes of events by their names in JSON. `SubagentEvent` has none: it is the ``path`` of an event."""
-    return {type_of(kind): kind for kind in get_args(Event) if kind is not SubagentEvent}
+    return {
+        snake_case(kind.__name__): kind for kind in get_args(Event) if kind is not SubagentEvent
+    }
 
 
 def _reason_as_json(reason: Any) -> JSONDict:
