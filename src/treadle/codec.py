@@ -245,23 +245,27 @@ def _restored_class(kind: Any, data: Any) -> Any:
     return data
 
 
-def restore_fields(kind: Any, data: Any) -> Any:
+def restore_fields(kind: Any, data: Any, **known: Any) -> Any:
     """Restore a dataclass from an object with its fields, whatever the form of its class.
+
+    Args:
+        kind: the class.
+        data: the object.
+        **known: fields that do not come from the data.
 
     Raises:
         JSONFormatError: as in `restore`.
     """
     if not is_mapping(data):
         raise _wrong(f"an object with the fields of {kind.__name__}", data)
-    values: dict[str, Any] = {}
     for written, (name, hint) in _readers_of(kind).items():
         if written in data:
             try:
-                values[name] = restore(hint, data[written])
+                known[name] = restore(hint, data[written])
             except JSONFormatError as error:
                 raise JSONFormatError(f"{written}: {error}") from None
     try:
-        return kind(**values)
+        return kind(**known)
     except (TypeError, ValueError) as error:  # a field is missing, or the class refuses its value
         raise JSONFormatError(f"{kind.__name__}: {error}") from error
 
