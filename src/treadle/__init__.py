@@ -1,229 +1,123 @@
 """The LLM tool loop as a staged pipeline: it always ends, loses nothing, and says why it stopped."""
 
-from treadle.codec import JSONFormatError
-from treadle.context import Context, Decision, Request
-from treadle.errors import (
-    MissingExtraError,
-    OptionError,
-    PausedStateError,
-    Retry,
-    SessionConflictError,
-    SessionError,
-    ToolDefinitionError,
-    TreadleError,
-)
-from treadle.events import (
-    BreakerChanged,
-    CallNotRun,
-    CallsPlanned,
-    CompactionFailed,
-    Event,
-    EventBase,
-    FirstChunk,
-    HistoryCompacted,
-    HistoryRepaired,
-    IterationFinished,
-    IterationStarted,
-    LimitReached,
-    ModelFailed,
-    ModelRequested,
-    ModelResponded,
-    ModelRetried,
-    PartialOutput,
-    ReasoningDelta,
-    RepeatWarned,
-    RunFinished,
-    RunStarted,
-    RunSummary,
-    SubagentEvent,
-    TextDelta,
-    ToolCallDelta,
-    ToolFinished,
-    ToolProgress,
-    ToolRetried,
-    ToolStarted,
-    UserMessageAdded,
-    event_from_json,
-)
-from treadle.limits import Budget, Limits, Remaining
-from treadle.loop import EventStream, Loop, LoopOptions, RunHandle, presets
-from treadle.messages import (
-    Chunk,
-    InvalidMessagesError,
-    Message,
-    ModelCall,
-    ModelCallStatus,
-    Response,
-    Timing,
-    ToolCall,
-    ToolResult,
-    Usage,
-)
-from treadle.pauses import ClaimStore, Pauses, SQLiteClaims
-from treadle.pipeline import Pipeline, PipelineError, StageError, stage
-from treadle.results import (
-    BudgetExhausted,
-    CircuitBroken,
-    CompactionStalled,
-    DeadlineExceeded,
-    EmptyResponse,
-    Err,
-    InvalidInput,
-    LimitNotMeasurable,
-    LLMError,
-    LoopDetected,
-    MaxIterationsReached,
-    Ok,
-    OutputMissing,
-    Paused,
-    PendingCall,
-    PipelineFailed,
-    Reason,
-    ResponseIncomplete,
-    Result,
-    RunCancelled,
-    RunError,
-    RunPausedError,
-    StoppedByStage,
-)
-from treadle.run_state import RunNode, RunNodeStatus, RunState
-from treadle.stages import default_stages
-from treadle.telemetry import Telemetry
-from treadle.tool_search import ToolSearch
-from treadle.tools import (
-    Approval,
-    BreakerState,
-    CircuitBreaker,
-    Locks,
-    NotRun,
-    Output,
-    Plan,
-    PlanReason,
-    Recipe,
-    RecipeStep,
-    Tool,
-    ToolContext,
-    ToolLike,
-    approve,
-    deny,
-    edit,
-    tool,
-)
+from sys import modules as _modules
+
+from treadle.codec import JSONFormatError as JSONFormatError
+from treadle.context import Context as Context
+from treadle.context import Decision as Decision
+from treadle.context import Request as Request
+from treadle.errors import MissingExtraError as MissingExtraError
+from treadle.errors import OptionError as OptionError
+from treadle.errors import PausedStateError as PausedStateError
+from treadle.errors import Retry as Retry
+from treadle.errors import SessionConflictError as SessionConflictError
+from treadle.errors import SessionError as SessionError
+from treadle.errors import ToolDefinitionError as ToolDefinitionError
+from treadle.errors import TreadleError as TreadleError
+from treadle.events import BreakerChanged as BreakerChanged
+from treadle.events import CallNotRun as CallNotRun
+from treadle.events import CallsPlanned as CallsPlanned
+from treadle.events import CompactionFailed as CompactionFailed
+from treadle.events import Event as Event
+from treadle.events import EventBase as EventBase
+from treadle.events import FirstChunk as FirstChunk
+from treadle.events import HistoryCompacted as HistoryCompacted
+from treadle.events import HistoryRepaired as HistoryRepaired
+from treadle.events import IterationFinished as IterationFinished
+from treadle.events import IterationStarted as IterationStarted
+from treadle.events import LimitReached as LimitReached
+from treadle.events import ModelFailed as ModelFailed
+from treadle.events import ModelRequested as ModelRequested
+from treadle.events import ModelResponded as ModelResponded
+from treadle.events import ModelRetried as ModelRetried
+from treadle.events import PartialOutput as PartialOutput
+from treadle.events import ReasoningDelta as ReasoningDelta
+from treadle.events import RepeatWarned as RepeatWarned
+from treadle.events import RunFinished as RunFinished
+from treadle.events import RunStarted as RunStarted
+from treadle.events import RunSummary as RunSummary
+from treadle.events import SubagentEvent as SubagentEvent
+from treadle.events import TextDelta as TextDelta
+from treadle.events import ToolCallDelta as ToolCallDelta
+from treadle.events import ToolFinished as ToolFinished
+from treadle.events import ToolProgress as ToolProgress
+from treadle.events import ToolRetried as ToolRetried
+from treadle.events import ToolStarted as ToolStarted
+from treadle.events import UserMessageAdded as UserMessageAdded
+from treadle.events import event_from_json as event_from_json
+from treadle.limits import Budget as Budget
+from treadle.limits import Limits as Limits
+from treadle.limits import Remaining as Remaining
+from treadle.loop import EventStream as EventStream
+from treadle.loop import Loop as Loop
+from treadle.loop import LoopOptions as LoopOptions
+from treadle.loop import RunHandle as RunHandle
+from treadle.loop import presets as presets
+from treadle.messages import Chunk as Chunk
+from treadle.messages import InvalidMessagesError as InvalidMessagesError
+from treadle.messages import Message as Message
+from treadle.messages import ModelCall as ModelCall
+from treadle.messages import ModelCallStatus as ModelCallStatus
+from treadle.messages import Response as Response
+from treadle.messages import Timing as Timing
+from treadle.messages import ToolCall as ToolCall
+from treadle.messages import ToolResult as ToolResult
+from treadle.messages import Usage as Usage
+from treadle.pauses import ClaimStore as ClaimStore
+from treadle.pauses import Pauses as Pauses
+from treadle.pauses import SQLiteClaims as SQLiteClaims
+from treadle.pipeline import Pipeline as Pipeline
+from treadle.pipeline import PipelineError as PipelineError
+from treadle.pipeline import StageError as StageError
+from treadle.pipeline import stage as stage
+from treadle.results import BudgetExhausted as BudgetExhausted
+from treadle.results import CircuitBroken as CircuitBroken
+from treadle.results import CompactionStalled as CompactionStalled
+from treadle.results import DeadlineExceeded as DeadlineExceeded
+from treadle.results import EmptyResponse as EmptyResponse
+from treadle.results import Err as Err
+from treadle.results import InvalidInput as InvalidInput
+from treadle.results import LimitNotMeasurable as LimitNotMeasurable
+from treadle.results import LLMError as LLMError
+from treadle.results import LoopDetected as LoopDetected
+from treadle.results import MaxIterationsReached as MaxIterationsReached
+from treadle.results import Ok as Ok
+from treadle.results import OutputMissing as OutputMissing
+from treadle.results import Paused as Paused
+from treadle.results import PendingCall as PendingCall
+from treadle.results import PipelineFailed as PipelineFailed
+from treadle.results import Reason as Reason
+from treadle.results import ResponseIncomplete as ResponseIncomplete
+from treadle.results import Result as Result
+from treadle.results import RunCancelled as RunCancelled
+from treadle.results import RunError as RunError
+from treadle.results import RunPausedError as RunPausedError
+from treadle.results import StoppedByStage as StoppedByStage
+from treadle.run_state import RunNode as RunNode
+from treadle.run_state import RunNodeStatus as RunNodeStatus
+from treadle.run_state import RunState as RunState
+from treadle.stages import default_stages as default_stages
+from treadle.telemetry import Telemetry as Telemetry
+from treadle.tool_search import ToolSearch as ToolSearch
+from treadle.tools import Approval as Approval
+from treadle.tools import BreakerState as BreakerState
+from treadle.tools import CircuitBreaker as CircuitBreaker
+from treadle.tools import Locks as Locks
+from treadle.tools import NotRun as NotRun
+from treadle.tools import Output as Output
+from treadle.tools import Plan as Plan
+from treadle.tools import PlanReason as PlanReason
+from treadle.tools import Recipe as Recipe
+from treadle.tools import RecipeStep as RecipeStep
+from treadle.tools import Tool as Tool
+from treadle.tools import ToolContext as ToolContext
+from treadle.tools import ToolLike as ToolLike
+from treadle.tools import approve as approve
+from treadle.tools import deny as deny
+from treadle.tools import edit as edit
+from treadle.tools import tool as tool
 from treadle.version import __version__ as __version__
 
-__all__ = [
-    "Approval",
-    "BreakerChanged",
-    "BreakerState",
-    "Budget",
-    "BudgetExhausted",
-    "CallNotRun",
-    "CallsPlanned",
-    "Chunk",
-    "CircuitBreaker",
-    "CircuitBroken",
-    "ClaimStore",
-    "CompactionFailed",
-    "CompactionStalled",
-    "Context",
-    "DeadlineExceeded",
-    "Decision",
-    "EmptyResponse",
-    "Err",
-    "Event",
-    "EventBase",
-    "EventStream",
-    "FirstChunk",
-    "HistoryCompacted",
-    "HistoryRepaired",
-    "InvalidInput",
-    "InvalidMessagesError",
-    "IterationFinished",
-    "IterationStarted",
-    "JSONFormatError",
-    "LLMError",
-    "LimitNotMeasurable",
-    "LimitReached",
-    "Limits",
-    "Locks",
-    "Loop",
-    "LoopDetected",
-    "LoopOptions",
-    "MaxIterationsReached",
-    "Message",
-    "MissingExtraError",
-    "ModelCall",
-    "ModelCallStatus",
-    "ModelFailed",
-    "ModelRequested",
-    "ModelResponded",
-    "ModelRetried",
-    "NotRun",
-    "Ok",
-    "OptionError",
-    "Output",
-    "OutputMissing",
-    "PartialOutput",
-    "Paused",
-    "PausedStateError",
-    "Pauses",
-    "PendingCall",
-    "Pipeline",
-    "PipelineError",
-    "PipelineFailed",
-    "Plan",
-    "PlanReason",
-    "Reason",
-    "ReasoningDelta",
-    "Recipe",
-    "RecipeStep",
-    "Remaining",
-    "RepeatWarned",
-    "Request",
-    "Response",
-    "ResponseIncomplete",
-    "Result",
-    "Retry",
-    "RunCancelled",
-    "RunError",
-    "RunFinished",
-    "RunHandle",
-    "RunNode",
-    "RunNodeStatus",
-    "RunPausedError",
-    "RunStarted",
-    "RunState",
-    "RunSummary",
-    "SQLiteClaims",
-    "SessionConflictError",
-    "SessionError",
-    "StageError",
-    "StoppedByStage",
-    "SubagentEvent",
-    "Telemetry",
-    "TextDelta",
-    "Timing",
-    "Tool",
-    "ToolCall",
-    "ToolCallDelta",
-    "ToolContext",
-    "ToolDefinitionError",
-    "ToolFinished",
-    "ToolLike",
-    "ToolProgress",
-    "ToolResult",
-    "ToolRetried",
-    "ToolSearch",
-    "ToolStarted",
-    "TreadleError",
-    "Usage",
-    "UserMessageAdded",
-    "approve",
-    "default_stages",
-    "deny",
-    "edit",
-    "event_from_json",
-    "presets",
-    "stage",
-    "tool",
+__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
+    name for name in sorted(vars()) if name[0] != "_" and f"treadle.{name}" not in _modules
 ]

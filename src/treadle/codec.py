@@ -26,6 +26,7 @@ import functools
 import json
 import math
 import os
+import re
 import sys
 import types
 import typing
@@ -57,47 +58,46 @@ class NotDataError(TreadleError, TypeError):
     """A value that cannot be written as data; the text names its place and its type."""
 
 
-Write: TypeAlias = Callable[[Any], Any]
-Read: TypeAlias = Callable[[Any], Any]
-_PLAIN_FORMS: dict[type, tuple[Write, Read]] = {}
+Convert: TypeAlias = Callable[[Any], Any]
+_PLAIN_FORMS: dict[type, tuple[Convert, Convert]] = {}
 
 
-def plain_form(kind: type, write: Write, read: Read) -> None:
-    """Set the form of the objects of a class and of its subclasses.
-
-    Args:
-        kind: the class.
-        write: takes an object and returns simpler values.
-        read: takes the JSON data and returns an object; raises `JSONFormatError`.
-    """
+def plain_form(kind: type, write: Convert, read: Convert) -> None:
+    """Set how objects of a class and of its subclasses are written as simpler values, and read from JSON data."""
     _PLAIN_FORMS[kind] = write, read
 
 
-def _form_of(kind: Any) -> tuple[Write, Read] | None:
-    for base in getattr(kind, "__mro__", ()):
-        if base in _PLAIN_FORMS:
-            return _PLAIN_FORMS[base]
-    return None
+def _form_of(kind: Any) -> tuple[Convert, Convert] | None:
+    bases: tuple[type, ...] = getattr(kind, "__mro__", ())
+    return next((_PLAIN_FORMS[base] for base in bases if base in _PLAIN_FORMS), None)
 
 
-def name_in_json(spec: dataclasses.Field[Any]) -> str:
+def _name_of_field(spec: dataclasses.Field[Any]) -> str:
     """The attribute that stands for a field in JSON: the field, or the property named ``json`` in its metadata."""
     name: str = spec.metadata.get("json", spec.name)
     return name
 
 
 @functools.cache
-def _readers_of(kind: Any) -> Mapping[str, tuple[str, Any]]:
-    """The fields that the constructor of a dataclass takes, with their types, by their names in JSON."""
+def _fields_of(kind: Any) -> Mapping[str, dataclasses.Field[Any]]:
+    """The fields that the constructor of a dataclass takes, by their names in JSON."""
+    return {_name_of_field(spec): spec for spec in dataclasses.fields(kind) if spec.init}
+
+
+@functools.cache
+def _types_of(kind: Any) -> Mapping[str, Any]:
+    """The types of these fields in JSON, by their names in JSON."""
     hints = typing.get_type_hints(kind)
-    made: dict[str, tuple[str, Any]] = {}
-    for spec in dataclasses.fields(kind):
-        written, hint = name_in_json(spec), hints[spec.name]
-        if written != spec.name:
-            hint = typing.get_type_hints(getattr(kind, written).fget)["return"]
-        if spec.init:
-            made[written] = spec.name, hint
-    return made
+    for name, spec in _fields_of(kind).items():
+        if name != spec.name:
+            hints[name] = typing.get_type_hints(getattr(kind, name).fget)["return"]
+    return hints
+
+
+@functools.cache
+def snake_case(name: str) -> str:
+    """The name of a class in JSON: ``ToolFinished`` is ``tool_finished``."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
 # The plain form: to JSON
@@ -111,10 +111,7 @@ def plain_data(value: Any) -> Any:
 def to_json_line(value: Any) -> str:
     """A value as JSON on one line, in ASCII, so it has no line ends and every encoding can represent it.
 
-    Args:
-        value: any value. Dataclasses and pydantic models become objects, sequences and sets become arrays, a class
-            with a `plain_form` has that. Everything else that JSON cannot represent, such as a NaN, becomes text.
-            Lone surrogates are kept as escapes.
+    Everything that JSON cannot represent, such as a NaN, becomes text. Lone surrogates are kept as escapes.
     """
     try:
         # The fast path, written in C. It covers nearly all values.
@@ -137,11 +134,10 @@ def _converted(value: Any, around: frozenset[int]) -> Any:  # noqa: PLR0911 - on
         parts: list[Any] = [*value]
         return [_converted(part, inside) for part in parts]
     if is_mapping(value):
-        given: Mapping[Any, Any] = value
         try:
             return {
                 key if isinstance(key, str) else safe_str(key): _converted(part, inside)
-                for key, part in given.items()
+                for key, part in value.items()
             }
         except Exception:  # noqa: BLE001 - a user-supplied mapping
             return safe_str(value)
@@ -149,7 +145,7 @@ def _converted(value: Any, around: frozenset[int]) -> Any:  # noqa: PLR0911 - on
     return simpler if isinstance(simpler, str) else _converted(simpler, inside)
 
 
-def _simplified(value: Any) -> Any:  # noqa: PLR0911 - one for each kind
+def _simplified(value: Any) -> Any:
     """A value that JSON cannot represent, converted one level deep."""
     kind = value.__class__
     form = _form_of(kind)
@@ -160,22 +156,20 @@ def _simplified(value: Any) -> Any:  # noqa: PLR0911 - one for each kind
     if isinstance(value, (set, frozenset, History)):
         return list(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     if dataclasses.is_dataclass(kind):
-        names = map(name_in_json, dataclasses.fields(kind))
+        names = map(_name_of_field, dataclasses.fields(kind))
         return {name: getattr(value, name, None) for name in names}
     if hasattr(kind, "model_dump"):
         try:
             return value.model_dump(mode="json")
-        except Exception:  # noqa: BLE001 - a user-supplied model
-            return safe_str(value)
+        except Exception:  # noqa: BLE001, S110 - a user-supplied model
+            pass
     return safe_str(value)
 
 
 def finite(value: Any) -> float | None:
     """A finite number; None for anything else, such as ``1e999``, which JSON readers take for infinity."""
-    if not isinstance(value, (int, float)):
-        return None
     try:
-        return float(value) if math.isfinite(value) else None
+        return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
     except OverflowError:  # an integer with hundreds of digits
         return None
 
@@ -184,26 +178,21 @@ def finite(value: Any) -> float | None:
 
 
 def restore(kind: Any, data: Any) -> Any:
-    """Restore a value of a type from JSON data.
+    """Restore a value of a type, given as an annotation, from JSON data.
 
-    Args:
-        kind: a type as an annotation: a dataclass, an enumeration, a class with a `plain_form`, a container, a
-            union of a type and None, or a plain type. Values of other types stay as they are, and an exception
-            is restored as None.
-        data: the JSON data. Keys that are no fields of a dataclass are ignored.
+    Keys that are no fields of a dataclass are ignored. Values of unions, and of types that JSON does not have, are
+    not changed, unless there is a `plain_form`.
 
     Raises:
         JSONFormatError: a field is missing, or is of the wrong type.
     """
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin in {typing.Union, types.UnionType}:
-        kinds = [typing.get_origin(arg) or arg for arg in args if arg is not type(None)]
         if data is None:
             return None
-        form = _form_of(kinds[0])
-        if form is not None:
-            return form[1](data)
-        return data if len(kinds) > 1 else restore(args[args[0] is type(None)], data)
+        first, *others = (arg for arg in args if arg is not type(None))
+        is_known = not others or _form_of(typing.get_origin(first) or first) is not None
+        return restore(first, data) if is_known else data
     if origin in {tuple, list, Sequence}:
         if not is_list(data):
             raise _wrong("an array", data)
@@ -213,6 +202,7 @@ def restore(kind: Any, data: Any) -> Any:
         if not is_mapping(data):
             raise _wrong("an object", data)
         return {key: restore(args[1], item) for key, item in data.items()}
+    kind = origin or kind
     return _restored_class(kind, data) if isinstance(kind, type) else data
 
 
@@ -231,32 +221,9 @@ def _restored_class(kind: Any, data: Any) -> Any:
     if kind is History:
         return History(restore(list[Any], data))
     known_as = _JSON_TYPES.get(kind)
-    if known_as and not (
-        isinstance(data, known_as) and (kind is bool or not isinstance(data, bool))
-    ):
+    if known_as and data.__class__ not in known_as:
         raise _wrong(f"a value of type {kind.__name__}", data)
     return data
-
-
-def restore_fields(kind: Any, data: Any) -> Any:
-    """Restore a dataclass from an object with its fields, whatever the form of its class.
-
-    Raises:
-        JSONFormatError: as in `restore`.
-    """
-    if not is_mapping(data):
-        raise _wrong(f"an object with the fields of {kind.__name__}", data)
-    values: dict[str, Any] = {}
-    for written, (name, hint) in _readers_of(kind).items():
-        if written in data:
-            try:
-                values[name] = restore(hint, data[written])
-            except JSONFormatError as error:
-                raise JSONFormatError(f"{written}: {error}") from None
-    try:
-        return kind(**values)
-    except (TypeError, ValueError) as error:  # a field is missing, or the class refuses its value
-        raise JSONFormatError(f"{kind.__name__}: {error}") from error
 
 
 _JSON_TYPES: Mapping[type, tuple[type, ...]] = {
@@ -265,6 +232,26 @@ _JSON_TYPES: Mapping[type, tuple[type, ...]] = {
     float: (float, int),
     bool: (bool,),
 }
+
+
+def restore_fields(kind: Any, data: Any, **known: Any) -> Any:
+    """Restore a dataclass from its fields, whatever its form; ``known`` are fields that are not in the data.
+
+    Raises:
+        JSONFormatError: as in `restore`.
+    """
+    if not is_mapping(data):
+        raise _wrong(f"an object with the fields of {kind.__name__}", data)
+    for name, spec in _fields_of(kind).items():
+        if name in data:
+            try:
+                known[spec.name] = restore(_types_of(kind)[name], data[name])
+            except JSONFormatError as error:
+                raise JSONFormatError(f"{name}: {error}") from None
+    try:
+        return kind(**known)
+    except (TypeError, ValueError) as error:  # a field is missing, or the class refuses its value
+        raise JSONFormatError(f"{kind.__name__}: {error}") from error
 
 
 def _wrong(expected: str, value: Any) -> JSONFormatError:
@@ -278,41 +265,32 @@ plain_form(
 )
 
 
-# The objects of user-supplied classes in the exact form
+# The exact form: objects of user-supplied classes
 
 
 class RecordedObject:
-    """Stands in for an object of a recording whose class is not here.
-
-    Args:
-        class_name: the module and the name of its class.
-        state: what was stored of it.
-    """
+    """Stands in for an object of a recording whose class is not here, with its name and what was stored of it."""
 
     def __init__(self, class_name: str, state: Any) -> None:
         self.class_name = class_name
         self.state = state
 
 
-def object_as_data(value: Any) -> JSONDict | None:
+def _object_as_data(value: Any) -> JSONDict | None:
     """What is stored of a member of an enumeration, a dataclass or a pydantic model; None for others."""
     kind: Any = value.__class__
     if isinstance(value, enum.Enum):
         plain = value.value if issubclass(kind, (str, int, float, enum.Flag)) else None
-        return {"$": "member", "class": name_of(kind), "member": value.name, "value": plain}
+        return {KIND: "member", "class": name_of(kind), "member": value.name, "value": plain}
     if kind is RecordedObject:
-        return {"$": "object", "class": value.class_name, "state": value.state}
+        return {KIND: "object", "class": value.class_name, "state": value.state}
     if _has_state(kind):
-        return {"$": "object", "class": name_of(kind), "state": value.__getstate__()}
+        return {KIND: "object", "class": name_of(kind), "state": value.__getstate__()}
     return None
 
 
-def object_from_data(data: Mapping[str, Any]) -> Any:
-    """The object of which `object_as_data` has stored something. No constructor is called.
-
-    Raises:
-        ValueError: the class has other fields.
-    """
+def _object_from_data(data: Mapping[str, Any]) -> Any:
+    """The object of which `_object_as_data` has stored something. No constructor is called."""
     name = str(data["class"])
     kind = imported(name)
     if "member" not in data:
@@ -345,9 +323,6 @@ def _with_state(kind: Any, name: str, state: Any) -> Any:
     return made
 
 
-_FIELDS = "__dataclass_fields__"
-
-
 def missing_classes(data: Any) -> list[str]:
     """The names of the classes of the objects in data that are not imported."""
     if is_list(data):
@@ -355,7 +330,7 @@ def missing_classes(data: Any) -> list[str]:
     if not is_dict(data):
         return []
     found = missing_classes([*data.values()])
-    if data.get("$") in {"object", "member"} and imported(str(data["class"])) is None:
+    if data.get(KIND) in {"object", "member"} and imported(str(data["class"])) is None:
         found.append(str(data["class"]))
     return found
 
@@ -377,29 +352,16 @@ def imported(name: str) -> Any:
     if found is not None or not ("<locals>" in path or "[" in path):
         return found
     waiting: list[Any] = [object]
-    one: Any
-    while waiting:
-        for one in type.__subclasses__(waiting.pop()):
-            waiting.append(one)
-            found = one if name_of(one) == name else found
-    return found
+    for one in waiting:  # which grows
+        waiting.extend(type.__subclasses__(one))
+    return next((one for one in reversed(waiting) if name_of(one) == name), None)
 
 
-# The exact form: classes
-
+# The exact form: to data
 
 KIND = "$"
-_PACKAGES = [
-    "messages",
-    "tools",
-    "results",
-    "run_state",
-    "limits",
-    "context",
-    "events",
-    "model",
-    "effects",
-]
+_FIELDS = "__dataclass_fields__"
+_PACKAGES = "messages tools results run_state limits context events model effects".split()  # noqa: SIM905
 """The packages whose dataclasses and enumerations are known by their names. They are above this one, and imported
 with treadle."""
 
@@ -411,7 +373,7 @@ def _path(text: str) -> Any:
 
 
 _MICROSECOND = dt.timedelta(microseconds=1)
-_FORMS: Mapping[str, tuple[type, Write, Read]] = {
+_FORMS: Mapping[str, tuple[type, Convert, Convert]] = {
     "tuple": (tuple, list, tuple),
     "set": (set, list, set),
     "frozenset": (frozenset, list, frozenset),
@@ -425,26 +387,18 @@ _FORMS: Mapping[str, tuple[type, Write, Read]] = {
     "timedelta": (
         dt.timedelta,
         lambda value: value // _MICROSECOND,
-        lambda count: dt.timedelta(microseconds=count),
+        lambda count: count * _MICROSECOND,
     ),
     "Decimal": (decimal.Decimal, str, decimal.Decimal),
     "UUID": (uuid.UUID, str, uuid.UUID),
     "path": (os.PathLike, os.fspath, _path),
 }
 _TAGS = {kind: tag for tag, (kind, *_) in _FORMS.items()} | {bytearray: "bytes"}
+_SPECIAL: dict[str, tuple[type, Callable[[Any, str], JSONDict], Convert]] = {}
 
-_SPECIAL: dict[str, tuple[type, Callable[[Any, str], JSONDict], Read]] = {}
 
-
-def exact_form(tag: str, kind: type, write: Callable[[Any, str], JSONDict], read: Read) -> None:
-    """Set the exact form of the objects of a class and of its subclasses, unless treadle knows them by name.
-
-    Args:
-        tag: names the form in the data.
-        kind: the class.
-        write: takes an object and its place, and returns the data without the key ``$``.
-        read: takes the data and returns an object.
-    """
+def exact_form(tag: str, kind: type, write: Callable[[Any, str], JSONDict], read: Convert) -> None:
+    """Set how objects of a class are written, with their place, and read from data with a tag as its kind."""
     _SPECIAL[tag] = kind, write, read
 
 
@@ -458,19 +412,11 @@ def _class_named(name: str) -> Any:
     return None
 
 
-# The exact form: to data
-
-
 def encode(value: Any, place: str = "outcome") -> Any:
-    """Convert a value to JSON data.
-
-    Args:
-        value: JSON data, tuples, sets, bytes, mappings, histories, exceptions, dates, times, decimals, UUIDs,
-            enumerations, dataclasses, pydantic models, and any nesting of these.
-        place: names the value in errors.
+    """Convert a value, which ``place`` names in errors, to JSON data.
 
     Raises:
-        NotDataError: a part is of another type, or the value contains itself.
+        NotDataError: a part is neither data nor an object that can be restored, or the value contains itself.
     """
     try:
         try:
@@ -488,8 +434,7 @@ def encode_exactly(value: Any, place: str) -> Any:
         NotDataError: as in `encode`; or a part would be restored as another type, a ``Counter`` as a dict.
     """
     made = encode(value, place)
-    changed = _changed_part(value, decode(made))
-    if changed is not _UNCHANGED:
+    for changed in _changed_parts(value, decode(made)):
         name = name_of(type(changed))
         raise NotDataError(f"{place}: expected data that can be restored as it is, got {name}")
     return made
@@ -505,37 +450,27 @@ def encode_fields(value: Any, place: str) -> JSONDict:
 
 
 def _parts_of(value: Any) -> Iterator[tuple[str, Any]]:
-    for name, default in _fields_of(value.__class__):
+    for name, spec in _fields_of(value.__class__).items():
         part = getattr(value, name)
-        if part is not default:
+        if part is not spec.default:
             yield name, part
 
 
-@functools.cache
-def _fields_of(kind: Any) -> list[tuple[str, Any]]:
-    return [(name_in_json(spec), spec.default) for spec in dataclasses.fields(kind) if spec.init]
-
-
-_UNCHANGED: Any = object()
 _BASE: Any = object
 
 
-def _changed_part(value: Any, restored: Any) -> Any:
-    """The first part of a value that was restored otherwise."""
+def _changed_parts(value: Any, restored: Any) -> Iterator[Any]:
+    """The parts of a value that were restored otherwise."""
     kind = value.__class__
     if kind is not type(restored):  # the class of a `RecordedObject` is known elsewhere
-        return _UNCHANGED if isinstance(restored, RecordedObject) else value
-    if kind is dict:
-        pairs = zip((*value, *value.values()), (*restored, *restored.values()), strict=True)
-    elif kind in {list, tuple}:
-        pairs = zip(value, restored, strict=True)
-    else:
-        is_nan = kind is float and math.isnan(value)
-        has_equality = kind.__eq__ is not _BASE.__eq__
-        is_equal = is_nan or not has_equality or value == restored
-        return _UNCHANGED if is_equal else value
-    changes = (_changed_part(one, other) for one, other in pairs)
-    return next((part for part in changes if part is not _UNCHANGED), _UNCHANGED)
+        if not isinstance(restored, RecordedObject):
+            yield value
+    elif kind in {dict, list, tuple}:
+        parts = ([*one, *one.values()] if kind is dict else one for one in (value, restored))
+        for one, other in zip(*parts, strict=True):
+            yield from _changed_parts(one, other)
+    elif kind is not float and kind.__eq__ is not _BASE.__eq__ and value != restored:
+        yield value  # a float is never another one, but a NaN is unequal to itself
 
 
 def _encoded(value: Any, place: str) -> Any:
@@ -571,7 +506,7 @@ def _of_class(value: Any, place: str) -> Any:
     for tag, (special, write, _) in _SPECIAL.items():
         if isinstance(value, special):
             return {KIND: tag, **write(value, place)}
-    found = object_as_data(value)
+    found = _object_as_data(value)
     if found is not None:
         inside = place and f"{place} ({kind.__name__})"
         return {key: _encoded(part, inside) for key, part in found.items()}
@@ -617,7 +552,7 @@ def decode_fields(kind: Any, data: Mapping[str, Any]) -> Any:
         JSONFormatError: as in `decode`.
         TypeError, ValueError: a field is missing or unknown, or the class refuses its value.
     """
-    names = {name_in_json(spec): spec.name for spec in dataclasses.fields(kind)}
+    names = {name: spec.name for name, spec in _fields_of(kind).items()}
     return kind(**{names.get(key, key): decode(part) for key, part in data.items() if key != KIND})
 
 
@@ -627,7 +562,7 @@ def _decoded(tag: str, data: JSONDict) -> Any:
     if tag in _SPECIAL:
         return _SPECIAL[tag][2](data)
     if tag in {"object", "member"}:
-        return object_from_data({key: decode(part) for key, part in data.items() if key != KIND})
+        return _object_from_data({key: decode(part) for key, part in data.items() if key != KIND})
     kind = _class_named(tag)
     if kind is None:
         raise JSONFormatError(f"data of an unknown kind: {tag!r}")

@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, ClassVar, TypeAlias, get_args
 
-from treadle.codec import JSONFormatError, plain_data, plain_form, restore, restore_fields
-from treadle.context import Context, Decision
+from treadle.codec import (
+    JSONFormatError,
+    plain_data,
+    plain_form,
+    restore,
+    restore_fields,
+    snake_case,
+)
+from treadle.context import Context
 from treadle.errors import did_you_mean
 from treadle.fast_dataclass import fast_dataclass_kw
 from treadle.limits import Limits
@@ -31,7 +37,7 @@ from treadle.messages import (
     safe_str,
     short_json,
 )
-from treadle.results import Err, Ok, Paused, PendingCall, Reason, Result, RunError, StoppedByStage
+from treadle.results import Err, Ok, Paused, Reason, Result, RunError, StoppedByStage
 from treadle.run_state import RunState
 from treadle.tools import NotRun, PlanReason
 
@@ -92,7 +98,7 @@ class EventBase:
             facts = {spec.name: getattr(event, spec.name) for spec in dataclasses.fields(event)}
         if isinstance(event, RunStarted):
             facts["state"] = None
-        head = {"type": type_of(kind), "seq": self.seq, "path": self.path}
+        head = {"type": snake_case(kind.__name__), "seq": self.seq, "path": self.path}
         made: JSONDict = plain_data(head | facts)
         return made
 
@@ -133,6 +139,20 @@ class RunStarted(EventBase):
 
 
 @fast_dataclass_kw
+class IterationEvent(EventBase):
+    """An event in an iteration (a pass through the stages); ``iteration`` is its number, from 1."""
+
+    iteration: int
+
+
+@fast_dataclass_kw
+class TimedEvent(IterationEvent):
+    """An event in an iteration that has a time; ``at`` is in seconds since the epoch."""
+
+    at: float = field(compare=False)
+
+
+@fast_dataclass_kw
 class HistoryRepaired(EventBase):
     """Messages were repaired that a provider would have rejected.
 
@@ -146,69 +166,55 @@ class HistoryRepaired(EventBase):
 
 
 @fast_dataclass_kw
-class IterationStarted(EventBase):
-    """An iteration (a pass through the stages) started. ``at`` is in seconds since the epoch."""
-
-    iteration: int
-    at: float = field(compare=False)
+class IterationStarted(TimedEvent):
+    """An iteration (a pass through the stages) started."""
 
 
 @fast_dataclass_kw
-class ModelRequested(EventBase):
+class ModelRequested(TimedEvent):
     """A request is about to be sent to the model.
 
     Args:
-        iteration: the number of the iteration, from 1.
-        at: seconds since the epoch.
         messages: the conversation as it is sent, without instructions and guidance.
         instructions: the system message of the request.
         guidance: a text for the model in this request only.
     """
 
-    iteration: int
-    at: float = field(compare=False)
     messages: Sequence[JSONDict] = field(default=(), compare=False, repr=False)
     instructions: str | None = field(default=None, compare=False, repr=False)
     guidance: str | None = None
 
 
 @fast_dataclass_kw
-class FirstChunk(EventBase):
-    """The first piece of a streamed response arrived. ``at`` is in seconds since the epoch."""
-
-    iteration: int
-    at: float = field(compare=False)
+class FirstChunk(TimedEvent):
+    """The first piece of a streamed response arrived."""
 
 
 @fast_dataclass_kw
-class TextDelta(EventBase):
+class TextDelta(IterationEvent):
     """A piece of the text of a streamed response."""
 
-    iteration: int
     text: str
 
 
 @fast_dataclass_kw
-class ReasoningDelta(EventBase):
+class ReasoningDelta(IterationEvent):
     """A piece of the reasoning of a streamed response, if the model shows it."""
 
-    iteration: int
     text: str
 
 
 @fast_dataclass_kw
-class ToolCallDelta(EventBase):
+class ToolCallDelta(IterationEvent):
     """A piece of a call in a streamed response. It may still change: `ToolStarted` has the call that runs.
 
     Args:
-        iteration: the number of the iteration.
         index: the index of the call in the response.
         id: the call's id as the model gave it; empty in pieces that repeat none.
         name: a piece of the tool's name.
         arguments: a piece of the arguments, which are JSON text.
     """
 
-    iteration: int
     index: int
     id: str = ""
     name: str = ""
@@ -216,41 +222,35 @@ class ToolCallDelta(EventBase):
 
 
 @fast_dataclass_kw
-class PartialOutput(EventBase):
+class PartialOutput(IterationEvent):
     """The output of a run with ``output=``, as far as the model has streamed it.
 
     Args:
-        iteration: the number of the iteration.
         output: JSON data, in which fields may still be missing; texts may end early. It is not validated.
     """
 
-    iteration: int
     output: Any
 
 
 @fast_dataclass_kw
-class ModelRetried(EventBase):
+class ModelRetried(TimedEvent):
     """A request to a model failed and is sent again. What was streamed so far in this iteration is void.
 
     Args:
-        iteration: the number of the iteration.
         attempt: the number of the attempt that failed, from 1.
         error: the text of the error.
         error_type: the class of the exception.
         delay: seconds until the next attempt.
-        at: seconds since the epoch.
         model: the model that failed, if another one is asked; see `treadle.providers.middleware.Fallback`.
         next_model: the model that is asked in its place; None means the same one.
         status: always ``error``.
         timing: the times of the request that failed; None if none was sent.
     """
 
-    iteration: int
     attempt: int
     error: str
     error_type: str
     delay: float = field(compare=False)
-    at: float = field(compare=False)
     model: str | None = None
     next_model: str | None = None
     status: ModelCallStatus = ModelCallStatus.ERROR
@@ -258,192 +258,161 @@ class ModelRetried(EventBase):
 
 
 @fast_dataclass_kw
-class ModelResponded(EventBase):
+class ModelResponded(TimedEvent):
     """The model responded.
 
     Args:
-        iteration: the number of the iteration.
         response: the response, with its tokens, their cost, and the times of the request that was answered.
-        at: seconds since the epoch.
         duration: seconds, including retries.
         status: the status of the response.
     """
 
-    iteration: int
     response: Response
-    at: float = field(compare=False)
     duration: float = field(compare=False)
     status: ModelCallStatus = ModelCallStatus.SUCCESS
 
 
 @fast_dataclass_kw
-class ModelFailed(EventBase):
+class ModelFailed(TimedEvent):
     """A request to the model failed and is not retried, or was cancelled; the run ends.
 
     Args:
-        iteration: the number of the iteration.
         error: the text of the error; for a cancelled request, why the run ended.
         error_type: the class of the exception; for a cancelled request, the stop reason of the run.
-        at: seconds since the epoch.
         status: ``error`` or ``cancelled``.
         timing: the times of the request that failed; None if none was sent.
     """
 
-    iteration: int
     error: str
     error_type: str
-    at: float = field(compare=False)
     status: ModelCallStatus = ModelCallStatus.ERROR
     timing: Timing | None = field(default=None, compare=False)
 
 
 @fast_dataclass_kw
-class CallsPlanned(EventBase):
+class CallsPlanned(IterationEvent):
     """The plan of an iteration: which calls of the response run.
 
     Args:
-        iteration: the number of the iteration.
         reason: the reason for the plan.
         batches: the ids of the calls that run, batch by batch.
         not_run: why the other calls do not run, by id.
     """
 
-    iteration: int
     reason: PlanReason
     batches: tuple[tuple[str, ...], ...]
     not_run: Mapping[str, NotRun]
 
 
 @fast_dataclass_kw
-class CallNotRun(EventBase):
+class CallNotRun(IterationEvent):
     """A valid call does not run: the plan, a budget, a circuit breaker or a stage prevents it.
 
     Calls that are invalid, denied or cancelled have no such event.
     """
 
-    iteration: int
     call: ToolCall
     reason: NotRun
 
 
 @fast_dataclass_kw
-class BreakerChanged(EventBase):
+class BreakerChanged(IterationEvent):
     """The state of a shared circuit breaker changed for a tool: closed, open or half_open."""
 
-    iteration: int
     tool: str
     before: str
     after: str
 
 
 @fast_dataclass_kw
-class ToolStarted(EventBase):
+class ToolStarted(TimedEvent):
     """A tool is about to run.
 
     Args:
-        iteration: the number of the iteration.
         call: the call.
-        at: seconds since the epoch.
         within: the id of the call whose recipe has this as a step; None for a call of the model.
     """
 
-    iteration: int
     call: ToolCall
-    at: float = field(compare=False)
     within: str | None = None
 
 
 @fast_dataclass_kw
-class ToolProgress(EventBase):
+class ToolProgress(TimedEvent):
     """A tool reported its progress, with `ToolContext.report` or by yielding a value. The model does not see it.
 
     Args:
-        iteration: the number of the iteration.
         call: the call.
         message: what the tool is doing; of a yielded value, its text.
         progress: how much is done, from 0 to 1; None if the tool did not say.
         data: what the tool reported besides; a yielded value that is not a text.
-        at: seconds since the epoch.
     """
 
-    iteration: int
     call: ToolCall
     message: str
     progress: float | None = None
     data: Any = None
-    at: float = field(compare=False)
 
 
 @fast_dataclass_kw
-class ToolRetried(EventBase):
+class ToolRetried(TimedEvent):
     """An attempt to run a tool failed, and another follows.
 
     Args:
-        iteration: the number of the iteration.
         call: the call.
         attempt: the number of the attempt that failed, from 1.
         error: the text of the error.
         error_type: the class of the exception, or ``timeout``.
         delay: seconds until the next attempt.
-        at: seconds since the epoch.
         exception: what the tool raised, with its traceback; None after a timeout.
     """
 
-    iteration: int
     call: ToolCall
     attempt: int
     error: str
     error_type: str
     delay: float = field(compare=False)
-    at: float = field(compare=False)
     exception: BaseException | None = field(default=None, compare=False, repr=False)
 
 
 @fast_dataclass_kw
-class ToolFinished(EventBase):
+class ToolFinished(TimedEvent):
     """A call has run and has its result.
 
     Args:
-        iteration: the number of the iteration.
         call: the call.
         result: its result.
-        at: seconds since the epoch.
         duration: seconds, including retries.
         exception: what the last attempt raised, with its traceback, or an exception that the tool returned as
             ``Err(exception)``; None if there is none, as after a timeout.
     """
 
-    iteration: int
     call: ToolCall
     result: ToolResult
-    at: float = field(compare=False)
     duration: float = field(compare=False)
     exception: BaseException | None = field(default=None, compare=False, repr=False)
 
 
 @fast_dataclass_kw
-class RepeatWarned(EventBase):
+class RepeatWarned(IterationEvent):
     """A result has a note, because the same call was made ``count`` times in this turn."""
 
-    iteration: int
     call: ToolCall
     count: int
 
 
 @fast_dataclass_kw
-class UserMessageAdded(EventBase):
+class UserMessageAdded(IterationEvent):
     """User messages arrived through the handle; the next request has them."""
 
-    iteration: int
     messages: tuple[JSONDict, ...]
 
 
 @fast_dataclass_kw
-class HistoryCompacted(EventBase):
+class HistoryCompacted(IterationEvent):
     """From this request on, the model sees less of the history, which itself stays as it is.
 
     Args:
-        iteration: the number of the iteration.
         tokens_before: the tokens that the request would have had, as far as they are known; else an estimate.
         tokens_after: an estimate of the tokens that it has.
         messages_before: the number of messages that the request would have had.
@@ -451,7 +420,6 @@ class HistoryCompacted(EventBase):
         is_summarized: whether a summary was written; else old results were replaced and repetitions left out.
     """
 
-    iteration: int
     tokens_before: int
     tokens_after: int
     messages_before: int
@@ -460,35 +428,30 @@ class HistoryCompacted(EventBase):
 
 
 @fast_dataclass_kw
-class CompactionFailed(EventBase):
+class CompactionFailed(IterationEvent):
     """A history that is too long was not summarised; the request has all of it.
 
     Args:
-        iteration: the number of the iteration.
         problem: why: the summary failed, or did not make the request shorter.
         gives_up: whether no further summary is tried in this run.
     """
 
-    iteration: int
     problem: str
     gives_up: bool = False
 
 
 @fast_dataclass_kw
-class LimitReached(EventBase):
+class LimitReached(IterationEvent):
     """A limit or a guard ends the run; with ``on_limit="finish"`` the model is asked for a last answer first."""
 
-    iteration: int
     reason: Reason
 
 
 @fast_dataclass_kw
-class IterationFinished(EventBase):
+class IterationFinished(TimedEvent):
     """An iteration ended; ``context`` is the context that the last stage returned."""
 
-    iteration: int
     context: Context = field(compare=False, repr=False)
-    at: float = field(compare=False)
 
 
 @fast_dataclass_kw
@@ -599,9 +562,6 @@ Event: TypeAlias = (
 """Any event of a run."""
 
 
-# The JSON form
-
-
 def event_from_json(data: Mapping[str, Any]) -> Event:
     """Restore an event from its JSON form; keys that this version does not know are ignored.
 
@@ -630,19 +590,20 @@ def event_from_json(data: Mapping[str, Any]) -> Event:
 
 
 @functools.cache
-def type_of(kind: type) -> str:
-    """The name of a class of events in JSON: ``ToolFinished`` is ``tool_finished``."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower()
-
-
-@functools.cache
 def event_types() -> Mapping[str, type]:
     """The classes of events by their names in JSON. `SubagentEvent` has none: it is the ``path`` of an event."""
-    return {type_of(kind): kind for kind in get_args(Event) if kind is not SubagentEvent}
+    kinds = [kind for kind in get_args(Event) if kind is not SubagentEvent]
+    return {snake_case(kind.__name__): kind for kind in kinds}
+
+
+# Objects in events that are more than data are reduced to it.
+
+_REASONS: Mapping[str, Any] = {kind.stop_reason: kind for kind in get_args(Reason)}
+_RESULTS: Mapping[str, Any] = {"ok": Ok, "error": Err, "paused": Paused}
+_IN_CONTEXT = ("iteration", "decision", "error", "trace")
 
 
 def _reason_as_json(reason: Any) -> JSONDict:
-    """A reason as its stop reason, its text, and its fields."""
     names = getattr(reason, "__dataclass_fields__", ())
     facts = {name: getattr(reason, name) for name in names if name != "cause"}
     return {"kind": reason.stop_reason, "text": safe_str(reason), "fields": facts}
@@ -650,21 +611,16 @@ def _reason_as_json(reason: Any) -> JSONDict:
 
 def _reason_from_json(data: Any) -> Any:
     """A reason from its fields; one of an unknown class is a `StoppedByStage` with its text."""
-    known = {one.stop_reason: one for one in get_args(Reason)}
-    kind = known.get(str(_object(data).get("kind")))
+    kind = _REASONS.get(str(_object(data).get("kind")))
     if kind is None:
         return StoppedByStage("", str(data.get("text", "")))
-    # Its own form is this one; `fields` has that of any dataclass.
     return restore_fields(kind, data.get("fields"))
-
-
-_STATUS: Mapping[type, str] = {Ok: "ok", Err: "error", Paused: "paused"}
 
 
 def _result_as_json(result: Any) -> JSONDict:
     response = getattr(result, "response", None)
     return {
-        "status": _STATUS[result.__class__],
+        "status": next(name for name, kind in _RESULTS.items() if isinstance(result, kind)),
         "stop_reason": result.stop_reason,
         "text": None if response is None else getattr(response, "text", response),
         "output": result.output,
@@ -676,38 +632,13 @@ def _result_as_json(result: Any) -> JSONDict:
 
 def _result_from_json(data: Any) -> Result:
     """A result without its messages and its state."""
-    stop_reason = _object(data).get("stop_reason", "")
-    match data.get("status"):
-        case "ok":
-            response, limit = Response(data.get("text")), restore(Reason | None, data.get("limit"))
-            return Ok(response, output=data.get("output"), stop_reason=stop_reason, limit=limit)
-        case "error":
-            return Err(restore(Reason, data.get("reason")), stop_reason=stop_reason)
-        case "paused":
-            pending = restore(tuple[PendingCall, ...], data.get("pending", ()))
-            return Paused(pending, stop_reason=stop_reason)
-        case other:
-            raise JSONFormatError(f"status: expected ok, error or paused, got {short_json(other)}")
-
-
-def _context_as_json(context: Context) -> JSONDict:
-    return {
-        "iteration": context.iteration,
-        "decision": context.decision,
-        "error": context.error,
-        "trace": context.trace,
-    }
-
-
-def _context_from_json(data: Any) -> Context:
-    """A context without its messages and its services."""
-    return Context(
-        History(),
-        iteration=_object(data).get("iteration", 1),
-        decision=restore(Decision | None, data.get("decision")),
-        error=restore(Reason | None, data.get("error")),
-        trace=restore(Sequence[str], data.get("trace", ())),
-    )
+    status = _object(data).get("status")
+    kind = _RESULTS.get(str(status))
+    if kind is None:
+        raise JSONFormatError(f"status: expected ok, error or paused, got {short_json(status)}")
+    answer = {"response": Response(data.get("text"))} if kind is Ok else {}
+    made: Result = restore_fields(kind, data, **answer)
+    return made
 
 
 def _object(data: Any) -> Mapping[str, Any]:
@@ -716,8 +647,11 @@ def _object(data: Any) -> Mapping[str, Any]:
     return data
 
 
-# The objects in events that are no data are reduced to it.
 plain_form(RunError, _reason_as_json, _reason_from_json)
-for _kind in _STATUS:
+for _kind in _RESULTS.values():
     plain_form(_kind, _result_as_json, _result_from_json)
-plain_form(Context, _context_as_json, _context_from_json)
+plain_form(
+    Context,
+    lambda context: {name: getattr(context, name) for name in _IN_CONTEXT},
+    lambda data: restore_fields(Context, data, messages=History()),
+)

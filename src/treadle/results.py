@@ -7,9 +7,19 @@ import functools
 import os
 from collections.abc import Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, Self, TypeAlias
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    NoReturn,
+    Self,
+    TypeAlias,
+    dataclass_transform,
+)
 
-from treadle.codec import decode
+from treadle.codec import decode, snake_case
 from treadle.errors import TreadleError, portable
 from treadle.fast_dataclass import fast_dataclass, light_dataclass
 from treadle.messages import JSONDict, Response, Usage, is_of_context, safe_str
@@ -18,6 +28,7 @@ from treadle.run_state import RunState
 from treadle.type_vars import OutputT_co
 
 
+@dataclass_transform(field_specifiers=(field,))
 class RunError(TreadleError):
     """Why a run ended without an answer: the base of every `Reason`. `unwrap` raises it.
 
@@ -25,11 +36,18 @@ class RunError(TreadleError):
     """
 
     stop_reason: ClassVar[str] = "error"
-    """The name of the reason in telemetry and in results."""
+    """The name of the reason in telemetry and in results; by default, that of its class in snake case."""
     is_guard: ClassVar[bool] = False
     """Whether a guard of the run ended it: a limit, the circuit breaker, loop detection."""
     allows_last_answer: ClassVar[bool] = False
     """Whether there is room for a last answer: there is time left, and the tools work."""
+
+    def __init_subclass__(
+        cls, stop_reason: str = "", *, is_guard: bool = False, allows_last_answer: bool = False
+    ) -> None:
+        cls.stop_reason = stop_reason or snake_case(cls.__name__)
+        cls.is_guard, cls.allows_last_answer = is_guard, allows_last_answer
+        light_dataclass()(cls)
 
     def __post_init__(self) -> None:
         cause: BaseException | None = getattr(self, "cause", None)
@@ -43,15 +61,13 @@ class RunError(TreadleError):
             values["cause"] = portable(values["cause"])
         return functools.partial(type(self), **values), ()
 
-    def __copy__(self) -> Self:
+    def __deepcopy__(self, *_: Any) -> Self:
         return self  # it cannot be changed
 
-    def __deepcopy__(self, _memo: Any) -> Self:
-        return self
+    __copy__ = __deepcopy__
 
 
-@light_dataclass()
-class MaxIterationsReached(RunError):
+class MaxIterationsReached(RunError, is_guard=True, allows_last_answer=True):
     """The model called tools in every iteration. The calls of the last iteration ran; their results are kept.
 
     ``loop`` is the name of the loop; empty if it has none.
@@ -59,17 +75,13 @@ class MaxIterationsReached(RunError):
 
     limit: int
     loop: str = field(default="", compare=False)
-    stop_reason: ClassVar[str] = "max_iterations_reached"
-    is_guard: ClassVar[bool] = True
-    allows_last_answer: ClassVar[bool] = True
 
     def __str__(self) -> str:
         gave = f"{self.loop} gave " if self.loop else ""
         return f"{gave}no answer within max_iterations={self.limit}"
 
 
-@light_dataclass()
-class BudgetExhausted(RunError):
+class BudgetExhausted(RunError, is_guard=True, allows_last_answer=True):
     """A limit other than ``max_iterations`` was reached; ``kind`` is its name.
 
     ``loop`` is the name of the loop that has the limit, which may be one around the run; empty if it has none.
@@ -79,9 +91,6 @@ class BudgetExhausted(RunError):
     limit: float
     used: float
     loop: str = field(default="", compare=False)
-    stop_reason: ClassVar[str] = "budget_exhausted"
-    is_guard: ClassVar[bool] = True
-    allows_last_answer: ClassVar[bool] = True
 
     def __str__(self) -> str:
         limit, used = _format_amount(self.limit), _format_amount(self.used)
@@ -97,8 +106,7 @@ def _format_amount(amount: float) -> str:
     return f"{amount:.6g}" if isinstance(amount, float) else safe_str(amount)
 
 
-@light_dataclass()
-class LimitNotMeasurable(RunError):
+class LimitNotMeasurable(RunError, is_guard=True):
     """A limit of tokens or cost is set, and a response did not report what it used.
 
     ``kind`` is the name of the limit, ``loop`` that of the loop that has it, ``missing`` is ``usage`` or ``cost``,
@@ -109,16 +117,13 @@ class LimitNotMeasurable(RunError):
     missing: str
     advice: str
     loop: str = field(default="", compare=False)
-    stop_reason: ClassVar[str] = "limit_not_measurable"
-    is_guard: ClassVar[bool] = True
 
     def __str__(self) -> str:
         what = f"the {self.missing} of a response is not known; {self.advice}"
         return f"{self.kind} cannot be measured{_of(self.loop)}: {what}"
 
 
-@light_dataclass()
-class DeadlineExceeded(RunError):
+class DeadlineExceeded(RunError, is_guard=True):
     """The run took longer than ``max_seconds``; calls in flight were cancelled and answered.
 
     ``loop`` is the name of the loop; empty if it has none.
@@ -126,15 +131,12 @@ class DeadlineExceeded(RunError):
 
     seconds: float
     loop: str = field(default="", compare=False)
-    stop_reason: ClassVar[str] = "deadline_exceeded"
-    is_guard: ClassVar[bool] = True
 
     def __str__(self) -> str:
         return f"the run{_of(self.loop)} took longer than max_seconds={self.seconds:g}"
 
 
-@light_dataclass()
-class CircuitBroken(RunError):
+class CircuitBroken(RunError, is_guard=True):
     """A tool failed with the same error in several consecutive iterations.
 
     ``cause`` is the last exception of the tool, if it raised one.
@@ -144,16 +146,13 @@ class CircuitBroken(RunError):
     error: str
     iterations: int
     cause: BaseException | None = field(default=None, compare=False, repr=False)
-    stop_reason: ClassVar[str] = "circuit_broken"
-    is_guard: ClassVar[bool] = True
 
     def __str__(self) -> str:
         times = f"{self.iterations} consecutive iterations"
         return f"tool {self.tool!r} failed with the same error in {times}: {self.error}"
 
 
-@light_dataclass()
-class LoopDetected(RunError):
+class LoopDetected(RunError, is_guard=True, allows_last_answer=True):
     """The model made the same calls several times in a row, with the same results.
 
     ``period`` is the number of iterations that repeat: more than 1 if several alternate. A tool that is polled
@@ -164,9 +163,6 @@ class LoopDetected(RunError):
     iterations: int
     signature: str = field(repr=False)
     period: int = 1
-    stop_reason: ClassVar[str] = "loop_detected"
-    is_guard: ClassVar[bool] = True
-    allows_last_answer: ClassVar[bool] = True
 
     def __str__(self) -> str:
         made = ", ".join(self.calls)
@@ -180,8 +176,7 @@ class LoopDetected(RunError):
         return f"the same calls with the same results in {self.iterations} consecutive iterations: {made}"
 
 
-@light_dataclass()
-class CompactionStalled(RunError):
+class CompactionStalled(RunError, is_guard=True, allows_last_answer=True):
     """The history became too long again and again, and nothing new was learned in between.
 
     Args:
@@ -191,9 +186,6 @@ class CompactionStalled(RunError):
 
     compactions: int
     without_evidence: int
-    stop_reason: ClassVar[str] = "compaction_stalled"
-    is_guard: ClassVar[bool] = True
-    allows_last_answer: ClassVar[bool] = True
 
     def __str__(self) -> str:
         return (
@@ -203,15 +195,13 @@ class CompactionStalled(RunError):
         )
 
 
-@light_dataclass()
-class LLMError(RunError):
+class LLMError(RunError, stop_reason="llm_error"):
     """The model call failed, or did not return a response."""
 
     message: str
     error_type: str = ""
     attempts: int = 1
     cause: BaseException | None = field(default=None, compare=False, repr=False)
-    stop_reason: ClassVar[str] = "llm_error"
 
     def __str__(self) -> str:
         tries = f" (after {self.attempts} attempts)" if self.attempts > 1 else ""
@@ -219,7 +209,6 @@ class LLMError(RunError):
         return f"the model failed: {kind}{self.message}{tries}"
 
 
-@light_dataclass()
 class EmptyResponse(RunError):
     """The model returned too many consecutive responses with neither text nor calls."""
 
@@ -228,7 +217,6 @@ class EmptyResponse(RunError):
     finish_reasons: tuple[str | None, ...]
     provider: str | None = None
     model: str | None = None
-    stop_reason: ClassVar[str] = "empty_response"
 
     def __str__(self) -> str:
         reasons = ", ".join(str(reason) for reason in self.finish_reasons)
@@ -238,7 +226,6 @@ class EmptyResponse(RunError):
         return f"{self.attempts} consecutive empty responses, the last in iteration {self.iteration}{details}"
 
 
-@light_dataclass()
 class ResponseIncomplete(RunError):
     """The response is not known to be whole, so it is no answer; its text is in the history.
 
@@ -253,7 +240,6 @@ class ResponseIncomplete(RunError):
     finish_reason: str | None
     refusal: str | None = None
     option: str | None = field(default=None, compare=False)
-    stop_reason: ClassVar[str] = "response_incomplete"
 
     def __str__(self) -> str:
         reason = f"finish reason {self.finish_reason!r}"
@@ -268,7 +254,6 @@ class ResponseIncomplete(RunError):
         return f"the response was cut off ({reason}); {advice}; accept_cut=True takes a cut text as the answer"
 
 
-@light_dataclass()
 class OutputMissing(RunError):
     """The model gave no valid output, although it was asked again.
 
@@ -281,26 +266,22 @@ class OutputMissing(RunError):
     attempts: int
     problems: tuple[str, ...]
     cause: BaseException | None = field(default=None, compare=False, repr=False)
-    stop_reason: ClassVar[str] = "output_missing"
 
     def __str__(self) -> str:
         tries = "1 attempt" if self.attempts == 1 else f"{self.attempts} attempts"
         return f"no valid output after {tries}: {'; '.join(self.problems)}"
 
 
-@light_dataclass()
 class StoppedByStage(RunError):
     """A stage ended the run with ``ctx.stop(text)``."""
 
     stage: str
     text: str
-    stop_reason: ClassVar[str] = "stopped_by_stage"
 
     def __str__(self) -> str:
         return f"stage {self.stage!r} stopped the run: {self.text}"
 
 
-@light_dataclass()
 class PipelineFailed(RunError):
     """A stage raised, or returned something invalid; the stages after it did not run."""
 
@@ -308,28 +289,22 @@ class PipelineFailed(RunError):
     message: str
     error_type: str = ""
     cause: BaseException | None = field(default=None, compare=False, repr=False)
-    stop_reason: ClassVar[str] = "pipeline_failed"
 
     def __str__(self) -> str:
         return f"stage {self.stage!r} raised {self.error_type}: {self.message}"
 
 
-@light_dataclass()
 class InvalidInput(RunError):
     """The messages are malformed; each problem names the place, what was expected and what was found."""
 
     problems: tuple[str, ...]
-    stop_reason: ClassVar[str] = "invalid_input"
 
     def __str__(self) -> str:
         return "; ".join(self.problems)
 
 
-@light_dataclass()
-class RunCancelled(RunError):
+class RunCancelled(RunError, stop_reason="cancelled"):
     """The run was ended through its handle."""
-
-    stop_reason: ClassVar[str] = "cancelled"
 
     def __str__(self) -> str:
         return "the run was cancelled"
