@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
+from treadle.pipeline.compiler import Component
 from treadle.pipeline.components import (
-    Component,
     Container,
     Done,
     Goto,

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, ClassVar
 from treadle import effects
 from treadle.effects import Steps
 from treadle.errors import TreadleError
-from treadle.pipeline.compiler import Compiler
 from treadle.pipeline.errors import PipelineError
 from treadle.pipeline.execute import Progress
 from treadle.pipeline.pipeline import Pipeline
-from treadle.pipeline.streams.compiler import StreamCompiler
 from treadle.pipeline.streams.execute import execute_all
 from treadle.type_vars import ItemT
 
@@ -28,8 +26,7 @@ class NotOneItemError(TreadleError, LookupError):
 class StreamPipeline(Pipeline[ItemT]):
     """A pipeline for many items, in which components may drop, make and convert items; see `Pipeline`."""
 
-    _compiler: ClassVar[type[Compiler]] = StreamCompiler
-    _compiled: StreamCompiler
+    _is_for_streams: ClassVar[bool] = True
 
     def steps(
         self, item: ItemT, progress: Progress | None = None, *, start: str | None = None
@@ -82,17 +79,19 @@ class StreamPipeline(Pipeline[ItemT]):
             A context manager of the iterator. Leaving it cancels the items in progress. A failing
             item raises its `StageError` in place of its result.
         """
-        return self._stream(concurrency).read(items, concurrency, ordered)
+        return self._stream(concurrency, ordered).read(items)
 
     def stream_sync(
         self, items: Iterable[ItemT], *, concurrency: int = 1, ordered: bool = True
     ) -> Iterator[ItemT]:
         """As `stream`, without an event loop: a generator that works while it is read."""
-        return self._stream(concurrency).read_sync(items, concurrency, ordered)
+        return self._stream(concurrency, ordered).read_sync(items)
 
-    def _stream(self, concurrency: int) -> Stream:
+    def _stream(self, concurrency: int, ordered: bool) -> Stream[ItemT]:
         if concurrency < 1:
             raise PipelineError(f"concurrency must be at least 1, not {concurrency}")
         from treadle.pipeline.streams.stream import Stream  # noqa: PLC0415 - slow to import
 
-        return Stream(self._compiled, self._classes, self._options["on_stage"])
+        return Stream(
+            self._compiled.ops, self._classes, self._observers, concurrency, ordered=ordered
+        )
