@@ -42,15 +42,9 @@ def same(item: Any) -> Any:
 
 @dataclasses.dataclass(slots=True, eq=False, repr=False)
 class Op:
-    """One operation.
+    """One operation: the function of a jump returns the next position.
 
-    Args:
-        kind: what it does.
-        name: the full name of its component; empty at the end of a branch.
-        fn: the function it calls with the item; that of a jump returns the next position.
-        component: its component.
-        target: the position to jump to; for a stage, where the item goes if ``until`` holds.
-        until: the condition to leave, evaluated on the result.
+    After a stage whose result meets ``until``, the item goes to ``target``.
     """
 
     kind: Kind
@@ -110,10 +104,7 @@ class Named(NamedTuple):
 
 @dataclasses.dataclass(eq=False)
 class Scope:
-    """The scope of `done`, ``until`` and `goto`: a pipeline, or a component that runs others.
-
-    Gotos have the fields that are filled there, and ``left`` has those at each `done`.
-    """
+    """The scope of `done`, ``until`` and `goto`: a pipeline, or a component that runs others."""
 
     prefix: str
     until: Condition | None = None
@@ -123,27 +114,11 @@ class Scope:
         default_factory=list[tuple[str, Op, Filled]]
     )
     left: list[Filled] = dataclasses.field(default_factory=list[Filled])
+    """The fields that are filled at each `done`."""
 
 
 class Compiler:
-    """Compiles the components of one pipeline.
-
-    Args:
-        components: the components.
-        until: the condition to leave the pipeline.
-        item: the type of the items, to check the names of fields; None checks none.
-        given: the fields that are filled when an item enters.
-        for_streams: whether the pipeline runs many items.
-
-    Attributes:
-        ops: the operations, in the order in which the components were written.
-        named: all components, nested ones included, in that order.
-        entry_points: the position at which an item may enter, by the name of the component: those
-            that are not nested.
-
-    Raises:
-        PipelineError: the components do not fit together.
-    """
+    """Compiles the components of one pipeline; raises `PipelineError` if they do not fit together."""
 
     def __init__(
         self,
@@ -156,7 +131,9 @@ class Compiler:
     ) -> None:
         self.ops: list[Op] = []
         self.named: list[Named] = []
+        """All components, nested ones included, in the order in which they were written."""
         self.entry_points: dict[str, int] = {}
+        """The positions at which an item may enter, by the name of the component, which is not nested."""
         self.fields = fields_of(item)
         self.filled: Filled = frozenset(given)
         self.scope = Scope("", until)

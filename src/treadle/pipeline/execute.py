@@ -35,18 +35,7 @@ def execute(
     progress: Progress,
     position: int = 0,
 ) -> Steps[Any]:
-    """Execute operations on an item, up to the first one after which it leaves; see `Kind`.
-
-    Args:
-        ops: the operations.
-        classes: the classes of valid items; empty accepts anything.
-        item: the item.
-        progress: updated after every operation; at the end it has the position of the last one.
-        position: the position at which the item enters.
-
-    Raises:
-        StageError: a stage raised. A cancellation of these steps is not wrapped.
-    """
+    """Execute operations on an item from a position on, up to the first one at which it leaves; see `Kind`."""
     op, kind, entered = ops[position], _JUMP, progress.stages.append
     progress.item = item
     try:

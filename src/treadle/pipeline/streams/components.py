@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import fields
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from treadle.fast_dataclass import fast_dataclass
@@ -146,12 +147,5 @@ def replicated(fn: Callable[Concatenate[Any, P], R], count: int) -> Replicated[P
     made = stage(fn)
     if count < 1:
         raise PipelineError(f"stage {made.name!r}: count must be at least 1, not {count}")
-    return Replicated(
-        made.name,
-        made.fn,
-        made.options,
-        made.requires,
-        made.provides,
-        count,
-        anonymous=made.anonymous,
-    )
+    values = {one.name: getattr(made, one.name) for one in fields(made)}
+    return Replicated(**values, count=count)

@@ -12,18 +12,12 @@ from treadle.pipeline.execute import Progress, check_type, execute, raise_as_sta
 
 
 class Entry(NamedTuple):
-    """An item that has not continued yet.
-
-    Args:
-        item: the item.
-        position: the position at which it enters.
-        originals: the items outside the current plugs, outermost first.
-        stages: how many stages it had entered.
-    """
+    """An item that has not continued yet, the position at which it enters, and how many stages it had entered."""
 
     item: Any
     position: int
     originals: tuple[Any, ...]
+    """The items outside the current plugs, outermost first."""
     stages: int
 
 
@@ -39,14 +33,7 @@ def execute_all(
 ) -> Steps[list[Any]]:
     """Execute operations on an item, and on the items that are made of it; see `execute`.
 
-    Args:
-        ops: the operations.
-        classes: the classes of valid items.
-        item: the item.
-        progress: updated after every operation.
-        position: the position at which the item enters.
-        memos: the current memo of each composer, by position. The items of a stream share it.
-        admit: waits until the item may enter the composer at a position; None for a single item.
+    The items of a stream share the memos of composers, by position; ``admit`` waits for the turn at a composer.
     """
     memos = {} if memos is None else memos
     out: list[Any] = []
