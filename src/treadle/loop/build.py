@@ -14,7 +14,8 @@ from treadle.loop.custom_stage import checked
 from treadle.loop.options import OPTIONS, STAGE_OPTIONS, Settings
 from treadle.messages import ReadOnlyDict
 from treadle.pipeline import Pipeline, PipelineError, Stage
-from treadle.pipeline.components import Component, components_of
+from treadle.pipeline.compiler import Component
+from treadle.pipeline.components import components_of
 from treadle.stages import BUILT_IN, GIVEN, ask_model, check_options, default_stages
 from treadle.tools import Catalog, Output, Tool, toolset
 

@@ -1,7 +1,7 @@
 """A staged pipeline, useful by itself. It knows nothing about LLMs."""
 
+from treadle.pipeline.compiler import Component
 from treadle.pipeline.components import (
-    Component,
     Stage,
     done,
     goto,

@@ -1,45 +1,38 @@
-"""Checks the components of a pipeline and flattens them into operations, once."""
+"""What a component is, and the compiler that flattens the components of a pipeline into operations, once."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import inspect
 import types
 import typing
 from collections.abc import Callable, Collection, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, ClassVar, NamedTuple, TypeAlias, cast
 
 from treadle.effects import Mode, call_mode, generator_mode
 from treadle.errors import did_you_mean
-from treadle.pipeline.components import (
-    Component,
-    Condition,
-    Done,
-    Embed,
-    Goto,
-    GotoPoint,
-    Stage,
-    StreamComponent,
-    Switch,
-    Tbd,
-    parameters_of,
-)
+from treadle.fast_dataclass import fast_dataclass
 from treadle.pipeline.errors import PipelineError
 
+Condition: TypeAlias = Callable[[Any], object]
+Components: TypeAlias = "tuple[Component, ...]"
 Filled: TypeAlias = frozenset[str] | None
 """The fields that are filled at a position; None if they are unknown or it is unreachable."""
 
 
 class Kind(IntEnum):
-    """The kind of an operation. The first three run a stage; at ``END``, an item leaves `execute`."""
+    """The kind of an operation. The first three run a stage; at those after ``JUMP``, an item leaves `execute`."""
 
     PLAIN = 0
     GENERATOR = 1
     CALL = 2
     JUMP = 3
     END = 4
+    DROP = 5
+    COMPOSE = 6
+    PLUG = 7
+    UNPLUG = 8
 
 
 def same(item: Any) -> Any:
@@ -49,24 +42,56 @@ def same(item: Any) -> Any:
 
 @dataclasses.dataclass(slots=True, eq=False, repr=False)
 class Op:
-    """One operation.
+    """One operation: the function of a jump returns the next position.
 
-    Args:
-        kind: what it does.
-        name: the full name of its component; empty at the end of a branch.
-        fn: the function it calls with the item; that of a jump returns the next position.
-        target: the position to jump to; for a stage, where the item goes if ``until`` holds.
-        until: the condition to leave, evaluated on the result.
+    After a stage whose result meets ``until``, the item goes to ``target``.
     """
 
     kind: Kind
     name: str = ""
     fn: Callable[..., Any] = same
+    component: Any = None
     target: int = -1
     until: Condition | None = None
 
     def __repr__(self) -> str:
         return f"Op({self.kind.name}, {self.name!r})"  # options of a stage may be secrets
+
+
+@fast_dataclass
+class Component:
+    """The base of all components.
+
+    Args:
+        name: what the component is called in errors, traces, diagrams and edits.
+        anonymous: the name was generated; further components with this name are numbered.
+    """
+
+    name: str
+    anonymous: bool = dataclasses.field(default=False, kw_only=True)
+
+    shape: ClassVar[str] = '["{}"]'
+    """The node in a flowchart, or the title of a box, formatted with the name."""
+    title: ClassVar[str] = "{0}"
+    """The line in an outline, formatted with the name and the component."""
+    continues: ClassVar[bool] = True
+    """Whether items go on to the next component."""
+    is_point: ClassVar[bool] = False
+    """Whether it is a target of jumps: points have a separate namespace, and no item enters there."""
+    is_for_streams: ClassVar[bool] = False
+    """Whether it drops, makes or converts items, so that only a `StreamPipeline` runs it."""
+
+    def nested(self) -> list[Components]:
+        """The sequences of components inside this one."""
+        return []
+
+    def with_nested(self, _nested: Sequence[Components], /) -> Component:
+        """A copy with other sequences of components inside; see `nested`."""
+        return self
+
+    def add_to(self, _compiler: Compiler, _name: str, /) -> None:
+        """Add the operations of this component, which has this full name."""
+        raise PipelineError(f"{self!r} is not a known kind of component")
 
 
 class Named(NamedTuple):
@@ -85,72 +110,73 @@ class Scope:
     until: Condition | None = None
     exits: list[Op] = dataclasses.field(default_factory=list[Op])
     points: dict[str, int] = dataclasses.field(default_factory=dict[str, int])
-    gotos: list[tuple[Goto, Op, Filled]] = dataclasses.field(
-        default_factory=list[tuple[Goto, Op, Filled]]
+    gotos: list[tuple[str, Op, Filled]] = dataclasses.field(
+        default_factory=list[tuple[str, Op, Filled]]
     )
     left: list[Filled] = dataclasses.field(default_factory=list[Filled])
     """The fields that are filled at each `done`."""
 
 
 class Compiler:
-    """Compiles the components of one pipeline.
+    """Compiles the components of one pipeline; raises `PipelineError` if they do not fit together."""
 
-    Args:
-        item: the type of the items, to check the names of fields; None checks none.
-
-    Attributes:
-        ops: the operations, in the order in which the components were written.
-        named: all components, nested ones included, in that order.
-        entry_points: the position at which an item may enter, by the name of the component: those
-            that are not nested.
-    """
-
-    def __init__(self, item: type | None) -> None:
+    def __init__(
+        self,
+        components: Sequence[Component],
+        until: Condition | None,
+        item: type | None,
+        given: Collection[str],
+        *,
+        for_streams: bool,
+    ) -> None:
         self.ops: list[Op] = []
         self.named: list[Named] = []
+        """All components, nested ones included, in the order in which they were written."""
         self.entry_points: dict[str, int] = {}
+        """The positions at which an item may enter, by the name of the component, which is not nested."""
         self.fields = fields_of(item)
+        self.filled: Filled = frozenset(given)
+        self.scope = Scope("", until)
+        self._for_streams = for_streams
         self._names: set[str] = set()
         self._depth = 0
-
-    def compile(
-        self, components: Sequence[Component], until: Condition | None, given: Collection[str]
-    ) -> None:
-        """Compile the components of a whole pipeline.
-
-        Raises:
-            PipelineError: they do not fit together.
-        """
-        self.scope(components, Scope("", until), frozenset(given))
+        self.add_scope(components, self.scope)
         self.emit(Op(Kind.END))
 
-    def scope(self, components: Sequence[Component], scope: Scope, filled: Filled) -> Filled:
-        """Compile the components of a scope; return the fields that are filled at its end."""
-        filled = self._sequence(components, scope, filled)
+    def add_scope(self, components: Sequence[Component], scope: Scope) -> None:
+        """Add components that have separate points and exits."""
+        outer, self.scope = self.scope, scope
+        self.add(components)
+        self.scope = outer
         for op in scope.exits:
             op.target = len(self.ops)
-        for goto, op, _ in scope.gotos:
-            if goto.point not in scope.points:
+        for point, op, _ in scope.gotos:
+            if point not in scope.points:
                 raise PipelineError(
-                    f"{op.name!r} refers to goto_point({goto.point!r}), which does not exist"
-                    f"{did_you_mean(goto.point, scope.points)}"
+                    f"{op.name!r} refers to goto_point({point!r}), which does not exist"
+                    f"{did_you_mean(point, scope.points)}"
                 )
-            op.target = scope.points[goto.point]
-        return _in_all(filled, *scope.left)
+            op.target = scope.points[point]
+        self.filled = filled_in_all(self.filled, *scope.left)
 
-    def _sequence(self, components: Sequence[Component], scope: Scope, filled: Filled) -> Filled:
+    def add(self, components: Sequence[Component]) -> None:
+        """Add components to the current scope."""
         self._depth += 1
         for component in components:
-            name = self._name(component, scope)
-            filled = self.component(component, name, scope, filled)
+            name = self._name(component)
+            if component.is_for_streams and not self._for_streams:
+                raise PipelineError(
+                    f"{name!r} drops, makes or converts items, which takes a StreamPipeline of "
+                    f"treadle.pipeline.streams"
+                )
+            component.add_to(self, name)
         self._depth -= 1
-        return filled
 
-    def _name(self, component: Component, scope: Scope) -> str:
+    def _name(self, component: Component) -> str:
         """Determine and note the full name of a component."""
-        name = base = scope.prefix + component.name
+        name = base = self.scope.prefix + component.name
         is_top = self._depth == 1
-        if not isinstance(component, GotoPoint):  # points have a separate namespace
+        if not component.is_point:
             number = 1
             while component.anonymous and name in self._names:
                 number += 1
@@ -165,45 +191,12 @@ class Compiler:
         self.named.append(Named(name, component, is_top))
         return name
 
-    def component(self, component: Component, name: str, scope: Scope, filled: Filled) -> Filled:
-        """Compile one component; return the fields that are filled after it."""
-        match component:
-            case Stage():
-                return self._stage(cast("Stage", component), name, scope, filled)
-            case Switch():
-                return self._switch(component, name, scope, filled)
-            case Embed():
-                return self._embed(component, name, scope, filled)
-            case Goto(when=when):
-                scope.gotos.append((component, self._jump(name, when), filled))
-            case Done(when=when):
-                scope.exits.append(self._jump(name, when))
-                scope.left.append(filled)
-            case GotoPoint(name=point):
-                if point in scope.points:
-                    raise PipelineError(f"there are two goto_points named {name!r}")
-                scope.points[point] = len(self.ops)
-                # A goto further down jumps back with at least the fields that are filled here.
-                return _in_all(
-                    filled, *(there for goto, _, there in scope.gotos if goto.point == point)
-                )
-            case Tbd():
-                self.emit(Op(Kind.PLAIN, name))
-            case StreamComponent():
-                raise PipelineError(
-                    f"{name!r} drops, makes or converts items, which takes a StreamPipeline of "
-                    f"treadle.pipeline.streams"
-                )
-            case _:
-                raise PipelineError(f"{component!r} is not a known kind of component")
-        return filled
-
     def emit(self, op: Op) -> Op:
         """Append an operation."""
         self.ops.append(op)
         return op
 
-    def _jump(self, name: str, when: Condition) -> Op:
+    def emit_jump(self, name: str, when: Condition) -> Op:
         """Append a jump to ``target`` that depends on a condition."""
         after = len(self.ops) + 1
 
@@ -213,91 +206,22 @@ class Compiler:
         op = self.emit(Op(Kind.JUMP, name, choose))
         return op
 
-    def emit_result(self, op: Op, scope: Scope) -> None:
+    def emit_result(self, op: Op) -> None:
         """Append an operation after which the item leaves the scope if ``until`` holds."""
-        if scope.until is not None:
-            op.until = scope.until
-            scope.exits.append(op)
+        if self.scope.until is not None:
+            op.until = self.scope.until
+            self.scope.exits.append(op)
         self.emit(op)
 
-    def _stage(self, stage: Stage[..., Any], name: str, scope: Scope, filled: Filled) -> Filled:
-        for field in (*stage.requires, *stage.provides):
-            if self.fields is not None and field not in self.fields:
-                raise PipelineError(
-                    f"stage {name!r} names the field {field!r}, which the item does not have"
-                    f"{did_you_mean(field, sorted(self.fields))}"
-                )
-        missing = [field for field in stage.requires if filled is not None and field not in filled]
-        if missing:
-            raise PipelineError(
-                f"stage {name!r} requires {', '.join(missing)}, which no stage before it provides"
-            )
-        fn = functools.partial(stage.fn, **stage.options) if stage.options else stage.fn
-        _check_call(fn, name)
-        self.emit_result(Op(kind_of(fn, name), name, fn), scope)
-        return None if filled is None else filled | frozenset(stage.provides)
 
-    def _switch(self, switch: Switch, name: str, scope: Scope, filled: Filled) -> Filled:
-        positions: dict[Any, int] = {}
-
-        def choose(item: Any) -> int:
-            key = switch.fn(item)
-            if key not in positions:
-                known = ", ".join(repr(branch) for branch in positions)
-                raise KeyError(f"no branch for {key!r}; the branches are {known}")
-            return positions[key]
-
-        self.emit(Op(Kind.JUMP, name, choose))
-        ends: list[Op] = []
-        after: list[Filled] = []
-        for key, branch in switch.branches.items():
-            positions[key] = len(self.ops)
-            after.append(self._sequence(branch, scope, filled))
-            ends.append(self._jump("", lambda _: True))
-        for end in ends:
-            end.target = len(self.ops)
-        return _in_all(*after)
-
-    def _embed(self, embed: Embed, name: str, scope: Scope, filled: Filled) -> Filled:
-        outer = scope.until
-        inside = Scope(name + ".", _either(embed.until, outer))
-        filled = self.scope(embed.components, inside, filled)
-        if outer is not None:  # an item that left the embedded part may have to leave this one too
-            scope.exits.append(self._jump(name, outer))
-        return filled
-
-
-def _in_all(*ways: Filled) -> Filled:
+def filled_in_all(*ways: Filled) -> Filled:
     """The fields that are filled on every path."""
     known = [filled for filled in ways if filled is not None]
     return known[0].intersection(*known) if known else None
 
 
-def _either(one: Condition | None, other: Condition | None) -> Condition | None:
-    if one is None or other is None:
-        return one or other
-    return lambda item: one(item) or other(item)
-
-
-def _check_call(fn: Callable[..., Any], name: str) -> None:
-    """Check that a stage can be called with the item as its only argument."""
-    parameters = parameters_of(fn)
-    if parameters is None:
-        return
-    try:
-        inspect.Signature(parameters).bind(None)
-    except TypeError as error:
-        raise PipelineError(
-            f"stage {name!r} cannot be called with the item as its only argument: {error}"
-        ) from error
-
-
 def kind_of(fn: Callable[..., Any], name: str) -> Kind:
-    """How the function of a stage runs: ``PLAIN``, ``GENERATOR`` or ``CALL``.
-
-    Raises:
-        PipelineError: it is an async generator.
-    """
+    """How the function of a stage runs; raises `PipelineError` for an async generator."""
     mode = generator_mode(fn)
     if mode is Mode.ASYNC:
         raise PipelineError(
@@ -319,11 +243,7 @@ def fields_of(item: type | None) -> frozenset[str] | None:
 
 
 def classes_of(item: Any) -> tuple[type, ...]:
-    """The classes to check items against with `isinstance`; empty if that is not possible.
-
-    Raises:
-        PipelineError: ``item`` is not a type.
-    """
+    """The classes to check items against with `isinstance`; empty if that is not possible."""
     origin: Any = typing.get_origin(item) or item
     if origin in {typing.Union, types.UnionType}:
         members = [classes_of(member) for member in typing.get_args(item)]

@@ -1,4 +1,4 @@
-"""The components of a pipeline: plain data, which the compiler flattens into a program."""
+"""The components of a pipeline. Each knows the operations that it becomes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import (
     Any,
-    ClassVar,
     Concatenate,
     Generic,
     ParamSpec,
@@ -23,44 +22,24 @@ from typing import (
 from treadle.effects import Mode, call_mode
 from treadle.errors import did_you_mean
 from treadle.fast_dataclass import fast_dataclass
+from treadle.pipeline.compiler import (
+    Compiler,
+    Component,
+    Components,
+    Condition,
+    Filled,
+    Kind,
+    Op,
+    Scope,
+    filled_in_all,
+    kind_of,
+)
 from treadle.pipeline.errors import PipelineError
 from treadle.shown import callable_name
 from treadle.type_vars import ParamsT, ReturnT_co
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-Condition: TypeAlias = Callable[[Any], object]
-Components: TypeAlias = "tuple[Component, ...]"
-
-
-@fast_dataclass
-class Component:
-    """The base of all components.
-
-    Args:
-        name: what the component is called in errors, traces, diagrams and edits.
-        anonymous: the name was generated; further components with this name are numbered.
-    """
-
-    name: str
-    anonymous: bool = field(default=False, kw_only=True)
-
-    shape: ClassVar[str] = '["{}"]'
-    """The node in a flowchart, or the title of a box, formatted with the name."""
-    title: ClassVar[str] = "{0}"
-    """The line in an outline, formatted with the name and the component."""
-    continues: ClassVar[bool] = True
-    """Whether items go on to the next component."""
-
-    def nested(self) -> list[Components]:
-        """The sequences of components inside this one."""
-        return []
-
-    def with_nested(self, _nested: Sequence[Components], /) -> Component:
-        """A copy with other sequences of components inside; see `nested`."""
-        return self
-
 
 ComponentLike: TypeAlias = (
     Component | Callable[..., Any] | Sequence[Component | Callable[..., Any] | Sequence[Any]]
@@ -93,6 +72,33 @@ class Stage(Component, Generic[ParamsT, ReturnT_co]):
             return self.fn(*item, **{**self.options, **options})
         _check_options(self, options)
         return replace(self, options={**self.options, **options})
+
+    def add_to(self, compiler: Compiler, name: str, /) -> None:
+        """Add a call of the function, after checks of it and of the fields."""
+        fields, filled = compiler.fields, compiler.filled
+        for one in (*self.requires, *self.provides):
+            if fields is not None and one not in fields:
+                raise PipelineError(
+                    f"stage {name!r} names the field {one!r}, which the item does not have"
+                    f"{did_you_mean(one, sorted(fields))}"
+                )
+        if filled is not None:
+            missing = [one for one in self.requires if one not in filled]
+            if missing:
+                raise PipelineError(
+                    f"stage {name!r} requires {', '.join(missing)}, which no stage before it provides"
+                )
+            compiler.filled = filled.union(self.provides)
+        fn = functools.partial(self.fn, **self.options) if self.options else self.fn
+        try:
+            inspect.signature(fn).bind(None)
+        except ValueError:  # a builtin without a signature
+            pass
+        except TypeError as error:
+            raise PipelineError(
+                f"stage {name!r} cannot be called with the item as its only argument: {error}"
+            ) from error
+        compiler.emit_result(Op(kind_of(fn, name), name, fn, self))
 
 
 class _Decorator(Protocol):
@@ -151,9 +157,9 @@ def stage(
         )
     if not callable(fn):
         raise PipelineError(f"a stage must be callable, not {type(fn).__name__}")
-    label = name_of(fn)
-    is_stage = isinstance(fn, Stage)
-    old = cast("Stage", fn) if is_stage else Stage(label, fn, {}, anonymous=label == "lambda")
+    label, old = name_of(fn), cast("Stage", fn)
+    if not isinstance(fn, Stage):
+        old = Stage(label, fn, {}, anonymous=label == "lambda")
     made = replace(
         old,
         name=name or old.name,
@@ -177,15 +183,16 @@ def _field_names(given: Sequence[str]) -> tuple[str, ...]:
 
 
 def _check_options(made: Stage, options: Mapping[str, Any]) -> None:
-    parameters = parameters_of(made.fn)
-    if parameters is None or any(p.kind is p.VAR_KEYWORD for p in parameters):
+    try:
+        parameters = list(inspect.signature(made.fn).parameters.values())
+    except ValueError:  # a builtin without a signature
         return
-    for_item = next((p for p in parameters if p.kind <= p.VAR_POSITIONAL), None)
-    known = [
-        p.name
-        for p in parameters
-        if p is not for_item and p.kind in {p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY}
-    ]
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        return
+    if parameters and parameters[0].kind <= inspect.Parameter.VAR_POSITIONAL:
+        del parameters[0]  # it takes the item
+    keywords = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
+    known = [one.name for one in parameters if one.kind in keywords]
     for option in options:
         if option not in known:
             raise PipelineError(
@@ -193,24 +200,8 @@ def _check_options(made: Stage, options: Mapping[str, Any]) -> None:
             )
 
 
-def parameters_of(fn: Callable[..., Any]) -> list[inspect.Parameter] | None:
-    """The parameters of a function; None for a builtin without a signature."""
-    try:
-        return list(inspect.signature(fn).parameters.values())
-    except (TypeError, ValueError):
-        return None
-
-
 def check_plain(fn: object, what: str) -> None:
-    """Check that a function can be called directly by the pipeline.
-
-    Args:
-        fn: the value to check.
-        what: its role, for the error.
-
-    Raises:
-        PipelineError: it is not callable, or it is async or a generator, which only stages may be.
-    """
+    """Check that the pipeline can call a function directly: stages alone may be async, or generators."""
     if not callable(fn):
         raise PipelineError(f"{what} must be callable, not {type(fn).__name__}")
     if call_mode(fn) is not Mode.THREAD:
@@ -237,6 +228,29 @@ class Switch(Component):
     def with_nested(self, nested: Sequence[Components], /) -> Component:
         """A copy with other branches."""
         return replace(self, branches=dict(zip(self.branches, nested, strict=True)))
+
+    def add_to(self, compiler: Compiler, name: str, /) -> None:
+        """Add a jump to the branch of the item, and the branches, each with a jump to their end."""
+        positions: dict[Any, int] = {}
+
+        def choose(item: Any) -> int:
+            key = self.fn(item)
+            if key not in positions:
+                known = ", ".join(repr(branch) for branch in positions)
+                raise KeyError(f"no branch for {key!r}; the branches are {known}")
+            return positions[key]
+
+        compiler.emit(Op(Kind.JUMP, name, choose))
+        ends: list[Op] = []
+        before, after = compiler.filled, list[Filled]()
+        for key, branch in self.branches.items():
+            positions[key], compiler.filled = len(compiler.ops), before
+            compiler.add(branch)
+            after.append(compiler.filled)
+            ends.append(compiler.emit_jump("", lambda _: True))
+        for end in ends:
+            end.target = len(compiler.ops)
+        compiler.filled = filled_in_all(*after)
 
 
 def switch(
@@ -272,6 +286,11 @@ class Goto(Component):
     point: str
     when: Condition
 
+    def add_to(self, compiler: Compiler, name: str, /) -> None:
+        """Add a jump, whose target is known at the end of the scope."""
+        jump = compiler.emit_jump(name, self.when)
+        compiler.scope.gotos.append((self.point, jump, compiler.filled))
+
 
 def goto(point: str, when: Condition, name: str | None = None) -> Goto:
     """Send items that meet a condition to a `goto_point`, which may be earlier or later.
@@ -291,6 +310,17 @@ class GotoPoint(Component):
 
     shape = '(("{}"))'
     title = "goto_point {0}"
+    is_point = True
+
+    def add_to(self, compiler: Compiler, name: str, /) -> None:
+        """Note the position."""
+        scope = compiler.scope
+        if self.name in scope.points:
+            raise PipelineError(f"there are two goto_points named {name!r}")
+        scope.points[self.name] = len(compiler.ops)
+        # A goto further down jumps back with at least the fields that are filled here.
+        jumps = (filled for point, _, filled in scope.gotos if point == self.name)
+        compiler.filled = filled_in_all(compiler.filled, *jumps)
 
 
 goto_point = GotoPoint
@@ -304,6 +334,11 @@ class Done(Component):
     title = "done {0}"
 
     when: Condition
+
+    def add_to(self, compiler: Compiler, name: str, /) -> None:
+        """Add a jump to the end of the scope."""
+        compiler.scope.exits.append(compiler.emit_jump(name, self.when))
+        compiler.scope.left.append(compiler.filled)
 
 
 def done(when: Condition, name: str | None = None) -> Done:
@@ -341,10 +376,17 @@ class Embed(Container):
 
     until: Condition | None = None
 
+    def add_to(self, compiler: Compiler, name: str, /) -> None:
+        """Add the components, and the end of both pipelines for an item that meets the outer ``until``."""
+        outer = compiler.scope.until
+        conditions = [until for until in (self.until, outer) if until is not None]
 
-@fast_dataclass
-class StreamComponent(Component):
-    """The base of the components that only a `StreamPipeline` runs: they drop, make or convert items."""
+        def until(item: Any) -> bool:
+            return any(condition(item) for condition in conditions)
+
+        compiler.add_scope(self.components, Scope(f"{name}.", until if conditions else None))
+        if outer is not None:
+            compiler.scope.exits.append(compiler.emit_jump(name, outer))
 
 
 @fast_dataclass
@@ -354,16 +396,16 @@ class Tbd(Component):
     shape = '>"{} (to be done)"]'
     title = "{0} (to be done)"
 
+    def add_to(self, compiler: Compiler, name: str, /) -> None:
+        """Add an operation that does nothing."""
+        compiler.emit(Op(Kind.PLAIN, name))
+
 
 tbd = Tbd
 
 
 def components_of(given: ComponentLike) -> Components:
-    """Convert a component, a bare callable, or a list or tuple of these to components.
-
-    Raises:
-        PipelineError: it is something else.
-    """
+    """Convert a component, a bare callable, or a list or tuple of these to components."""
     if isinstance(given, Component):
         return (given,)
     if isinstance(given, (list, tuple)):

@@ -10,7 +10,7 @@ from treadle.effects import Call, Mode, Steps, failure_of, is_awaitable, is_exit
 from treadle.pipeline.compiler import Kind, Op, same
 from treadle.pipeline.errors import StageError
 
-_PLAIN, _GENERATOR, _CALL, _END = Kind.PLAIN, Kind.GENERATOR, Kind.CALL, Kind.END
+_PLAIN, _GENERATOR, _CALL, _JUMP = Kind.PLAIN, Kind.GENERATOR, Kind.CALL, Kind.JUMP
 
 
 @dataclass(slots=True, eq=False)
@@ -20,7 +20,7 @@ class Progress:
     Args:
         item: the item as it entered the current stage, or as the last stage returned it.
         stages: the names of the stages that the item entered, in order.
-        position: the position of the operation at which the item left `execute`.
+        position: the position of the operation at which the item left.
     """
 
     item: Any = None
@@ -28,29 +28,15 @@ class Progress:
     position: int = 0
 
 
-def execute(  # noqa: C901 - the hot loop: a call costs more than a branch
+def execute(
     ops: Sequence[Op],
     classes: tuple[type, ...],
     item: Any,
     progress: Progress,
     position: int = 0,
 ) -> Steps[Any]:
-    """Execute operations on an item, up to the first one of the kind ``END``.
-
-    Args:
-        ops: the operations.
-        classes: the classes of valid items; empty accepts anything.
-        item: the item.
-        progress: updated after every operation.
-        position: the position at which the item enters.
-
-    Returns:
-        The item; ``progress`` has the position of that operation.
-
-    Raises:
-        StageError: a stage raised. A cancellation of these steps is not wrapped.
-    """
-    op, kind, entered = ops[position], _END, progress.stages.append
+    """Execute operations on an item from a position on, up to the first one at which it leaves; see `Kind`."""
+    op, kind, entered = ops[position], _JUMP, progress.stages.append
     progress.item = item
     try:
         while True:
@@ -66,12 +52,12 @@ def execute(  # noqa: C901 - the hot loop: a call costs more than a branch
             elif kind is _CALL:
                 entered(op.name)
                 item = yield _call(fn, item, op)
-            elif kind is _END:
-                progress.position = position
-                return item
-            else:
+            elif kind is _JUMP:
                 position = fn(item)
                 continue
+            else:
+                progress.position = position
+                return item
             position += 1
             if not isinstance(item, classes):
                 if is_awaitable(item):  # a plain function may return a coroutine
@@ -83,10 +69,8 @@ def execute(  # noqa: C901 - the hot loop: a call costs more than a branch
                 position = op.target
             progress.item = item
     except BaseException as error:
-        cause = cause_of(error, kind)
-        if cause is None:
-            raise
-        raise stage_error(op.name, progress, cause) from cause
+        raise_as_stage_error(error, op.name, kind, progress)
+        raise
 
 
 def run_stage(op: Op, item: Any) -> Steps[Any]:
@@ -95,11 +79,8 @@ def run_stage(op: Op, item: Any) -> Steps[Any]:
         return (yield _call(op.fn, item, op))
     try:
         result: Any = op.fn(item)
-    except BaseException as cause:
-        failure = failure_of(cause)
-        if failure is None:
-            raise
-        raise failure  # noqa: B904 - it has its cause
+    except BaseException as cause:  # noqa: BLE001 - raised again
+        raise failure_of(cause) or cause  # noqa: B904 - a failure has its cause
     if op.kind is _GENERATOR:
         steps: Steps[Any] = result
         return (yield from steps)
@@ -111,28 +92,20 @@ def _call(fn: Any, item: Any, op: Op) -> Call:
 
 
 def check_type(item: Any, classes: tuple[type, ...]) -> None:
-    """Check the type of an item.
-
-    Raises:
-        TypeError: it is of none of the classes, and there are some.
-    """
+    """Raise `TypeError` for an item that is of none of the classes, if there are some."""
     if classes and not isinstance(item, classes):
         expected = " or ".join(cls.__name__ for cls in classes)
         hint = "; is a return missing?" if item is None else ""
         raise TypeError(f"it returned {type(item).__name__}, expected {expected}{hint}")
 
 
-def cause_of(error: BaseException, kind: Kind) -> Exception | None:
-    """The failure of an operation; None if its steps were cancelled, or the program is interrupted."""
-    if isinstance(error, Exception):
-        return error
-    # A plain function raised it itself.
-    return failure_of(error) if kind is _PLAIN or is_exit(error) else None
-
-
-def stage_error(name: str, progress: Progress, cause: Exception) -> StageError:
-    """The error of the operation with a name."""
-    stages = tuple(progress.stages)
-    if stages[-1:] != (name,):  # a component that is not a stage, such as a switch
-        stages = (*stages, name)
-    return StageError(name, progress.item, cause, stages)
+def raise_as_stage_error(error: BaseException, name: str, kind: Kind, progress: Progress) -> None:
+    """Raise the failure of an operation as a `StageError`; a cancellation and an interrupt are none."""
+    cause: Exception | None = error if isinstance(error, Exception) else None
+    if cause is None and (kind is _PLAIN or is_exit(error)):
+        cause = failure_of(error)  # a plain function raised it itself
+    if cause is not None:
+        stages = tuple(progress.stages)
+        if stages[-1:] != (name,):  # a component that is not a stage, such as a switch
+            stages = (*stages, name)
+        raise StageError(name, progress.item, cause, stages) from cause

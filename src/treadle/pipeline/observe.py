@@ -38,14 +38,7 @@ StageObserver: TypeAlias = Callable[[StageEvent], object]
 
 
 def observed(ops: Sequence[Op], observers: Sequence[StageObserver]) -> Sequence[Op]:
-    """Copy operations so that the stages notify observers.
-
-    Args:
-        ops: the operations.
-        observers: each is called with every event; its exceptions are logged. Each start is
-            followed by one stop or exception. A cancellation counts as an exception. Without
-            observers, the operations are returned as they are.
-    """
+    """Copy operations so that the stages notify observers: of a start, and of one stop or exception."""
     if not observers:
         return ops
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, cast
 
 from treadle import effects
 from treadle.effects import Steps
 from treadle.errors import InitSignature, did_you_mean
-from treadle.pipeline.compiler import Compiler, Kind, classes_of
+from treadle.pipeline.compiler import Compiler, Component, Components, Kind, Named, classes_of
 from treadle.pipeline.components import (
-    Component,
     ComponentLike,
-    Components,
     Embed,
     Stage,
     check_plain,
@@ -20,7 +19,6 @@ from treadle.pipeline.components import (
     stage,
 )
 from treadle.pipeline.diagram import mermaid, text
-from treadle.pipeline.editing import edited
 from treadle.pipeline.errors import PipelineError
 from treadle.pipeline.execute import Progress, execute
 from treadle.pipeline.observe import StageObserver, observed
@@ -46,7 +44,7 @@ class Pipeline(Generic[ItemT]):
             components is never changed.
     """
 
-    _compiler: ClassVar[type[Compiler]] = Compiler
+    _is_for_streams: ClassVar[bool] = False
 
     if not TYPE_CHECKING:  # type checkers know the options
 
@@ -77,16 +75,13 @@ class Pipeline(Generic[ItemT]):
             check_plain(observer, "an observer in on_stage")
         given = (given,) if isinstance(given, str) else tuple(given)
         self.until = until
-        self._options: dict[str, Any] = {
-            "until": until,
-            "item": item,
-            "given": given,
-            "on_stage": tuple(on_stage),
-        }
+        self._observers = tuple(on_stage)
+        self._options: dict[str, Any] = {"item": item, "given": given}
         self._classes = classes_of(item)
-        self._compiled = self._compiler(item)
-        self._compiled.compile(self.components, until, given)
-        self._ops = observed(self._compiled.ops, self._options["on_stage"])
+        self._compiled = Compiler(
+            self.components, until, item, given, for_streams=self._is_for_streams
+        )
+        self._ops = observed(self._compiled.ops, self._observers)
         self.provides = {
             name: frozenset(one.provides)
             for name, one, _ in self._compiled.named
@@ -171,11 +166,25 @@ class Pipeline(Generic[ItemT]):
         return self._edited(names, lambda _: ())
 
     def _edited(self, names: Sequence[str], edit: Callable[[Component], Components]) -> Self:
-        return self.with_components(*edited(self.components, self._compiled.named, names, edit))
+        named = self._compiled.named
+        chosen = {_index_of(name, named) for name in names}
+        indexes = itertools.count()
+
+        def copied(components: Components) -> Components:
+            made: list[Component] = []
+            for component in components:
+                index = next(indexes)  # counted before the nested ones, as in `named`
+                nested = component.nested()
+                copies = [copied(part) for part in nested]
+                new = component if copies == nested else component.with_nested(copies)
+                made += edit(new) if index in chosen else (new,)
+            return tuple(made)
+
+        return self.with_components(*copied(self.components))
 
     def with_components(self, *components: ComponentLike) -> Self:
         """A new pipeline of other components, with the same options."""
-        return type(self)(*components, **self._options)
+        return type(self)(*components, until=self.until, on_stage=self._observers, **self._options)
 
     def diagram(self, kind: str = "mermaid") -> str:
         """Draw the pipeline.
@@ -210,3 +219,21 @@ def _in_place_of(old: Component, new: tuple[Component, ...]) -> tuple[Component,
         return new
     made, replaced = cast("Stage[..., Any]", new[0]), cast("Stage[..., Any]", old)
     return (stage(made, replaces=replaced),)
+
+
+def _index_of(name: str, named: Sequence[Named]) -> int:
+    """The index of the component with a full name, else with a short name; points come last."""
+    matches: dict[tuple[bool, bool], list[int]] = {}
+    for index, one in enumerate(named):
+        if name in {one.name, one.component.name}:
+            rank = one.component.is_point, one.name != name
+            matches.setdefault(rank, []).append(index)
+    if not matches:
+        raise PipelineError(
+            f"there is no component {name!r}{did_you_mean(name, [one.name for one in named])}"
+        )
+    first, *others = matches[min(matches)]
+    if others:
+        several = ", ".join(repr(named[index].name) for index in (first, *others))
+        raise PipelineError(f"there are several components {name!r}: {several}")
+    return first

@@ -76,7 +76,7 @@ def test_unordered_results_come_as_they_complete(runner):
         StreamPipeline(first_waits_for_last), range(5), concurrency=5, ordered=False
     )
     assert sorted(out) == [0, 1, 2, 3, 4]
-    assert out[-1] == 0
+    assert out.index(4) < out.index(0)
 
 
 def test_an_empty_source_gives_no_results(runner):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import fields
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from treadle.fast_dataclass import fast_dataclass
+from treadle.pipeline.compiler import Compiler, Component, Kind, Op, Scope
 from treadle.pipeline.components import (
     ComponentLike,
     Container,
     Stage,
-    StreamComponent,
     check_plain,
     components_of,
     name_of,
@@ -24,12 +25,18 @@ R = TypeVar("R")
 
 
 @fast_dataclass
-class DeadEnd(StreamComponent):
+class DeadEnd(Component):
     """Drops every item that reaches it, made by `dead_end`."""
 
     shape = '[/"{}"/]'
     title = "dead_end {0}"
     continues = False
+    is_for_streams = True
+
+    def add_to(self, compiler: Compiler, name: str, /) -> None:
+        """Add the end of an item."""
+        compiler.emit(Op(Kind.DROP, name))
+        compiler.filled = None
 
 
 def dead_end(name: str | None = None) -> DeadEnd:
@@ -38,14 +45,19 @@ def dead_end(name: str | None = None) -> DeadEnd:
 
 
 @fast_dataclass
-class Composer(StreamComponent):
+class Composer(Component):
     """Makes zero, one or many items from each item, made by `composer`."""
 
     shape = '[["{}"]]'
     title = "composer {0}"
+    is_for_streams = True
 
     fn: Callable[[Any, Any], tuple[Iterable[Any], Any]]
     memo: Any
+
+    def add_to(self, compiler: Compiler, name: str, /) -> None:
+        """Add a call of the function."""
+        compiler.emit_result(Op(Kind.COMPOSE, name, self.fn, self))
 
 
 def composer(
@@ -65,14 +77,24 @@ def composer(
 
 
 @fast_dataclass
-class PlugWith(Container, StreamComponent):
+class PlugWith(Container):
     """Runs components on a converted item, made by `plug_with`."""
 
     shape = "{} (plugged)"
     title = "plug_with {0}"
+    is_for_streams = True
 
     plug: Callable[[Any], Any]
     unplug: Callable[[Any, Any], Any]
+
+    def add_to(self, compiler: Compiler, name: str, /) -> None:
+        """Add the components between the two functions; the outer ``until`` and fields do not apply to them."""
+        outer = compiler.fields, compiler.filled
+        compiler.fields = compiler.filled = None
+        compiler.emit(Op(Kind.PLUG, name, self.plug))
+        compiler.add_scope(self.components, Scope(f"{name}/"))
+        compiler.emit_result(Op(Kind.UNPLUG, name, self.unplug))
+        compiler.fields, compiler.filled = outer
 
 
 def plug_with(adapter: Any, components: ComponentLike, name: str | None = None) -> PlugWith:
@@ -125,12 +147,5 @@ def replicated(fn: Callable[Concatenate[Any, P], R], count: int) -> Replicated[P
     made = stage(fn)
     if count < 1:
         raise PipelineError(f"stage {made.name!r}: count must be at least 1, not {count}")
-    return Replicated(
-        made.name,
-        made.fn,
-        made.options,
-        made.requires,
-        made.provides,
-        count,
-        anonymous=made.anonymous,
-    )
+    values = {one.name: getattr(made, one.name) for one in fields(made)}
+    return Replicated(**values, count=count)

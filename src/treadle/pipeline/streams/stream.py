@@ -1,27 +1,26 @@
-"""Streams of items through one pipeline: lazy, concurrent, with backpressure from the reader."""
+"""`StreamPipeline`: many items through one pipeline, lazy, concurrent, with backpressure from the reader."""
 
 from __future__ import annotations
 
 import contextvars
 import dataclasses
-import functools
 import itertools
 from collections import deque
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
     AsyncIterator,
+    Callable,
     Iterable,
     Iterator,
     Sequence,
 )
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, TypeAlias, TypeVar, cast
+from contextlib import AbstractAsyncContextManager
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar, cast
 
 import anyio
 
 from treadle.effects import (
-    CLEANUP_SECONDS,
     Call,
     Cancelled,
     Detached,
@@ -33,213 +32,268 @@ from treadle.effects import (
     Task,
     Wait,
     drive,
+    drive_sync,
     task_group,
 )
+from treadle.errors import TreadleError
 from treadle.pipeline.compiler import Kind, Op
+from treadle.pipeline.errors import PipelineError
 from treadle.pipeline.execute import Progress, run_stage
 from treadle.pipeline.observe import StageObserver, observed
-from treadle.pipeline.streams.compiler import Compose, StreamCompiler
+from treadle.pipeline.pipeline import Pipeline
+from treadle.pipeline.streams.components import Replicated
 from treadle.pipeline.streams.execute import execute_all
+from treadle.queues import Queues
+from treadle.type_vars import ItemT
 
 T = TypeVar("T")
 
-Results: TypeAlias = list[Any] | Exception
-"""The results for one item, or the exception that its processing raised."""
+Spawn: TypeAlias = Callable[[Steps[None]], object]
+"""Runs steps next to those that call it."""
+WAIT: Any = object()
+"""Stands for a result that is not there yet."""
+SLOT = "slot"
 
 
-class Semaphore:
-    """Admits a limited number of items at a time, in the order of arrival.
-
-    Args:
-        limit: how many may be inside at once.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self._free = limit
-        self._waiting: deque[Signal] = deque()
-
-    def acquire(self) -> Steps[None]:
-        """Wait until fewer than ``limit`` items are inside, and enter."""
-        if self._free:
-            self._free -= 1
-            return
-        admitted = Signal()
-        self._waiting.append(admitted)
-        try:
-            yield Wait(admitted)
-        except BaseException:
-            if admitted.is_set:  # admitted while it was being cancelled: admit the next one
-                self.release()
-            else:
-                self._waiting.remove(admitted)
-            raise
-
-    def release(self) -> None:
-        """Leave, and admit the item that has waited longest."""
-        if self._waiting:
-            self._waiting.popleft().set()
-        else:
-            self._free += 1
+class NotOneItemError(TreadleError, LookupError):
+    """`StreamPipeline.run` or `StreamPipeline.steps` produced no item, or several."""
 
 
-class Sequencer:
-    """Admits items to a composer in the order of their numbers, since its memo depends on it.
+class StreamPipeline(Pipeline[ItemT]):
+    """A pipeline for many items, in which components may drop, make and convert items; see `Pipeline`."""
 
-    Args:
-        once: no item enters the composer twice, so the next may follow at once. Otherwise an item
-            has the composer to itself until it has left the pipeline.
-    """
+    _is_for_streams: ClassVar[bool] = True
 
-    def __init__(self, *, once: bool) -> None:
-        self._once = once
-        self._finished: set[int] = set()
-        self._next = 0
-        self._waiting: dict[int, Signal] = {}
+    def steps(
+        self, item: ItemT, progress: Progress | None = None, *, start: str | None = None
+    ) -> Steps[ItemT]:
+        """As `Pipeline.steps`.
 
-    def enter(self, number: int) -> Steps[None]:
-        """Wait until all earlier items have finished."""
-        if self._next < number:
-            self._waiting[number] = Signal()
-            yield Wait(self._waiting[number])
-        if self._once:
-            self.finish(number)
+        Raises:
+            NotOneItemError: the item was dropped, or became several.
+        """
+        out = yield from self.steps_all(item, progress, start=start)
+        if len(out) != 1:
+            raise NotOneItemError(
+                f"the pipeline returned {len(out)} items for one; run_all returns them all"
+            )
+        return out[0]
 
-    def finish(self, number: int) -> None:
-        """Note that an item will not enter, or not enter again."""
-        if number < self._next:
-            return
-        self._finished.add(number)
-        while self._next in self._finished:
-            self._finished.remove(self._next)
-            self._next += 1
-        admitted = self._waiting.pop(self._next, None)
-        if admitted is not None:
-            admitted.set()
+    def steps_all(
+        self, item: ItemT, progress: Progress | None = None, *, start: str | None = None
+    ) -> Steps[list[ItemT]]:
+        """As `steps`, for pipelines that drop items or make several of one."""
+        position = 0 if start is None else self._position_of(start)
+        return execute_all(self._ops, self._classes, item, progress or Progress(), position)
+
+    async def run_all(self, item: ItemT) -> list[ItemT]:
+        """Run one item through the pipeline; return all results: none, one or many."""
+        return await drive(self.steps_all(item))
+
+    def run_all_sync(self, item: ItemT) -> list[ItemT]:
+        """As `run_all`, in this thread."""
+        return drive_sync(self.steps_all(item))
+
+    def stream(
+        self,
+        items: Iterable[ItemT] | AsyncIterable[ItemT],
+        *,
+        concurrency: int = 1,
+        ordered: bool = True,
+    ) -> AbstractAsyncContextManager[AsyncIterator[ItemT]]:
+        """Run many items: ``async with p.stream(items) as out: async for item in out``.
+
+        The pipeline draws an item only when fewer than ``concurrency`` items are in progress or
+        unread. A slow reader therefore slows down the source, and results do not accumulate.
+
+        Args:
+            items: the items; drawn one by one.
+            concurrency: the maximum number of items in progress or unread.
+            ordered: yield results in the order of the items, else in the order of completion.
+
+        Returns:
+            A context manager of the iterator. Leaving it cancels the items in progress. A failing
+            item raises its `StageError` in place of its result.
+        """
+        return self._stream(concurrency, ordered).read(items)
+
+    def stream_sync(
+        self, items: Iterable[ItemT], *, concurrency: int = 1, ordered: bool = True
+    ) -> Iterator[ItemT]:
+        """As `stream`, without an event loop: a generator that works while it is read."""
+        return self._stream(concurrency, ordered).read_sync(items)
+
+    def _stream(self, concurrency: int, ordered: bool) -> Stream[ItemT]:
+        if concurrency < 1:
+            raise PipelineError(f"concurrency must be at least 1, not {concurrency}")
+        return Stream(
+            self._compiled.ops, self._classes, self._observers, concurrency, ordered=ordered
+        )
 
 
-class Stream:
-    """The state that the items of one stream share: memos, semaphores and sequencers.
-
-    Args:
-        compiled: the compiled pipeline.
-        classes: the classes of valid items; empty accepts anything.
-        observers: called with the events of every stage.
-    """
+class Stream(Generic[T]):
+    """The state that the items of one stream share: memos, limits, turns and results."""
 
     def __init__(
         self,
-        compiled: StreamCompiler,
+        ops: Sequence[Op],
         classes: tuple[type, ...],
         observers: Sequence[StageObserver],
+        concurrency: int,
+        *,
+        ordered: bool,
     ) -> None:
-        ops, counts = list(compiled.ops), compiled.counts
-        for position in counts:
-            ops[position] = _threaded(ops[position])
-        ops = list(observed(ops, observers))
-        for position, count in counts.items():
-            # For the observers, an item that waits for a semaphore has not started the stage.
-            ops[position] = _limited(ops[position], Semaphore(count))
-        self._ops = ops
+        # For the observers, an item that waits at a limit has not started the stage.
+        self._ops = list(map(_limited, observed(list(map(_threaded, ops)), observers)))
         self._classes = classes
+        self._is_ordered = ordered
         self._memos: dict[int, Any] = {}
-        self._sequencers = {
-            position: Sequencer(once=_is_entered_once(ops, position))
-            for position, op in enumerate(ops)
-            if isinstance(op, Compose)
-        }
-
-    def steps(self, number: int, item: Any) -> Steps[Results]:
-        """Run one item through the pipeline; return its results, or the exception that it raised.
-
-        Args:
-            number: the number of items before it.
-            item: the item.
-        """
-
-        def admit(position: int) -> Steps[None]:
-            return self._sequencers[position].enter(number)
-
-        try:
-            return (
-                yield from execute_all(
-                    self._ops, self._classes, item, Progress(), memos=self._memos, admit=admit
-                )
-            )
-        except Exception as error:  # noqa: BLE001 - raised where the results are read
-            return error
-        finally:
-            for sequencer in self._sequencers.values():
-                sequencer.finish(number)
+        self._turns = Queues()
+        """Each item joins the queue of each composer when it is drawn: memos depend on the order of the items."""
+        self._slots = Queues(concurrency)
+        """An item has a slot from before it is drawn until its results were read."""
+        self._ready: deque[tuple[list[Any] | Exception, Signal]] = deque()
+        self._waiting: dict[int, tuple[list[Any] | Exception, Signal]] = {}
+        self._next = 0
+        self._is_over = False
+        self._arrived = anyio.Event()
 
     def read(
-        self, items: Iterable[T] | AsyncIterable[T], concurrency: int, ordered: bool
+        self, items: Iterable[T] | AsyncIterable[T]
     ) -> AbstractAsyncContextManager[AsyncIterator[T]]:
         """Run the stream on the event loop until the ``async with`` ends; see `StreamPipeline.stream`."""
+        reader: _Reader[T] = _Reader(self)
 
-        def begin() -> tuple[AsyncIterator[T], DetachedTask]:
-            reader: _Reader[T] = _Reader(concurrency, ordered)
-            return reader, DetachedTask(lambda: self._feed(items, reader), reader.close)
+        async def work() -> None:
+            try:
+                source: Any = aiter(items) if isinstance(items, AsyncIterable) else iter(items)
+                async with task_group() as workers:
+                    await drive(self._feed(source, lambda steps: workers.start_soon(drive, steps)))
+            finally:
+                self.end()
 
-        return Detached(begin)
+        return Detached(lambda: (reader, DetachedTask(work, reader.close)))
 
-    async def _feed(self, items: Iterable[T] | AsyncIterable[T], reader: _Reader[T]) -> None:
-        async def work(number: int, item: T) -> None:
-            reader.add(number, await drive(self.steps(number, item)))
-
-        try:
-            async with task_group() as workers, _iterated(items) as source:
-                for number in itertools.count():
-                    await reader.slots.acquire()
-                    try:
-                        item = await drive(_next(source))
-                    except StopAsyncIteration:
-                        break
-                    except Exception as error:  # noqa: BLE001 - raised after the items before it
-                        reader.add(number, error)
-                        break
-                    workers.start_soon(work, number, item)
-        finally:
-            reader.end()
-
-    def read_sync(self, items: Iterable[T], concurrency: int, ordered: bool) -> Iterator[T]:
+    def read_sync(self, items: Iterable[T]) -> Iterator[T]:
         """Run the stream without an event loop, while it is read; see `StreamPipeline.stream_sync`."""
-        scheduler, queue = Scheduler(), _ResultQueue(ordered)
-        running: dict[int, Task] = {}
+        scheduler = Scheduler()
+        running: set[Task] = set()
 
-        def finish(number: int, results: Results, _error: Exception | None) -> None:
-            del running[number]
-            queue.add(number, results)
+        def spawn(steps: Steps[None]) -> None:
+            def finish(_result: None, _error: Exception | None) -> None:
+                running.remove(task)
+                self._is_over = not running
 
-        source, numbers, unread = iter(items), itertools.count(), 0
-        is_drained = False
+            task = scheduler.spawn(steps, finish, contextvars.copy_context())
+            running.add(task)
+
+        spawn(self._feed(iter(items), spawn))
         try:
-            while True:
-                while unread < concurrency and not is_drained:
-                    number = next(numbers)
-                    try:
-                        item = next(source)
-                    except StopIteration:
-                        is_drained = True
-                    except Exception as error:  # noqa: BLE001 - raised after the items before it
-                        is_drained = True
-                        queue.add(number, error)
-                    else:
-                        steps, done = self.steps(number, item), functools.partial(finish, number)
-                        running[number] = scheduler.spawn(steps, done, contextvars.copy_context())
-                        unread += 1
-                while running and not queue.ready:
+            for result in self.results():
+                if result is WAIT:
                     scheduler.turn()
-                if not queue.ready:
-                    return
-                yield from queue.pop()
-                unread -= 1
+                else:
+                    yield result
         finally:
-            scheduler.cancel(running.values(), Cancelled())
+            scheduler.cancel(running, Cancelled())
+
+    def results(self) -> Iterator[T]:
+        """The results in their order; `WAIT` while the next one is not there."""
+        while self._ready or not self._is_over:
+            if not self._ready:
+                yield WAIT
+                continue
+            results, slot = self._ready.popleft()
+            if isinstance(results, Exception):
+                raise results
+            yield from results
+            self._slots.leave(SLOT, slot)
+
+    async def arrival(self) -> None:
+        """Wait for the next results, or for the end."""
+        self._arrived = anyio.Event()
+        await self._arrived.wait()
+
+    def end(self) -> None:
+        """Note that there are no more results."""
+        self._is_over = True
+        self._arrived.set()
+
+    def _feed(self, source: Iterator[T] | AsyncIterator[T], spawn: Spawn) -> Steps[None]:
+        try:
+            for number in itertools.count():
+                slot = self._slots.enter(SLOT)
+                if not slot.is_set:
+                    yield Wait(slot)
+                try:
+                    item = yield from _next_of(source)
+                except StopAsyncIteration:
+                    break
+                except Exception as error:  # noqa: BLE001 - raised after the items before it
+                    self._add(number, error, slot)
+                    break
+                turns = {
+                    position: self._turns.enter(str(position))
+                    for position, op in enumerate(self._ops)
+                    if op.kind is Kind.COMPOSE
+                }
+                spawn(self._work(number, item, slot, turns))
+        finally:
+            if isinstance(source, AsyncGenerator):
+                yield Call(cast("AsyncGenerator[T]", source).aclose, mode=Mode.ASYNC)
+
+    def _work(self, number: int, item: T, slot: Signal, turns: dict[int, Signal]) -> Steps[None]:
+        """Run one item through the pipeline, and add its results."""
+
+        def admit(position: int) -> Steps[None]:
+            if not turns[position].is_set:
+                yield Wait(turns[position])
+            if _is_entered_once(self._ops, position):  # the next item may follow at once
+                self._turns.leave(str(position), turns[position])
+
+        results: list[Any] | Exception
+        try:
+            results = yield from execute_all(
+                self._ops, self._classes, item, Progress(), memos=self._memos, admit=admit
+            )
+        except Exception as error:  # noqa: BLE001 - raised where the results are read
+            results = error
+        finally:
+            for position, turn in turns.items():
+                self._turns.leave(str(position), turn)
+        self._add(number, results, slot)
+
+    def _add(self, number: int, results: list[Any] | Exception, slot: Signal) -> None:
+        self._waiting[number if self._is_ordered else self._next] = results, slot
+        while self._next in self._waiting:
+            self._ready.append(self._waiting.pop(self._next))
+            self._next += 1
+        self._arrived.set()
+
+
+class _Reader(AsyncIterator[T]):
+    """Reads the results of a stream on the event loop."""
+
+    def __init__(self, stream: Stream[T]) -> None:
+        self._stream = stream
+        self._results = stream.results()
+
+    async def __anext__(self) -> T:
+        for result in self._results:
+            if result is not WAIT:
+                return result
+            await self._stream.arrival()
+        raise StopAsyncIteration
+
+    def close(self) -> None:
+        """Drop the results: the reader has left."""
+        self._results = iter(())
+        self._stream.end()
 
 
 def _threaded(op: Op) -> Op:
-    """Run a plain stage in a worker thread, so that its items run concurrently."""
-    if op.kind is not Kind.PLAIN:
+    """Run a replicated plain stage in a worker thread, so that its items run concurrently."""
+    if op.kind is not Kind.PLAIN or not isinstance(op.component, Replicated):
         return op
 
     def run(item: Any) -> Steps[Any]:
@@ -248,15 +302,14 @@ def _threaded(op: Op) -> Op:
     return dataclasses.replace(op, kind=Kind.GENERATOR, fn=run)
 
 
-def _limited(op: Op, semaphore: Semaphore) -> Op:
-    """Limit the number of items that are in a stage at once."""
+def _limited(op: Op) -> Op:
+    """Limit the number of items that are in a replicated stage at once."""
+    if not isinstance(op.component, Replicated):
+        return op
+    queues = Queues(op.component.count)  # pyright: ignore[reportUnknownMemberType]
 
     def run(item: Any) -> Steps[Any]:
-        yield from semaphore.acquire()
-        try:
-            return (yield from run_stage(op, item))
-        finally:
-            semaphore.release()
+        return queues.holding({op.name: True}, run_stage(op, item))
 
     return dataclasses.replace(op, kind=Kind.GENERATOR, fn=run)
 
@@ -264,107 +317,17 @@ def _limited(op: Op, semaphore: Semaphore) -> Op:
 def _is_entered_once(ops: Sequence[Op], at: int) -> bool:
     """Whether no item can reach a position twice, as it can after another composer or in a loop."""
     return not any(
-        (isinstance(op, Compose) and position < at)
+        (op.kind is Kind.COMPOSE and position < at)
         or (op.kind is Kind.JUMP and position > at >= op.target >= 0)
         for position, op in enumerate(ops)
     )
 
 
-class _ResultQueue:
-    """The results that can be read, in the order of their items, or as they arrive."""
-
-    def __init__(self, ordered: bool) -> None:
-        self.ready: deque[Results] = deque()
-        self._ordered = ordered
-        self._waiting: dict[int, Results] = {}
-        self._next = 0
-
-    def add(self, number: int, results: Results) -> None:
-        """Add the results of an item."""
-        if not self._ordered:
-            self.ready.append(results)
-            return
-        self._waiting[number] = results
-        while self._next in self._waiting:
-            self.ready.append(self._waiting.pop(self._next))
-            self._next += 1
-
-    def pop(self) -> list[Any]:
-        """Take the next results; raise if they are an exception."""
-        results = self.ready.popleft()
-        if isinstance(results, Exception):
-            raise results
-        return results
-
-
-class _Reader(AsyncIterator[T]):
-    """The results of a stream, for its reader.
-
-    Args:
-        concurrency: the maximum number of items in progress or unread.
-        ordered: whether they come in the order of the items.
-    """
-
-    def __init__(self, concurrency: int, ordered: bool) -> None:
-        # Acquired before an item is drawn, released after its results were read.
-        self.slots = anyio.Semaphore(concurrency)
-        self._queue = _ResultQueue(ordered)
-        self._reading: deque[T] | None = None  # the rest of the results of one item
-        self._arrived = anyio.Event()
-        self._is_over = False
-
-    def add(self, number: int, results: Results) -> None:
-        """Add the results of an item."""
-        self._queue.add(number, results)
-        self._arrived.set()
-
-    def end(self) -> None:
-        """Note that there are no more results."""
-        self._is_over = True
-        self._arrived.set()
-
-    def close(self) -> None:
-        """Drop the results: the reader has left."""
-        self._queue.ready.clear()
-        self._reading = None
-        self.end()
-
-    async def __anext__(self) -> T:
-        while not self._reading:
-            if self._reading is not None:
-                self._reading = None
-                self.slots.release()
-            while not self._queue.ready:
-                if self._is_over:
-                    raise StopAsyncIteration
-                self._arrived = anyio.Event()
-                await self._arrived.wait()
-            try:
-                self._reading = deque(self._queue.pop())
-            except Exception:
-                self.close()
-                raise
-        return self._reading.popleft()
-
-
-@asynccontextmanager
-async def _iterated(items: Iterable[T] | AsyncIterable[T]) -> AsyncGenerator[AsyncIterator[T]]:
-    """Iterate over items, and close the source at the end if it is an async generator."""
-    source = aiter(items) if isinstance(items, AsyncIterable) else _as_async(items)
-    try:
-        yield source
-    finally:
-        if isinstance(source, AsyncGenerator):
-            with anyio.move_on_after(CLEANUP_SECONDS, shield=True):
-                await cast("AsyncGenerator[T]", source).aclose()
-
-
-def _next(source: AsyncIterator[T]) -> Steps[T]:
-    """Draw an item; a source that raises a cancellation itself fails with `CallCancelled`."""
-    item: T = yield Call(anext, source, mode=Mode.ASYNC)
-    return item
-
-
-async def _as_async(items: Iterable[T]) -> AsyncGenerator[T]:
-    for item in items:
-        yield item
+def _next_of(source: Iterator[T] | AsyncIterator[T]) -> Steps[T]:
+    """Draw an item; raise `StopAsyncIteration` at the end."""
+    if isinstance(source, AsyncIterator):
+        item: T = yield Call(anext, source, mode=Mode.ASYNC)
+        return item
+    for item in source:
+        return item
+    raise StopAsyncIteration
