@@ -864,7 +864,10 @@ def test_closing_a_driver_that_awaits_a_call_is_not_the_failure_of_the_call():
     async def main():
         coroutine = drive(steps())
         coroutine.send(None)
+        coroutine.send(None)
+        await asyncio.sleep(0)
         coroutine.close()
+        await asyncio.sleep(0)
 
     asyncio.run(main())
     assert seen == ["closed"]

@@ -524,8 +524,11 @@ class TestAsyncDriver:
 
         async def main():
             run = Pipeline(steps).run("item")
+            run.send(None)
             run.send(None)  # as a task does that is then dropped
+            await asyncio.sleep(0)
             run.close()
+            await asyncio.sleep(0)
 
         asyncio.run(main())
         assert closed == ["item"]

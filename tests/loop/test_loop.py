@@ -256,21 +256,19 @@ def test_tools_and_stages_receive_the_deps_of_the_caller():
     assert seen == [deps, deps, deps]
 
 
-def test_a_tool_that_cancels_the_task_of_the_caller_has_run():
-    """It cannot be distinguished from a cancellation of the run, which the caller has to see."""
-
+def test_a_tool_that_cancels_its_own_task_fails_and_the_run_goes_on():
     @tool
     async def cancel() -> None:
         asyncio.current_task().cancel()
         await asyncio.sleep(0)
 
-    events, state = [], RunState()
+    events = []
     model = ScriptedLLM(calls(call("cancel", "c")), "done")
-    with pytest.raises(asyncio.CancelledError):
-        asyncio.run(Loop.run(USER, model, tools=[cancel], on_event=events.append, state=state))
+    result = asyncio.run(Loop.run(USER, model, tools=[cancel], on_event=events.append))
+    assert result.unwrap().content == "done"
     assert events[-1].tool_calls_count == 1
-    check_history(state.messages)
-    assert state.messages[-1]["content"].startswith("Cancelled")
+    check_history(result.messages)
+    assert "CancelledError" in result.messages[2]["content"]
 
 
 def test_an_unhashable_function_repairs_calls():

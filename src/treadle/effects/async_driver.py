@@ -1,21 +1,33 @@
-"""The driver for event loops: asyncio and trio, through anyio."""
+"""The driver for event loops: asyncio, and trio.
+
+Workers run the steps, each in a task of the driver; the task that called `drive` waits for them, since a task of
+the caller cannot be abandoned. A worker runs a stack of frames: generators, of which each waits for the `Bounded`
+that it has yielded, and the innermost for a call. A bound that strikes cancels the call, and the worker unwinds
+the frames. A callable that ignores the cancellation for the grace period keeps its task; another worker takes the
+frames over.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import contextlib
 import functools
+import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
-from contextvars import copy_context
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import Context, copy_context
 from typing import Any, TypeAlias, TypeVar, cast
 
 import anyio
+import anyio.lowlevel
 
 from treadle.effects import cleanup
 from treadle.effects.cleanup import (
     close_steps,
     is_thrown_here,
+    log_abandoned,
     log_suppressed,
     remaining_steps,
     without_frame,
@@ -29,15 +41,22 @@ from treadle.effects.effects import (
     Mode,
     Now,
     Parallel,
+    Signal,
     Sleep,
     Steps,
     Stopped,
+    TimeLimitReached,
     Wait,
     is_awaitable,
 )
-from treadle.effects.event_loop import running_trio, wait_for
+from treadle.effects.event_loop import (
+    call_later,
+    caller_on_loop,
+    cancellations_of_task,
+    running_trio,
+    wait_for,
+)
 from treadle.effects.failures import failure_of, is_exit
-from treadle.effects.worker_tasks import Bound, RootTask, WorkerGroup, WorkerTask, copy_back
 from treadle.effects.worker_threads import call_in_thread
 
 R = TypeVar("R")
@@ -66,65 +85,248 @@ async def drive(steps: Steps[R], emit: Callable[[Any], Any] | None = None) -> R:
     Raises:
         Exception: an exception of the steps. A cancellation is raised in the steps first, and then re-raised.
     """
-    task = RootTask(running_trio())
-    task.ignore_handled_cancellations()
-    task.frames.append((steps, None))
-    result: R = await AsyncDriver(emit, time.time() - time.perf_counter(), task).run()
-    return result
+    await anyio.lowlevel.checkpoint()  # a task that is cancelled already begins nothing
+    shared, context = _Drive(emit), copy_context()
+    try:
+        (result,) = await _Group(shared, [steps], lambda: context).run()
+        made: R = result
+        return made
+    finally:
+        shared.emit = None  # a result may refer to a worker, and the listeners to the whole run
+        for variable, value in context.items():
+            if variable.get(_MISSING) is not value:
+                variable.set(value)
 
 
-class AsyncDriver:
-    """Performs the effects of the steps that a task runs.
+_MISSING = object()
 
-    It is also the reporter of the calls in this task.
+
+class _Drive:
+    """The data that all workers of a call of `drive` share."""
+
+    def __init__(self, emit: Callable[[Any], Any] | None) -> None:
+        self.emit = emit
+        self.trio = running_trio()
+        self.call_on_loop = caller_on_loop()
+        self.clock_origin = time.time() - perf_counter()
+        """The time, in seconds since the epoch, at which the performance counter was 0."""
+        native = asyncio.CancelledError if self.trio is None else self.trio.Cancelled
+        self.cancellations: tuple[type[BaseException], ...] = (
+            native,
+            asyncio.CancelledError,
+            concurrent.futures.CancelledError,
+            Cancelled,
+        )
+
+
+class _Bound:
+    """The bound of steps in progress. It may strike from the start, and interrupts the worker of the steps.
 
     Args:
-        emit: see `drive`.
-        clock_origin: the time, in seconds since the epoch, at which the performance counter was 0.
-        task: the task in which the driver runs.
+        worker: runs the steps.
+        seconds: see `Bounded`.
+        until: see `Bounded`.
+        is_cleanup: whether the steps perform the cleanup of others.
+        inner: the bound of those others, if they have one.
+
+    Attributes:
+        reason: the exception with which the bound has struck; None until then.
     """
 
-    __slots__ = ("_clock_origin", "_emit", "_end", "task")
-
     def __init__(
-        self, emit: Callable[[Any], Any] | None, clock_origin: float, task: RootTask
+        self,
+        worker: _Worker,
+        seconds: float | None,
+        until: Signal | None = None,
+        is_cleanup: bool = False,
+        inner: _Bound | None = None,
     ) -> None:
-        self._emit = emit
-        self._clock_origin = clock_origin
-        self._end: BaseException | None = None  # an interrupt, or a cancellation by the caller
-        self.task = task
+        self.is_cleanup = is_cleanup
+        self.inner = inner
+        self.reason: Exception | None = None
+        self.worker: _Worker | None = worker
+        self._seconds = seconds
+        self._until = until
+        self._cancel_timer: Callable[[], object] | None = None
+        if seconds is not None:
+            self._cancel_timer = call_later(seconds, self._time_is_up, worker.drive.trio)
+        if until is not None:
+            self._ticket = until.subscribe(self._stop)
 
-    def in_task(self, task: RootTask) -> AsyncDriver:
-        """Make the driver of another task of the same drive."""
-        return AsyncDriver(self._emit, self._clock_origin, task)
+    def disarm(self) -> None:
+        """Let the bound strike no more."""
+        self.worker = None
+        if self._cancel_timer is not None:
+            self._cancel_timer()
+            self._cancel_timer = None  # it refers to this object
+        if self._until is not None:
+            self._until.unsubscribe(self._ticket)
 
-    def elsewhere(self) -> AsyncDriver:
-        """Make a driver that emits events in a task without steps."""
-        return self.in_task(RootTask(self.task.trio))
+    def _time_is_up(self) -> None:
+        self._strike(TimeLimitReached(f"it took longer than {self._seconds:g} s"))
 
-    async def run(self) -> Any:  # noqa: C901, PLR0912, PLR0915 - the hot loop: a call costs more than a branch
-        """Perform every effect of the frames of the task, until the outermost steps have ended.
+    def _stop(self) -> None:
+        """Strike; called in the thread that sets the signal."""
+        worker = self.worker
+        if worker is not None:
+            worker.drive.call_on_loop(lambda: self._strike(Stopped()))
 
-        Returns:
-            The return value of the outermost steps.
+    def _strike(self, reason: Exception) -> None:
+        if self.worker is not None and self.reason is None:
+            self.reason = reason
+            self.worker.interrupt(self)
 
-        Raises:
-            BaseException: the exception of these, the bound that ended them, or the cancellation.
+
+class _Worker:
+    """Runs steps in a task, and performs their effects; it is also the reporter of the calls.
+
+    Args:
+        group: the workers that the same effect waits for.
+        context: the context variables of the steps.
+        before: the worker whose frames this one takes over; None if it begins with steps of the group.
+
+    Attributes:
+        frames: the steps in progress, innermost last, each with its bound.
+        effect: the call or the event that it performs.
+        is_cancelled: whether the effect is cancelled, and the cancellation has not arrived yet.
+        is_ending: whether all steps have to end.
+        cancel_children: cancels the workers that it waits for; None if it waits for none.
+        cancelling: returns how often a callable has cancelled the task, which trio does not allow.
+        has_value: whether the steps have returned.
+        error: the exception that they raised.
+    """
+
+    def __init__(self, group: _Group, context: Context, before: _Worker | None) -> None:
+        self.drive = group.drive
+        self.context = context
+        self.effect: Effect | None = None
+        self.cancel_children: Callable[[], None] | None = None
+        self.error: BaseException | None = None
+        self.has_value = self.is_abandoned = False
+        self.cancelling: Callable[[], int] = int  # 0
+        self._group = group
+        self._cancel_timer: Callable[[], object] | None = None
+        self._end: BaseException | None = None  # an interrupt
+        self.index: int = -1 if before is None else before.index
+        self.is_cancelled = before is not None
+        self.is_ending: bool = before is not None and before.is_ending
+        self.frames: list[tuple[Steps[Any], _Bound | None]] = (
+            [] if before is None else before.frames
+        )
+        for _, bound in self.frames:
+            if bound is not None:
+                bound.worker = self
+
+    def start(self) -> None:
+        """Start the task."""
+        raise NotImplementedError
+
+    async def _work(self) -> None:
+        """Run the steps, and keep their outcome out of the native task.
+
+        asyncio logs an exception that is not retrieved from a task, and an interrupt in a task ends
+        the event loop before the steps can be cleaned up.
         """
-        task, origin = self.task, self._clock_origin
-        frames, cancelling = task.frames, task.cancelling
+        try:
+            if not self.frames:
+                if self.is_cancelled:
+                    return
+                # Taken within the task, since trio begins tasks in any order.
+                self.index, steps = self._group.waiting.popleft()
+                self.frames.append((steps, None))
+            self._group.results[self.index] = await self._run()
+            self.has_value = True
+        except BaseException as error:  # noqa: BLE001 - raised in the task that waits
+            self.error = error
+
+    def interrupt(self, bound: _Bound | None = None) -> None:
+        """Cancel the effect in progress, unless it is part of a cleanup.
+
+        Args:
+            bound: the bound that has struck; None if all steps have to end.
+        """
+        if self.is_cancelled:
+            return
+        for _, inner in reversed(self.frames):
+            if inner is not None:
+                if inner is bound:
+                    break
+                if inner.is_cleanup:  # the steps around it end afterwards
+                    return
+        self.is_cancelled = True
+        self._cancel_effect()
+        self._cancel_timer = call_later(cleanup.GRACE_SECONDS, self._check_grace, self.drive.trio)
+        if self.cancel_children is not None:
+            self.cancel_children()
+
+    def cancel(self) -> None:
+        """Ask all steps to end."""
+        self.is_ending = True
+        self.interrupt()
+
+    def _check_grace(self) -> None:
+        """Hand the frames to another worker if the effect has ignored its cancellation; workers always end."""
+        if self.is_cancelled and self.cancel_children is None:
+            log_abandoned(self.effect)
+            self.is_abandoned = True
+            self._keep()
+            self._group.replace(self)
+
+    def in_scope(self, effect: Awaitable[Any]) -> Awaitable[Any]:
+        """Return an awaitable of an effect that can be cancelled."""
+        return effect
+
+    def _cancel_effect(self) -> None:
+        raise NotImplementedError
+
+    def _keep(self) -> None:
+        """Let the abandoned effect run on."""
+        raise NotImplementedError
+
+    def _was_asked_to_cancel(self) -> bool:
+        """Whether a CancelledError in this task comes from the driver, and not from a callable."""
+        return self.is_cancelled
+
+    async def _absorb_cancellation(self) -> None:
+        """Undo a cancellation of this task that a callable made."""
+
+    async def _receive_cancellation(self) -> None:
+        """Receive a pending cancellation, which was not raised if the callable awaited nothing."""
+
+    def end_grace(self) -> None:
+        """Stop the timer of the grace period, if there is one."""
+        if self._cancel_timer is not None:
+            self._cancel_timer()
+            self._cancel_timer = None  # it refers to this object
+
+    async def _settle(self) -> None:
+        """Note that a cancellation has arrived: from now on, only a later one counts."""
+        self.end_grace()  # first: the effect has ended
+        await self._receive_cancellation()
+        self.is_cancelled = False
+
+    def _leave(self) -> tuple[Steps[Any], _Bound | None]:
+        """Remove the innermost steps."""
+        frame = self.frames.pop()
+        if frame[1] is not None:
+            frame[1].disarm()
+        return frame
+
+    async def _run(self) -> Any:  # noqa: C901, PLR0912, PLR0915 - the hot loop: a call costs more than a branch
+        """Perform the effects of the frames; return the value of the outermost steps, or raise their exception."""
+        frames, origin = self.frames, self.drive.clock_origin
+        cancelling, in_scope = self.cancelling, self.in_scope
         advance: Callable[[Any], Effect] | None = frames[-1][0].send
         outcome: Any = None
         effect: Effect | None = None
         end: BaseException | None = None
-        bound: Bound | None = None
+        bound: _Bound | None = None
         try:
-            if task.is_cancelled:  # before it began, or in the task that ran the frames before
+            if self.is_cancelled:  # in the worker that ran the frames before
                 advance, outcome = await self._unwind(Cancelled())
             while advance is not None:
                 steps = frames[-1][0]
                 send, throw = steps.send, steps.throw
-                in_scope = task.in_scope if task.is_scoped else None
                 try:
                     effect = advance(outcome)
                     advance = outcome = None
@@ -132,11 +334,11 @@ class AsyncDriver:
                         try:
                             # The most frequent effects are performed inline, without a further call.
                             if type(effect) is Call:
-                                task.effect = effect
+                                self.effect = effect
                                 try:
                                     mode = effect.mode
                                     if mode is _THREAD or mode is _BRIEF:
-                                        outcome = call_in_thread(effect, self, self.elsewhere)
+                                        outcome = call_in_thread(effect, self)
                                     else:
                                         args = (
                                             (*effect.args, self)
@@ -145,55 +347,52 @@ class AsyncDriver:
                                         )
                                         outcome = effect.fn(*args)
                                     if mode is _ASYNC or is_awaitable(outcome):
-                                        outcome = await (
-                                            outcome if in_scope is None else in_scope(outcome)
-                                        )
-                                    if cancelling is not None and cancelling():
-                                        await task.absorb_cancellation()
+                                        outcome = await in_scope(outcome)
+                                    if cancelling():
+                                        await self._absorb_cancellation()
                                 except _FAILURES as error:
                                     raise await self._failure_of(error)  # noqa: B904 - it has its own cause
                             elif type(effect) is Emit:
                                 outcome, emitted = None, self.emit(effect.event)
                                 if emitted is not None:
-                                    task.effect = effect
-                                    await (emitted if in_scope is None else in_scope(emitted))
+                                    self.effect = effect
+                                    await in_scope(emitted)
                             elif type(effect) is Now:
                                 outcome = origin + perf_counter()
                             elif type(effect) is Bounded and self._enter(effect):
                                 advance, outcome = effect.steps.send, None
                                 break
                             else:
-                                outcome = self._perform(effect)
-                                outcome = await (outcome if in_scope is None else in_scope(outcome))
+                                outcome = await in_scope(self._perform(effect))
                         except Exception as error:  # noqa: BLE001 - raised in the steps
-                            if not task.is_cancelled:
+                            if not self.is_cancelled:
                                 effect = throw(without_frame(error))
                                 continue
-                            if not task.is_abandoned:
+                            if not self.is_abandoned:
                                 log_suppressed(error)
                         except BaseException as error:  # noqa: BLE001 - raised in the steps, and at the end
                             end = error
                         else:
-                            if not task.is_cancelled:
+                            if not self.is_cancelled:
                                 effect = send(outcome)
                                 continue
                         break
                 except StopIteration as stop:
-                    _, bound = task.leave()
-                    if task.is_cancelled or (bound is not None and bound.is_cleanup):
+                    _, bound = self._leave()
+                    if self.is_cancelled or (bound is not None and bound.is_cleanup):
                         advance, outcome = await self._ended(bound, stop.value)
                     elif frames:
                         advance, outcome = frames[-1][0].send, stop.value
                     else:
                         return stop.value
                 except Exception as error:  # noqa: BLE001 - as below
-                    _, bound = task.leave()
-                    if task.is_cancelled or (bound is not None and bound.is_cleanup):
+                    _, bound = self._leave()
+                    if self.is_cancelled or (bound is not None and bound.is_cleanup):
                         advance, outcome = await self._ended(bound, error)
                     else:
                         advance, outcome = self._raising(without_frame(error))
                 except BaseException as error:  # noqa: BLE001 - raised in the steps around, and at the end
-                    advance, outcome = await self._raised(task.leave()[1], error)
+                    advance, outcome = await self._raised(self._leave()[1], error)
                 else:
                     if advance is None:  # no steps were entered: these were interrupted
                         advance, outcome = await self._unwind(end or Cancelled())
@@ -202,93 +401,82 @@ class AsyncDriver:
         finally:
             # The traceback of an exception may refer to this frame, and the result of a run to the exception.
             del effect, outcome, end, bound
-            self._end = None
-            if not frames or task.is_abandoned:  # a result may refer to this driver
-                self._emit = task.effect = None
+            self._end = self.effect = None
 
     def _enter(self, effect: Bounded) -> bool:
-        """Enter bounded steps in this task; return whether it has entered them.
+        """Enter bounded steps; return whether they were entered.
 
         Raises:
             Stopped: the signal of the bound is set.
         """
-        task = self.task
-        if task.is_cancelled:  # the steps themselves have just caused it
+        if self.is_cancelled:  # the steps themselves have just caused it
             return False
         if effect.until is not None and effect.until.is_set:
             close_steps(effect.steps)
             raise Stopped
-        is_bound = effect.until is not None or effect.seconds is not None
-        if is_bound and not task.enters_bounds:
-            return False
-        bound = Bound(task, effect.seconds, effect.until)
-        task.frames.append((effect.steps, bound))
+        bound = _Bound(self, effect.seconds, effect.until)
+        self.frames.append((effect.steps, bound))
         if bound.reason is not None:  # another thread has just set the signal
-            task.interrupt(bound)
+            self.interrupt(bound)
         return True
 
     async def _unwind(self, end: BaseException) -> _Continuation:
         """Begin to end the steps, since a cancellation or an interrupt has arrived in this task."""
-        task = self.task
-        if task.is_abandoned:  # another task has taken over
+        if self.is_abandoned:  # another task has taken over
             return None, end
         if isinstance(end, GeneratorExit):  # no effect can be performed now
-            while task.frames:
-                close_steps(task.leave()[0])
+            while self.frames:
+                close_steps(self._leave()[0])
             return None, end
-        if not (task.is_cancelled and task.is_cancellation(end)):
+        if not (self.is_cancelled and isinstance(end, self.drive.cancellations)):
             self._end = end
         # First, since the bounds around a cleanup do not interrupt it.
         continuation = self._close_innermost(end)
-        await task.settle()
+        await self._settle()
         return continuation
 
     def _close_innermost(self, end: BaseException) -> _Continuation:
         """Continue with the cleanup of the innermost steps, in which a cancellation is raised."""
-        task = self.task
-        steps, bound = task.frames[-1]
+        steps, bound = self.frames[-1]
         if bound is not None and bound.is_cleanup:  # which closes its steps
             return steps.throw, end
-        task.leave()
+        self._leave()
         cleaning = remaining_steps(steps, end)
-        within = Bound(task, cleanup.CLEANUP_SECONDS, is_cleanup=True, inner=bound)
-        task.frames.append((cleaning, within))
-        task.shield()
+        within = _Bound(self, cleanup.CLEANUP_SECONDS, is_cleanup=True, inner=bound)
+        self.frames.append((cleaning, within))
         return cleaning.send, None
 
-    async def _raised(self, bound: Bound | None, error: BaseException) -> _Continuation:
+    async def _raised(self, bound: _Bound | None, error: BaseException) -> _Continuation:
         """Continue after steps that have raised a cancellation or an interrupt.
 
         Args:
             bound: the bound of the steps.
             error: the exception.
         """
-        task = self.task
-        if not task.is_cancellation(error):
+        if not isinstance(error, self.drive.cancellations):
             self._end = error
         elif bound is None or not bound.is_cleanup:  # else it was raised in them
-            failure = None if task.was_asked_to_cancel() else failure_of(error)
+            failure = None if self._was_asked_to_cancel() else failure_of(error)
             if failure is not None:
                 return self._raising(failure)
-            if not task.is_cancelled:
+            if not self.is_cancelled:
                 self._end = error
         return await self._ended(bound)
 
-    async def _ended(self, bound: Bound | None, outcome: object = None) -> _Continuation:
+    async def _ended(self, bound: _Bound | None, outcome: object = None) -> _Continuation:
         """Continue after steps that were cancelled, or their cleanup, have ended.
 
         Args:
             bound: the bound of the steps.
             outcome: an exception of theirs is logged, and a value dropped.
         """
-        task = self.task
         if isinstance(outcome, Exception):
             log_suppressed(outcome)
-        if task.is_cancelled:
-            await task.settle()
+        if self.is_cancelled:
+            await self._settle()
         end = self._end or (Cancelled() if self._has_to_end() else None)
         if end is not None:
-            return self._close_innermost(end) if task.frames else (None, end)
+            return self._close_innermost(end) if self.frames else (None, end)
         if bound is not None and bound.is_cleanup:
             bound = bound.inner
         reason = None if bound is None else bound.reason
@@ -296,25 +484,26 @@ class AsyncDriver:
 
     def _raising(self, error: BaseException) -> _Continuation:
         """Continue with an exception, raised in the innermost steps, or at the end if there are none."""
-        frames = self.task.frames
+        frames = self.frames
         return frames[-1][0].throw if frames else None, error
 
     def _has_to_end(self) -> bool:
-        """Whether a bound around the innermost steps, up to a cleanup, or the end of the task ends them."""
-        for _, bound in reversed(self.task.frames):
+        """Whether a bound around the innermost steps, up to a cleanup, or the end of the worker ends them."""
+        for _, bound in reversed(self.frames):
             if bound is not None:
                 if bound.reason is not None:
                     return True
                 if bound.is_cleanup:
                     return False
-        return self.task.is_ending
+        return self.is_ending
 
     async def _perform(self, effect: Effect) -> Any:
         match effect:
-            case Parallel():
-                return await self._parallel(effect)
-            case Bounded():
-                return await self._bounded(effect)
+            case Parallel(steps=steps, limit=limit):
+                group = _Group(self.drive, steps, copy_context().copy, limit, self)
+                return await group.run()
+            case Bounded(steps=steps):  # it is not entered: the steps around it end
+                return close_steps(steps)
             case Sleep(seconds=seconds):
                 return await anyio.sleep(max(0.0, seconds))
             case Wait(signal=signal):
@@ -324,14 +513,14 @@ class AsyncDriver:
 
     def now(self) -> float:
         """The clock of the driver, in seconds since the epoch."""
-        return self._clock_origin + perf_counter()
+        return self.drive.clock_origin + perf_counter()
 
     def emit(
         self, event: Any, listener: Callable[[Any], Any] | None = None
     ) -> Awaitable[None] | None:
         """Hand an event to the given listener, or to those of the run."""
-        listener = listener or self._emit
-        if listener is None or self.task.is_abandoned:
+        listener = listener or self.drive.emit
+        if listener is None or self.is_abandoned:
             return None
         try:
             emitted = listener(event)
@@ -351,7 +540,7 @@ class AsyncDriver:
     def _listener_failed(self, error: BaseException) -> None:
         """Log the exception of a listener; re-raise an interrupt, and a cancellation of the task."""
         if isinstance(error, asyncio.CancelledError):
-            is_end = self.task.was_asked_to_cancel()
+            is_end = self._was_asked_to_cancel()
         elif isinstance(error, GeneratorExit):
             is_end = is_thrown_here(error)  # then the coroutine is closed
         else:
@@ -366,58 +555,231 @@ class AsyncDriver:
         It is returned, since raising it here would make a reference cycle of the exception and this frame.
         """
         is_closed = is_thrown_here(error)
-        task, error = self.task, without_frame(error)
-        if isinstance(error, asyncio.CancelledError) and task.was_asked_to_cancel():
+        error = without_frame(error)
+        if isinstance(error, asyncio.CancelledError) and self._was_asked_to_cancel():
             return error
         if isinstance(error, GeneratorExit) and is_closed:
             return error  # this coroutine is closed: nothing can be awaited
-        await task.absorb_cancellation()
+        await self._absorb_cancellation()
         return failure_of(error) or error
 
-    def _group(self, on_value: Callable[[], object] | None = None) -> WorkerGroup:
-        return WorkerGroup(self.task, lambda worker: self.in_task(worker).run(), on_value)
 
-    async def _parallel(self, effect: Parallel) -> list[Any]:
-        results: list[Any] = [None] * len(effect.steps)
-        waiting = deque(enumerate(effect.steps))
-        unstarted = len(results)
-        context = copy_context()
+class _AsyncioWorker(_Worker):
+    _task: asyncio.Task[None]
 
-        def begin(worker: WorkerTask) -> None:
-            index, steps = waiting.popleft()
-            worker.deliver = functools.partial(results.__setitem__, index)
-            worker.frames.append((steps, None))
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        task = self._task = loop.create_task(self._work(), context=self.context)
+        # Otherwise `asyncio.run` would wait for the task at its end, even for an abandoned one.
+        asyncio._unregister_task(task)  # noqa: SLF001 - documented, for such tasks
+        task.add_done_callback(lambda _: self._group.ended(self))
 
-        def start_next() -> None:
-            nonlocal unstarted
-            if unstarted:
-                unstarted -= 1
-                group.start(context.copy(), begin)
+    async def _work(self) -> None:
+        native = asyncio.current_task()
+        if native is not None:  # an eager task runs while it is being started
+            self._task, self.cancelling = native, native.cancelling
+        await super()._work()
 
-        group = self._group(start_next)
-        await group.checkpoint()
-        for _ in range(min(effect.limit or len(results), len(results))):
-            start_next()
-        if results:
-            await group.wait()
-        return results
+    def _cancel_effect(self) -> None:
+        self._task.cancel()
 
-    async def _bounded(self, effect: Bounded) -> Any:
-        """Run bounded steps in a worker task, which can be abandoned."""
-        if self.task.is_cancelled:
-            return close_steps(effect.steps)
-        values: list[Any] = []
+    def _keep(self) -> None:
+        abandoned = _abandoned_tasks()
+        abandoned.add(self._task)
+        self._task.add_done_callback(abandoned.discard)
 
-        def begin(worker: WorkerTask) -> None:
-            worker.deliver = values.append
-            bound = Bound(worker, effect.seconds, effect.until)
-            worker.frames.append((effect.steps, bound))
+    def _was_asked_to_cancel(self) -> bool:
+        is_elsewhere = asyncio.current_task() is not self._task  # a listener of a call in a thread
+        return self.is_cancelled or (is_elsewhere and cancellations_of_task() > 0)
 
-        group, context = self._group(), copy_context()
-        await group.checkpoint()
+    async def _absorb_cancellation(self) -> None:
+        if self._task.cancelling() and not self.is_cancelled:
+            await self._receive_cancellation()
+
+    async def _receive_cancellation(self) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)  # a pending cancellation is raised here
+        while self._task.uncancel():
+            pass
+
+
+class _TrioWorker(_Worker):
+    def start(self) -> None:
+        self._scopes: tuple[anyio.CancelScope, ...] = ()
+
+        async def run() -> None:
+            await self._work()
+            self._group.ended(self)
+
+        self.drive.trio.lowlevel.spawn_system_task(run, context=self.context)
+
+    async def in_scope(self, effect: Awaitable[Any]) -> Any:
+        """Await an effect in a cancel scope; return None if it was cancelled."""
+        with anyio.CancelScope() as scope, anyio.CancelScope() as shelter:
+            self._scopes = scope, shelter
+            if self.is_cancelled:
+                scope.cancel()
+            return await effect
+
+    def _cancel_effect(self) -> None:
+        if self._scopes:
+            self._scopes[0].cancel()
+
+    def _keep(self) -> None:
+        self._scopes[1].shield = True  # else every wait is cancelled at once: a busy loop
+
+
+@functools.cache
+def _abandoned_tasks() -> set[asyncio.Task[None]]:
+    """The abandoned tasks that still run, referenced permanently.
+
+    Python closes an unreferenced coroutine, and a coroutine that catches every exception would catch
+    that of the closing too, and never return. When the interpreter exits, it collects everything
+    except what a daemon thread references.
+    """
+    tasks: set[asyncio.Task[None]] = set()
+    holder = threading.Thread(target=_hold, args=(tasks,), name="treadle-abandoned", daemon=True)
+    with contextlib.suppress(RuntimeError):  # the system cannot start another thread
+        holder.start()
+    return tasks
+
+
+def _hold(_: object) -> None:
+    threading.Event().wait()
+
+
+class _Group:
+    """The workers that run several steps at once, for an effect or for `drive`.
+
+    Args:
+        shared: see `_Drive`.
+        steps: are taken in their order.
+        new_context: makes the context variables of a worker.
+        limit: how many may run at the same time; None means all.
+        parent: the worker that waits; None for the task that called `drive`.
+    """
+
+    def __init__(
+        self,
+        shared: _Drive,
+        steps: Sequence[Steps[Any]],
+        new_context: Callable[[], Context],
+        limit: int | None = None,
+        parent: _Worker | None = None,
+    ) -> None:
+        self.drive = shared
+        self.waiting = deque(enumerate(steps))
+        self.results: list[Any] = [None] * len(steps)
+        self._new_context = new_context
+        self._parent = parent
+        self._unstarted = len(steps)
+        self._at_once = min(limit or len(steps), len(steps))
+        self._running: set[_Worker] = set()
+        self._failure: BaseException | None = None
+        self._is_ending = False
+        self._over = anyio.Event()
+
+    async def run(self) -> list[Any]:
+        """Run the steps; return their values.
+
+        Raises:
+            BaseException: the exception of the first steps to fail, or the cancellation. Workers that still run
+                are cancelled then, and have ended.
+        """
+        for _ in range(self._at_once):
+            self._start_next()
+        if self.results:
+            await self._wait()
+        return self.results
+
+    def _start_next(self) -> None:
+        if self._unstarted:
+            self._unstarted -= 1
+            self._start(self._new_context())
+
+    def _start(self, context: Context, before: _Worker | None = None) -> None:
+        kind = _AsyncioWorker if self.drive.trio is None else _TrioWorker
+        worker = kind(self, context, before)
+        self._running.add(worker)
+        worker.start()
+
+    def replace(self, worker: _Worker) -> None:
+        """Stop waiting for a worker, whose frames another one takes over to end them."""
+        self._running.remove(worker)
+        self._start(worker.context, worker)
+
+    def _cancel_running(self) -> None:
+        """Cancel the workers that still run.
+
+        They are cancelled at once, not when the waiting task resumes: until then one could start
+        its next call, and trio resumes tasks in any order.
+        """
+        if self._running and not self._is_ending:
+            self._is_ending = True
+            for worker in list(self._running):
+                worker.cancel()
+
+    def ended(self, worker: _Worker) -> None:
+        """Handle the end of a worker."""
+        if worker not in self._running:  # it was abandoned
+            return
+        self._running.remove(worker)
+        worker.end_grace()  # of one that was cancelled before it began
+        error, worker.error = (
+            worker.error,
+            None,
+        )  # its traceback refers to the worker: avoid a cycle
+        if self._is_ending or self._failure is not None:
+            self._drop(error)
+        elif worker.has_value:
+            self._start_next()
+        else:
+            error = error or asyncio.CancelledError()  # other code has cancelled it before it began
+            self._failure = failure_of(error) or error
+            self._over.set()
+        if not self._running:
+            self._over.set()
+
+    def _drop(self, error: BaseException | None) -> None:
+        """Log the exception of a cancelled worker; an interrupt takes precedence over everything."""
+        if isinstance(error, Exception):
+            if not isinstance(error, (Stopped, TimeLimitReached)):
+                log_suppressed(error)
+        elif error is not None and not isinstance(
+            error, (*self.drive.cancellations, GeneratorExit)
+        ):
+            self._failure = error
+
+    async def _wait(self) -> None:
+        end: BaseException | None = None
+        if self._parent is not None:
+            self._parent.cancel_children = self._cancel_running
         try:
-            group.start(context, begin)
-            await group.wait()
+            while True:
+                try:
+                    with (
+                        anyio.CancelScope(shield=True)
+                        if self._is_ending
+                        else contextlib.nullcontext()
+                    ):
+                        await self._over.wait()
+                except GeneratorExit:  # nothing can be awaited now
+                    with contextlib.suppress(RuntimeError):  # the event loop is closed
+                        self._cancel_running()
+                    raise
+                except BaseException as error:  # noqa: BLE001 - raised below
+                    end = error
+                self._cancel_running()
+                if not self._running:
+                    break
+                self._over = anyio.Event()
+            failure, self._failure = self._failure, None
+            if end is not None and (failure is None or isinstance(failure, Exception)):
+                self._drop(failure)
+                failure = end
+            if failure is not None:
+                raise failure
         finally:
-            copy_back(context)
-        return values.pop()
+            if self._parent is not None:
+                self._parent.cancel_children = None  # avoid a cycle
+            end = failure = None  # their tracebacks refer to this frame

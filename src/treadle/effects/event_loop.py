@@ -14,10 +14,6 @@ from anyio.abc import TaskGroup
 
 from treadle.effects.effects import Signal
 
-TURNS = 2
-"""The passes of the event loop between the time of a timer and its call: if the loop was paused, each task gets
-to run before it counts as late."""
-
 
 def running_trio() -> Any:
     """The module ``trio`` if it runs the current task, else None; it is never imported.
@@ -41,8 +37,11 @@ def cancellations_of_task() -> int:
     return task.cancelling() if task is not None else 0
 
 
-def call_later(seconds: float, act: Callable[[], object], trio: Any) -> Callable[[], object]:
+def call_later(seconds: float, act: Callable[[], object], trio: Any) -> Callable[[], None]:
     """Call a function on this event loop after some seconds.
+
+    Two passes of the loop lie between the time and the call: if the loop was paused, each task gets to run before
+    it counts as late.
 
     Args:
         seconds: the delay; a negative one counts as 0.
@@ -52,53 +51,35 @@ def call_later(seconds: float, act: Callable[[], object], trio: Any) -> Callable
     Returns:
         A function that cancels the call.
     """
-    timer = _AsyncioTimer(act) if trio is None else _TrioTimer(act, trio)
-    timer.start(max(0.0, seconds))
-    return timer.cancel
+    wanted = [act]  # emptied by a cancellation, since the function may refer to a whole run
 
+    def fire() -> None:
+        if wanted:
+            wanted.pop()()
 
-class _AsyncioTimer:
-    __slots__ = ("_act", "_handle", "_loop")
+    if trio is None:
+        loop = asyncio.get_running_loop()
+        end = loop.call_later(
+            max(0.0, seconds), lambda: loop.call_soon(loop.call_soon, fire)
+        ).cancel
+    else:
+        scope = trio.CancelScope()
+        end = scope.cancel
 
-    def __init__(self, act: Callable[[], object]) -> None:
-        self._act = act
-        self._loop = asyncio.get_running_loop()
+        async def wait() -> None:
+            with scope:
+                await trio.sleep(max(0.0, seconds))
+                await trio.lowlevel.checkpoint()
+                await trio.lowlevel.checkpoint()
+                fire()
 
-    def start(self, seconds: float) -> None:
-        self._handle: asyncio.Handle = self._loop.call_later(seconds, self._pass, TURNS)
+        trio.lowlevel.spawn_system_task(wait)
 
-    def _pass(self, turns: int) -> None:
-        if turns:
-            self._handle = self._loop.call_soon(self._pass, turns - 1)
-        else:
-            self._act()
+    def cancel() -> None:
+        wanted.clear()
+        end()
 
-    def cancel(self) -> None:
-        self._handle.cancel()
-
-
-class _TrioTimer:
-    __slots__ = ("_act", "_scope", "_trio")
-
-    def __init__(self, act: Callable[[], object], trio: Any) -> None:
-        self._act: Callable[[], object] | None = act
-        self._trio = trio
-        self._scope = trio.CancelScope()
-
-    def start(self, seconds: float) -> None:
-        self._trio.lowlevel.spawn_system_task(self._wait, seconds)
-
-    async def _wait(self, seconds: float) -> None:
-        with self._scope:
-            await self._trio.sleep(seconds)
-            for _ in range(TURNS):
-                await self._trio.lowlevel.checkpoint()
-            if self._act is not None:
-                self._act()
-
-    def cancel(self) -> None:
-        self._act = None  # it refers to the run, and this task ends later
-        self._scope.cancel()
+    return cancel
 
 
 Soon: TypeAlias = Callable[[Callable[[], object]], object]

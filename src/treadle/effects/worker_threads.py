@@ -23,14 +23,12 @@ class _ThreadReporter:
 
     Args:
         reporter: the reporter of the task that makes the call.
-        elsewhere: makes a reporter for a task that runs no steps.
     """
 
-    __slots__ = ("_elsewhere", "_home", "_listening", "_reporter", "_token", "is_abandoned", "now")
+    __slots__ = ("_home", "_listening", "_reporter", "_token", "is_abandoned", "now")
 
-    def __init__(self, reporter: Reporter, elsewhere: Callable[[], Reporter]) -> None:
+    def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
-        self._elsewhere = elsewhere
         self._home = threading.get_ident()
         self._listening: dict[anyio.CancelScope, anyio.Event] = {}
         self._token = anyio.lowlevel.current_token()
@@ -61,7 +59,7 @@ class _ThreadReporter:
         if not self.is_abandoned:
             try:
                 # This is a separate task, which a cancellation of the call does not reach.
-                emitted = self._elsewhere().emit(event, listener)
+                emitted = self._reporter.emit(event, listener)
                 if emitted is not None:
                     await self._until_abandoned(emitted)
             except (KeyboardInterrupt, SystemExit) as interrupt:
@@ -91,17 +89,14 @@ class _ThreadReporter:
                     await ended.wait()
 
 
-async def call_in_thread(
-    effect: Call, reporter: Reporter, elsewhere: Callable[[], Reporter]
-) -> Any:
+async def call_in_thread(effect: Call, reporter: Reporter) -> Any:
     """Make a call in a worker thread, which is abandoned when the call is cancelled.
 
     Args:
         effect: the call. If its function returns an awaitable, that is awaited on the event loop.
         reporter: the reporter of the task that makes the call.
-        elsewhere: makes a reporter for a task that runs no steps.
     """
-    value = await _in_thread(effect, _ThreadReporter(reporter, elsewhere))
+    value = await _in_thread(effect, _ThreadReporter(reporter))
     return await value if is_awaitable(value) else value
 
 

@@ -253,7 +253,7 @@ class TestLeavingEarly:
 
         def steps(item):
             try:
-                yield Sleep(0 if item == 0 else 30)
+                yield Sleep(0.05 if item == 0 else 30)
                 return item
             finally:
                 if item:
