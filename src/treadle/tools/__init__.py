@@ -20,7 +20,7 @@ from treadle.tools.definition import Invoke, Tool
 from treadle.tools.fast_check import Check, compile_check
 from treadle.tools.fingerprints import DEDUPE_MODES, Dedupe, fingerprint, marked, signature
 from treadle.tools.in_flight import ToolCallTable
-from treadle.tools.output_option import Output
+from treadle.tools.output import Output, OutputContract, PartialReader, make_output
 from treadle.tools.plan import Plan, PlanReason
 from treadle.tools.rendering import (
     MAX_BYTES,
@@ -53,6 +53,8 @@ __all__ = [
     "Locks",
     "NotRun",
     "Output",
+    "OutputContract",
+    "PartialReader",
     "Plan",
     "PlanReason",
     "Recipe",
@@ -76,6 +78,7 @@ __all__ = [
     "fingerprint",
     "is_plain",
     "is_plain_error",
+    "make_output",
     "make_text",
     "marked",
     "not_run",

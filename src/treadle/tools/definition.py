@@ -210,9 +210,9 @@ class Tool(Generic[ParamsT, ReturnT_co]):
         if signature is not None:
             parse = None if signature.is_plain else signature.parse
         if parse is not None:
-            from treadle.tools.function_schema import checked  # noqa: PLC0415 - as above
+            from treadle.tools.function_schema import parsed  # noqa: PLC0415 - as above
 
-            check_types = functools.partial(checked, parse)
+            check_types = functools.partial(parsed, parse)
             is_slow = getattr(parse, "runs_code", True)  # of any other function that is not known
         is_as_signed = signature is None or schema == signature.input_schema
         generator = None if self.fn is None else generator_mode(self.fn)
