@@ -17,7 +17,6 @@ from treadle.tools.conversion import (
     toolset,
 )
 from treadle.tools.definition import Invoke, Tool
-from treadle.tools.fast_check import Check, compile_check
 from treadle.tools.fingerprints import DEDUPE_MODES, Dedupe, fingerprint, marked, signature
 from treadle.tools.in_flight import ToolCallTable
 from treadle.tools.output import Output, OutputContract, PartialReader, make_output
@@ -45,7 +44,6 @@ __all__ = [
     "BreakerState",
     "Catalog",
     "CatalogOption",
-    "Check",
     "CircuitBreaker",
     "Dedupe",
     "Invoke",
@@ -71,7 +69,6 @@ __all__ = [
     "as_recipe",
     "as_tool",
     "check_implementations",
-    "compile_check",
     "deny",
     "edit",
     "error_text",
