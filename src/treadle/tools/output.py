@@ -330,7 +330,8 @@ def _form_of_any(kinds: Sequence[Any]) -> _Form:
 
 def _form_of(given: Any) -> _Form:
     if isinstance(given, Tool):
-        return _Form(given.name, given)
+        tool = cast("Tool", given)
+        return _Form(tool.name, tool)
     if is_mapping(given):
         title = str(given.get("title") or "")
         name = valid_name(title) if title else NAME
