@@ -5,7 +5,7 @@ from mcp import types
 
 from treadle.mcp.blocks import blocks_of
 from treadle.messages import ToolResult
-from treadle.tools.mcp import read_call_result
+from treadle.tools.return_value import read_call_result
 
 PARTS = [
     {"type": "text", "text": "So."},

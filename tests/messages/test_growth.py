@@ -21,7 +21,7 @@ from treadle.messages import (
 )
 from treadle.testing.history import history_problems
 from treadle.tools import tool
-from treadle.tools.output import make_output
+from treadle.tools.output import Output, PartialReader, make_output
 
 # Streams
 
@@ -57,15 +57,15 @@ def test_a_stream_is_assembled_in_time_linear_in_the_number_of_its_pieces(piece)
     "text", ['{"value": [' + "1," * 9, '{"value": "' + "x" * 9, '{"value": "\\u00e9']
 )
 def test_a_partial_output_is_read_in_time_linear_in_its_length(text):
-    output = make_output(list[int], {}, mode="tool", validators=(), max_retries=1)
+    output = make_output(Output(list[int]), {})
     head, repeated = text[:11], text[11:] or "x"
 
     def make(size):
         pieces = [head, *[repeated] * size]
 
         def read():
-            reader = output.partial(output.names)
-            name = output.names[0]
+            reader = PartialReader(output, output.tools)
+            name = next(iter(output.tools))
             for piece in pieces:
                 list(reader.add(Chunk(tool_calls=(CallChunk(0, "", name, piece),))))
                 name = ""

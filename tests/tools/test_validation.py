@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Annotated
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 from pydantic import AfterValidator, BaseModel, Field, field_validator
 from tests.growth import is_linear
 
@@ -376,9 +379,9 @@ MANY = {
 }
 
 
-@pytest.mark.parametrize(("given", "arguments"), MANY.values(), ids=MANY.keys())
-def test_the_check_takes_time_linear_in_the_size_of_the_arguments(given, arguments):
-    checked = as_tool(given, "here")
+@pytest.mark.parametrize(("tool_like", "arguments"), MANY.values(), ids=MANY.keys())
+def test_the_check_takes_time_linear_in_the_size_of_the_arguments(tool_like, arguments):
+    checked = as_tool(tool_like, "here")
 
     def make(size):
         made = arguments(size)
@@ -446,7 +449,7 @@ def take_checked(n: Annotated[int, AfterValidator(lambda n: n)]): ...
 
 
 @pytest.mark.parametrize(
-    ("given", "is_slow"),
+    ("tool_like", "is_slow"),
     [
         (take_chain, True),
         (take_even, True),
@@ -477,5 +480,83 @@ def take_checked(n: Annotated[int, AfterValidator(lambda n: n)]): ...
         ),
     ],
 )
-def test_a_check_may_be_slow_if_a_type_has_validators_or_the_schema_is_recursive(given, is_slow):
-    assert as_tool(given, "here").is_slow_to_check is is_slow
+def test_a_check_may_be_slow_if_a_type_has_validators_or_the_schema_is_recursive(
+    tool_like, is_slow
+):
+    assert as_tool(tool_like, "here").is_slow_to_check is is_slow
+
+
+# The quick check
+
+TYPES = ["string", "integer", "number", "boolean", "null", "array", "object"]
+NAMES = ["a", "b", "c"]
+
+
+def objects(inner):
+    return st.fixed_dictionaries(
+        {"type": st.just("object"), "properties": st.dictionaries(st.sampled_from(NAMES), inner)},
+        optional={
+            "required": st.lists(st.sampled_from(NAMES), unique=True),
+            "additionalProperties": st.booleans(),
+            "description": st.just("d"),
+        },
+    )
+
+
+SCHEMAS = st.recursive(
+    st.one_of(
+        st.sampled_from(TYPES).map(lambda name: {"type": name}),
+        st.lists(st.sampled_from(TYPES), min_size=1, unique=True).map(lambda t: {"type": t}),
+        st.just({}),
+        st.just({"title": "T", "default": 1}),
+        st.lists(st.sampled_from(["x", "y", ""]), min_size=1, unique=True).map(
+            lambda members: {"type": "string", "enum": members}
+        ),
+        st.sampled_from([{"enum": [1]}, {"type": "integer", "minimum": 3}, {"const": "x"}]),
+        st.sampled_from([{"type": "string", "required": ["a"]}, {"type": "null", "items": {}}]),
+        st.just({"anyOf": [{"type": "string"}], "properties": {"a": {"type": "null"}}}),
+        st.just({"type": "string", "enum": []}),
+    ),
+    lambda inner: st.one_of(
+        objects(inner),
+        inner.map(lambda items: {"type": "array", "items": items}),
+        st.lists(inner, min_size=1, max_size=3).map(lambda parts: {"anyOf": parts}),
+    ),
+    max_leaves=6,
+)
+VALUES = st.recursive(
+    st.one_of(
+        st.none(), st.booleans(), st.integers(0, 3), st.sampled_from([0.5, 1.0, "x", "y", "", "z"])
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.sampled_from([*NAMES, "d"]), inner)
+    ),
+    max_leaves=6,
+)
+
+
+def accepts(schema, value):
+    whole = {"type": "object", "properties": {"a": schema}}
+    return SchemaValidator(whole, "here").accepts({"a": value})
+
+
+@given(schema=SCHEMAS, values=st.lists(VALUES, min_size=1, max_size=10))
+def test_what_the_quick_check_accepts_is_valid(schema, values):
+    validator = Draft202012Validator(schema)
+    for value in values:
+        assert validator.is_valid(value) or not accepts(schema, value)
+
+
+@pytest.mark.parametrize(
+    ("schema", "good"),
+    [
+        ({"type": "object", "properties": {"a": {"type": "integer"}}}, {"a": 1, "b": 2}),
+        ({"type": "object", "properties": {"a": {"type": ["string", "null"]}}}, {"a": None}),
+        ({"type": "array", "items": {"type": "number"}}, [1, 2.5]),
+        ({"anyOf": [{"type": "string", "enum": ["x"]}, {"type": "null"}]}, "x"),
+        ({"description": "anything"}, {"a": [1]}),
+        ({"type": "string", "format": "date"}, "no date: the format asserts nothing"),
+    ],
+)
+def test_plain_arguments_pass_the_quick_check(schema, good):
+    assert accepts(schema, good)

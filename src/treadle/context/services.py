@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from reprlib import recursive_repr
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from treadle.limits import Budget, Limits
 from treadle.messages import NOTHING, JSONDict, Response, ToolCall, ToolResult
@@ -18,14 +18,12 @@ from treadle.tools import (
     CircuitBreaker,
     Locks,
     NotRun,
+    OutputContract,
     Repeats,
     Resolver,
     Tool,
     ToolCallTable,
 )
-
-if TYPE_CHECKING:
-    from treadle.tools.output import OutputContract
 
 
 class Repaired(NamedTuple):

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import operator
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeGuard, cast
+from typing import Any, TypeGuard, cast
 
 from treadle.context import Context
 from treadle.errors import OptionError
@@ -17,10 +17,7 @@ from treadle.pipeline import Pipeline, PipelineError, Stage
 from treadle.pipeline.compiler import Component
 from treadle.pipeline.components import components_of
 from treadle.stages import BUILT_IN, GIVEN, ask_model, check_options, default_stages
-from treadle.tools import Catalog, Output, Tool, toolset
-
-if TYPE_CHECKING:
-    from treadle.tools.output import OutputContract
+from treadle.tools import Catalog, Output, OutputContract, Tool, make_output, toolset
 
 _is_decided = operator.attrgetter("decision")
 """Ends a pass through the stages. It is called after each stage; an `attrgetter` takes no Python frame."""
@@ -163,21 +160,13 @@ def tools_of(settings: Settings) -> tuple[Mapping[str, Tool], OutputContract | N
     tools = toolset(settings.tools)
     if settings.output is None:
         return ReadOnlyDict(tools), None  # runs share them
-    from treadle.tools.output import make_output  # noqa: PLC0415 - it imports pydantic
-
     given = settings.output
     wanted: Output[Any] = given if isinstance(given, Output) else Output(given)  # pyright: ignore[reportUnknownVariableType]
-    output = make_output(
-        wanted.form,
-        tools,
-        mode=wanted.mode,
-        validators=wanted.all_validators,
-        max_retries=wanted.max_retries,
-    )
+    output = make_output(wanted, tools)
     for tool in tools.values():
-        if tool.terminal and tool.name not in output.names:
+        if tool.terminal and tool.name not in output.tools:
             raise OptionError(
                 f"output: the terminal tool {tool.name!r} would end the run with another output; add its name "
                 f"to the alternatives: output=[..., {tool.name!r}]"
             )
-    return ReadOnlyDict({**tools, **{tool.name: tool for tool in output.tools}}), output
+    return ReadOnlyDict({**tools, **output.tools}), output

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Protocol
+from typing import Any, Generic, Protocol
 
 from treadle.context import Context
 from treadle.loop.options import Settings
 from treadle.model import LLMSendFn, Model
 from treadle.pipeline import Pipeline
-from treadle.tools import Catalog, Resolver, Tool
+from treadle.tools import Catalog, OutputContract, Resolver, Tool
 from treadle.type_vars import OutputT_co
-
-if TYPE_CHECKING:
-    from treadle.tools.output import OutputContract
 
 
 class OfOutput(Generic[OutputT_co]):

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from treadle import labels
 from treadle.context import Context, Decision, RunServices, with_parsed_calls
@@ -79,11 +79,8 @@ from treadle.results import (
 )
 from treadle.run_state import RunState
 from treadle.stages import incomplete, inject, report_notes
-from treadle.tools import NotRun, Tool
+from treadle.tools import NotRun, OutputContract, Tool
 from treadle.tracebacks import from_user_code
-
-if TYPE_CHECKING:
-    from treadle.tools.output import OutputContract
 
 log = logging.getLogger("treadle.loop")
 

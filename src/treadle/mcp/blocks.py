@@ -1,4 +1,4 @@
-"""The result of a call as MCP's content blocks: the way back of `treadle.tools.mcp`."""
+"""The result of a call as MCP's content blocks: the way back of `treadle.tools.return_value`."""
 
 from __future__ import annotations
 

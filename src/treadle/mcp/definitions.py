@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from treadle.messages import JSONDict, is_mapping
-from treadle.tools.mcp import MCPTool, mcp_tool_as_json
+from treadle.tools.conversion import MCPTool, mcp_tool_as_json
 
 DIGESTED = ("name", "title", "description", "inputSchema", "annotations")
 """What the digest of a definition covers: everything that the model reads, or that becomes a policy."""

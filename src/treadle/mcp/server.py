@@ -21,7 +21,7 @@ from treadle.messages.sanitizing import MAX_NAME
 from treadle.redaction import redacted
 from treadle.results import Err
 from treadle.tools import Tool, ToolBehaviour, ToolContext, tool_hint
-from treadle.tools.mcp import read_call_result, resource_part
+from treadle.tools.return_value import read_call_result, resource_part
 
 if TYPE_CHECKING:
     from mcp import Client

@@ -20,7 +20,6 @@ from treadle.messages import JSONDict, is_dict, is_list
 from treadle.recording.builder import RunBuilder
 from treadle.recording.model import Recording, Run, Segment
 from treadle.recording.recorder import HEAD, VERSION
-from treadle.tools import Check, compile_check
 from treadle.tools.validation import SchemaValidator
 
 MAX_WITHIN = 50
@@ -222,11 +221,9 @@ class _Reader:
 
 def _check_line(name: str, line: JSONDict) -> None:
     """Check a line against the schema of its kind; the message of a `ValueError` names the problems."""
-    quick, validator = _checks()[name]
-    if quick is None or not quick(line):
-        problems = [one.removeprefix("arguments: ") for one in validator.problems_of(line)]
-        if problems:
-            raise ValueError(f"{name}: {'; '.join(problems[:3])}")
+    problems = [one.removeprefix("arguments: ") for one in _checks()[name].problems_of(line)]
+    if problems:
+        raise ValueError(f"{name}: {'; '.join(problems[:3])}")
 
 
 def _check_version(what: str, version: Any) -> None:
@@ -275,20 +272,20 @@ def recording_schema() -> JSONDict:
 
 
 @functools.cache
-def _checks() -> Mapping[str, tuple[Check | None, SchemaValidator]]:
+def _checks() -> Mapping[str, SchemaValidator]:
     """The checks of a line, by the name of its event, or its kind if it belongs to a log."""
     parts = recording_schema()["$defs"]
     line = parts["line"]
-    checks: dict[str, tuple[Check | None, SchemaValidator]] = {}
+    checks: dict[str, SchemaValidator] = {}
     for name, part in parts.items():
         if "allOf" in part:  # an event: all properties of a line as well
             properties = {**line["properties"], **part["properties"]}
             required = [*{*line["required"], *part["required"]}]
             whole = {"type": "object", "properties": properties, "required": required}
             schema = _inlined(whole, parts)
-            checks[name] = compile_check(schema), SchemaValidator(schema, name)
+            checks[name] = SchemaValidator(schema, name)
         elif name in _OF_LOGS:
-            checks[name] = compile_check(part), SchemaValidator(part, name)
+            checks[name] = SchemaValidator(part, name)
     return checks
 
 

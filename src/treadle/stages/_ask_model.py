@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from treadle import labels
 from treadle.checks import FLAG, functions, number
@@ -61,11 +61,8 @@ from treadle.results import LLMError
 from treadle.stages._inject_results import inject
 from treadle.stages._notes import report_notes
 from treadle.stages._reservation import Reserved
-from treadle.tools import Plan
+from treadle.tools import OutputContract, PartialReader, Plan
 from treadle.tracebacks import from_user_code
-
-if TYPE_CHECKING:
-    from treadle.tools.output import OutputContract
 
 OnRetry: TypeAlias = Callable[[Request, Exception, int], Any]
 """Takes the request, the error, and the number of the attempt that failed, from 1; returns the request of the
@@ -460,7 +457,7 @@ def events_of_chunks(
 ) -> EventsOf:
     """The function that makes the events of a streamed response."""
     is_first = True
-    partial = None if output is None else output.partial(tools)
+    partial = None if output is None else PartialReader(output, tools)
 
     def events_of(chunk: Chunk, reporter: Reporter) -> Iterator[Event]:
         nonlocal is_first

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from treadle.checks import FLAG, number
 from treadle.context import Context
@@ -12,9 +12,7 @@ from treadle.pipeline import stage
 from treadle.results import EmptyResponse, ResponseIncomplete
 from treadle.stages._take_output import take_output
 from treadle.stages._terminal_call import ending_call, with_output
-
-if TYPE_CHECKING:
-    from treadle.tools.output import OutputContract
+from treadle.tools import OutputContract
 
 BLANK_NUDGE = (
     "Your last reply was empty. Answer the question, or call one of the tools if you need to."
@@ -72,7 +70,7 @@ def _after_calls(ctx: Context, output: OutputContract | None, is_cut: bool) -> C
     ctx = ctx.remember(_BLANKS, ()) if _BLANKS in ctx.memo else ctx
     if is_cut or _WAS_CUT in ctx.memo:
         # The call of an output tool that was cut is an invalid output, which has separate retries.
-        names = () if output is None else output.names
+        names = () if output is None else output.tools
         is_cut = is_cut and not any(call.name in names for call in ctx.tool_calls)
         was_cut = ctx.memo.get(_WAS_CUT, False)
         if was_cut and is_cut:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from treadle import labels
 from treadle.context import Context
@@ -12,9 +12,7 @@ from treadle.errors import Retry
 from treadle.messages import MAX_VIOLATIONS, ToolResult, safe_str
 from treadle.results import OutputMissing
 from treadle.stages._terminal_call import ending_call, with_output
-
-if TYPE_CHECKING:
-    from treadle.tools.output import OutputContract
+from treadle.tools import OutputContract
 
 
 def take_output(ctx: Context, output: OutputContract, *, is_cut: bool = False) -> Steps[Context]:
@@ -34,7 +32,7 @@ def take_output(ctx: Context, output: OutputContract, *, is_cut: bool = False) -
     if ending is not None:
         value, problems = ctx.tools[ending.name].output_of(ending.input or {}), ()
     elif ctx.tool_calls:
-        value, problems = None, _problems_of_calls(ctx, output.names)
+        value, problems = None, _problems_of_calls(ctx, output.tools)
         if not problems:  # calls of other tools
             return ctx
     elif is_cut:
@@ -104,10 +102,10 @@ def _rejected(ctx: Context, output: OutputContract, problems: Sequence[str]) -> 
 
 def _reminder(output: OutputContract, problems: Sequence[str]) -> str:
     listed = "\n".join(f"- {problem}" for problem in problems[:MAX_VIOLATIONS])
-    if output.parse_text is not None:
+    if output.is_json:
         how = "Reply with JSON that matches the schema, and nothing else."
     elif output.allows_text:
         how = "Answer again."
     else:
-        how = f"Call {' or '.join(map(repr, output.names))} with your final answer."
+        how = f"Call {' or '.join(map(repr, output.tools))} with your final answer."
     return f"Your last reply was not accepted as the answer:\n{listed}\n{how}"

@@ -17,10 +17,9 @@ from treadle.tools.conversion import (
     toolset,
 )
 from treadle.tools.definition import Invoke, Tool
-from treadle.tools.fast_check import Check, compile_check
 from treadle.tools.fingerprints import DEDUPE_MODES, Dedupe, fingerprint, marked, signature
 from treadle.tools.in_flight import ToolCallTable
-from treadle.tools.output_option import Output
+from treadle.tools.output import Output, OutputContract, PartialReader, make_output
 from treadle.tools.plan import Plan, PlanReason
 from treadle.tools.rendering import (
     MAX_BYTES,
@@ -45,7 +44,6 @@ __all__ = [
     "BreakerState",
     "Catalog",
     "CatalogOption",
-    "Check",
     "CircuitBreaker",
     "Dedupe",
     "Invoke",
@@ -53,6 +51,8 @@ __all__ = [
     "Locks",
     "NotRun",
     "Output",
+    "OutputContract",
+    "PartialReader",
     "Plan",
     "PlanReason",
     "Recipe",
@@ -69,13 +69,13 @@ __all__ = [
     "as_recipe",
     "as_tool",
     "check_implementations",
-    "compile_check",
     "deny",
     "edit",
     "error_text",
     "fingerprint",
     "is_plain",
     "is_plain_error",
+    "make_output",
     "make_text",
     "marked",
     "not_run",

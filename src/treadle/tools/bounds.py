@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 import dataclasses
 import enum
+import itertools
 import operator
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from treadle.messages import ATOMS
@@ -55,46 +56,6 @@ class Bounds:
     def __init__(self) -> None:
         self._parts = MAX_PARTS
         self._text = MAX_TEXT
-        self._open: set[int] = set()
-
-    def apply(self, value: Any) -> Any:
-        """Make a value that ends: iterators become lists of their first items, and what is too much is left out.
-
-        Returns:
-            The value itself if nothing in it has to change.
-
-        Raises:
-            ValueError: it contains itself, or is too deeply nested.
-        """
-        if value.__class__ in ATOMS:
-            return value
-        if id(value) in self._open or len(self._open) >= MAX_DEPTH:
-            raise ValueError("a cycle, or too many levels")
-        self._open.add(id(value))
-        try:
-            return self._applied(value)
-        finally:
-            self._open.discard(id(value))
-
-    def _applied(self, value: Any) -> Any:
-        made = value
-        if isinstance(value, Iterator):
-            made = self._of_collection(self.first(value))  # pyright: ignore[reportUnknownArgumentType]
-        elif isinstance(value, dict):
-            made = self._of_dict(value)  # pyright: ignore[reportUnknownArgumentType]
-        elif isinstance(value, _COLLECTIONS):
-            made = self._of_collection(value)  # pyright: ignore[reportUnknownArgumentType]
-        elif isinstance(value, enum.Enum):
-            inner = self.apply(value.value)
-            made = value if inner is value.value else inner
-        elif isinstance(value, type):
-            pass
-        elif hasattr(value, "__pydantic_serializer__"):
-            made = self._of_pydantic(value)
-        elif dataclasses.is_dataclass(value):
-            names = [spec.name for spec in dataclasses.fields(value)]
-            made = self._fields((name, getattr(value, name)) for name in names)
-        return made
 
     def first(self, items: Iterable[Any]) -> list[Any]:
         """The first items of an iterator, as they are."""
@@ -107,41 +68,68 @@ class Bounds:
                 break
         return made
 
+    def apply(self, value: Any, depth: int = 0) -> Any:
+        """Make a value that ends: iterators become lists of their first items, and what is too much is left out.
+
+        Returns:
+            The value itself if nothing in it has to change.
+
+        Raises:
+            ValueError: it contains itself, or is too deeply nested.
+        """
+        if value.__class__ in ATOMS or isinstance(value, type):
+            return value
+        if depth == MAX_DEPTH:
+            raise ValueError("a cycle, or too many levels")
+        if isinstance(value, Iterator):
+            value = self.first(value)  # pyright: ignore[reportUnknownArgumentType]
+        if isinstance(value, enum.Enum):
+            inner = self.apply(value.value, depth + 1)
+            return value if inner is value.value else inner
+        parts = _parts_of(value)
+        within = itertools.islice(parts.items(), self._spend(len(parts)))
+        kept = {key: self.apply(part, depth + 1) for key, part in within}
+        if len(kept) == len(parts) and all(map(operator.is_, kept.values(), parts.values())):
+            return value
+        if isinstance(value, _COLLECTIONS):
+            return [*kept.values()]
+        return _changed(value, parts, kept) if _is_of_pydantic(value) else kept
+
     def _spend(self, parts: int) -> int:
         """Count parts; return how many of them are within the bound."""
         parts = min(parts, self._parts)
         self._parts -= parts
         return parts
 
-    def _fields(self, fields: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
-        return {name: self.apply(part) for name, part in fields if self._spend(1)}
 
-    def _of_dict(self, value: Any) -> Any:
-        base: Any = dict  # its methods, as the encoder reads a subclass
-        made, parts = self._fields(base.items(value)), base.values(value)
-        is_same = len(made) == len(parts) and all(map(operator.is_, made.values(), parts))
-        return value if is_same else made
+def _is_of_pydantic(value: Any) -> bool:
+    return hasattr(value, "__pydantic_serializer__")
 
-    def _of_collection(self, value: Any) -> Any:
-        base: Any = next(one for one in type(value).__mro__ if one in _COLLECTIONS)
-        parts: list[Any] = list(base.__iter__(value))
-        kept = [self.apply(part) for part in parts[: self._spend(len(parts))]]
-        is_same = len(kept) == len(parts) and all(map(operator.is_, kept, parts))
-        return value if is_same else kept
 
-    def _of_pydantic(self, value: Any) -> Any:
-        """A copy of a model or dataclass of pydantic, whose serializers apply, if a field has to change."""
-        changed: dict[str, dict[str, Any]] = {}
-        for holder in ("__dict__", "__pydantic_extra__"):
-            fields: dict[str, Any] = getattr(value, holder, None) or {}
-            made = self._fields(fields.items())
-            for name, part in made.items():
-                if part is not fields[name]:
-                    # A field of the type Iterable expects an iterator.
-                    is_iterator = isinstance(fields[name], Iterator)
-                    changed.setdefault(holder, {})[name] = iter(part) if is_iterator else part
-        if changed:
-            value = copy.copy(value)
-            for holder, fields in changed.items():
-                getattr(value, holder).update(fields)
-        return value
+def _parts_of(value: Any) -> Mapping[Any, Any]:
+    """The parts of a value as the encoder reads them: of a subclass, by the methods of its base."""
+    parts: Mapping[Any, Any] = {}
+    if isinstance(value, dict):
+        parts = dict[Any, Any](dict.items(value))  # pyright: ignore[reportUnknownArgumentType]
+    elif isinstance(value, _COLLECTIONS):
+        base: Any = next(one for one in _COLLECTIONS if isinstance(value, one))
+        parts = dict[Any, Any](enumerate(base.__iter__(value)))
+    elif _is_of_pydantic(value):
+        extra = getattr(value, "__pydantic_extra__", None) or {}
+        parts = {**getattr(value, "__dict__", {}), **extra}
+    elif dataclasses.is_dataclass(value):
+        parts = {spec.name: getattr(value, spec.name) for spec in dataclasses.fields(value)}
+    return parts
+
+
+def _changed(value: Any, parts: Mapping[str, Any], kept: Mapping[str, Any]) -> Any:
+    """A copy of a model or dataclass of pydantic, whose serializers apply, with other parts."""
+    value = copy.copy(value)
+    for name, part in parts.items():
+        if kept.get(name) is not part:
+            holder = value.__dict__ if name in value.__dict__ else value.__pydantic_extra__
+            # A field of the type Iterable expects an iterator.
+            holder[name] = (
+                iter(kept.get(name, ())) if isinstance(part, Iterator) else kept.get(name)
+            )
+    return value

@@ -26,7 +26,6 @@ from treadle.messages.message import dumped_of
 from treadle.tools.definition import ApprovalRule, Lock, Tool
 from treadle.tools.docstrings import read_docstring
 from treadle.tools.fingerprints import Dedupe
-from treadle.tools.mcp import MCPTool, is_mcp_tool, mcp_tool_as_json
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -34,6 +33,13 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class MCPTool(Protocol):
+    """A tool of an MCP server, as its SDK describes it, with hints about its behaviour."""
+
+    name: str
+    annotations: Any
 
 
 ToolLike: TypeAlias = Callable[..., Any] | Mapping[str, Any] | MCPTool
@@ -110,9 +116,7 @@ def tool(fn: Any = None, /, **options: Any) -> Any:
 
 def tool_hint(name: str) -> str | None:
     """Where an option that other frameworks give to a tool belongs; None if it is not known."""
-    from treadle.tools.migration_hints import HINTS  # noqa: PLC0415 - most programs need no hint
-
-    return HINTS.get(name)
+    return next((hint for hint, names in HINTS.items() if name in names.split()), None)
 
 
 def as_tool(given: Any, where: str = "tool") -> Tool:
@@ -152,6 +156,23 @@ def as_tool(given: Any, where: str = "tool") -> Tool:
 def _is_model(given: Any) -> TypeGuard[type[BaseModel]]:
     """Whether a value is a pydantic model class; decided without importing pydantic."""
     return inspect.isclass(given) and hasattr(given, "model_json_schema")
+
+
+def is_mcp_tool(given: Any) -> TypeGuard[MCPTool]:
+    """Whether a value is a ``Tool`` of MCP's SDK: it has a name and an input schema, and cannot be called."""
+    if callable(given) or not isinstance(getattr(given, "name", None), str):
+        return False
+    return any(is_mapping(getattr(given, name, None)) for name in ("inputSchema", "input_schema"))
+
+
+def mcp_tool_as_json(given: MCPTool) -> Mapping[str, Any]:
+    """The JSON form of an MCP tool: ``name``, ``title``, ``description``, ``inputSchema``, ``annotations``."""
+    dumped = dumped_of(given, mode="json", by_alias=True)
+    if is_mapping(dumped):
+        return dumped
+    names = ("name", "title", "description", "inputSchema", "input_schema", "annotations")
+    found = {name: getattr(given, name, None) for name in names}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _from_dict(given: Mapping[str, Any], where: str) -> Tool:
@@ -204,3 +225,46 @@ def toolset(given: Any, where: str = "tools") -> dict[str, Tool]:
             )
         made[candidate.name] = candidate
     return made
+
+
+HINTS: Mapping[str, str] = {
+    "use description=": "description_override doc",
+    "use dedupe=": "cache_results cache use_cache",
+    "use max_uses=": "max_usage_count max_invocations max_calls usage_limit tool_call_limit",
+    "use name=": "name_override tool_name func_name",
+    "use parallel_safe=": "sequential parallel concurrent",
+    "use requires_approval=": (
+        "approval approval_mode ask_user confirm external_execution human_in_the_loop needs_approval "
+        "require_approval require_confirmation requires_confirmation requires_user_input"
+    ),
+    "use retries=": "attempts max_attempts max_retries num_retries retry",
+    "use terminal=": "return_direct result_as_answer stop_after_tool_call ends_run is_final",
+    "use timeout=": "deadline max_seconds seconds time_limit timeout_seconds tool_timeout",
+    "the function itself is the first argument": "func function callable coroutine async_fn",
+    "the schema comes from the type hints; give one as tool({'name': ..., 'input_schema': ...})": (
+        "args_schema fn_schema input_model input_schema inputs parameters params_json_schema schema json_schema"
+    ),
+    "the descriptions of arguments come from the docstring, in Google's, NumPy's or Sphinx's style": (
+        "docstring_format docstring_style docstring_processor parse_docstring require_parameter_descriptions "
+        "arg_descriptions use_docstring_info"
+    ),
+    "schemas are sent as they are; arguments are always validated": (
+        "strict strict_mode handle_validation_error error_on_invalid_docstring infer_schema"
+    ),
+    "an exception becomes an error result; raise treadle.Retry('...') to ask the model for another call": (
+        "failure_error_function handle_tool_error error_function include_detail_in_error max_invocation_exceptions"
+    ),
+    "offer tools step by step with a stage: ctx.with_request(tools=[...])": (
+        "is_enabled enabled prepare defer_loading"
+    ),
+    "annotate a parameter with ToolContext": "takes_ctx takes_context pass_context context",
+    "the tool of an agent is loop.as_tool(name, description)": "agent handoff",
+    "check arguments in the function, and raise treadle.Retry('...')": (
+        "args_validator tool_input_guardrails tool_output_guardrails pre_hook post_hook tool_hooks"
+    ),
+    "annotations= has MCP's annotations": "hints metadata kind tags extras additional_properties",
+    "a result may be any value, which is rendered as text or JSON": (
+        "response_format result_parser show_result return_schema output_schema"
+    ),
+}
+"""Where the options that other frameworks give to tools belong, for errors about unknown options."""

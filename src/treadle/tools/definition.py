@@ -12,7 +12,6 @@ from treadle.errors import ToolDefinitionError, one_of
 from treadle.fast_dataclass import light_dataclass
 from treadle.messages import copy_json, safe_str, short_name, valid_name
 from treadle.shown import shown
-from treadle.tools.fast_check import Check, compile_check, is_flat
 from treadle.tools.fingerprints import DEDUPE_MODES, Dedupe
 from treadle.tools.tool_context import ToolContext
 from treadle.type_vars import ParamsT, ReturnT_co
@@ -162,7 +161,7 @@ class Tool(Generic[ParamsT, ReturnT_co]):
     _check_types: Callable[[Mapping[str, Any]], tuple[Any, list[str]]] | None = field(
         init=False, repr=False, compare=False
     )
-    _accepts: Check | None = field(init=False, repr=False, compare=False)
+    _accepts: Callable[[Any], bool] | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or valid_name(self.name) != self.name:  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -210,9 +209,9 @@ class Tool(Generic[ParamsT, ReturnT_co]):
         if signature is not None:
             parse = None if signature.is_plain else signature.parse
         if parse is not None:
-            from treadle.tools.function_schema import checked  # noqa: PLC0415 - as above
+            from treadle.tools.function_schema import parsed  # noqa: PLC0415 - as above
 
-            check_types = functools.partial(checked, parse)
+            check_types = functools.partial(parsed, parse)
             is_slow = getattr(parse, "runs_code", True)  # of any other function that is not known
         is_as_signed = signature is None or schema == signature.input_schema
         generator = None if self.fn is None else generator_mode(self.fn)
@@ -228,8 +227,8 @@ class Tool(Generic[ParamsT, ReturnT_co]):
             _validator=validator,
             is_slow_to_check=is_slow or validator.is_recursive,
             _check_types=check_types,
-            _accepts=compile_check(schema) if check_types is None and is_as_signed else None,
-            invoke=invoke if is_flat(schema) else _copying_arguments(invoke),
+            _accepts=validator.accepts if check_types is None and is_as_signed else None,
+            invoke=_copying_arguments(invoke),
             takes_context=takes_context,
             is_async=mode is Mode.ASYNC,
             is_generator=generator is not None,
@@ -359,4 +358,4 @@ def _compile_call(tool: Tool) -> Invoke:
 
 
 def _copying_arguments(invoke: Invoke) -> Invoke:
-    return lambda arguments, context: invoke(copy_json(dict(arguments)), context)
+    return lambda arguments, context: invoke(copy_json(arguments), context)

@@ -203,7 +203,7 @@ def type_schema(make: Callable[..., dict[str, Any]], where: str) -> dict[str, An
     return schema
 
 
-def checked(parse: Callable[[Any], Any], value: Any) -> tuple[Any, list[str]]:
+def parsed(parse: Callable[[Any], Any], value: Any) -> tuple[Any, list[str]]:
     """An instance of a type, and the violations with their paths that the type finds in a value."""
     try:
         return parse(value), []

@@ -1,26 +1,32 @@
-"""Typed output: the forms in which a model may give it, and how each is checked.
-
-The module is imported by loops with the option ``output``, since importing pydantic is slow.
-"""
+"""`Output`, with which a run has to end: the forms in which a model may give it, and how each is checked."""
 
 from __future__ import annotations
 
+import collections
 import dataclasses
-import functools
 import inspect
 import json
 import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, Union, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    Union,
+    Unpack,
+    cast,
+    overload,
+)
 
-from pydantic import TypeAdapter
-from pydantic.errors import PydanticUserError
-from pydantic_core import from_json
-
+from treadle.checks import FUNCTIONS, check_fields, checked, choice, copied, number
 from treadle.errors import OptionError, check_names
-from treadle.fast_dataclass import light_dataclass
+from treadle.fast_dataclass import fast_dataclass, light_dataclass
 from treadle.messages import (
     Chunk,
     MalformedJSONError,
@@ -32,10 +38,18 @@ from treadle.messages import (
 from treadle.tools.conversion import as_tool
 from treadle.tools.definition import Tool
 from treadle.tools.docstrings import read_docstring
-from treadle.tools.function_schema import Parser, checked, type_schema
-from treadle.tools.output_option import OutputMode
 from treadle.tools.schema_subsets import OPENAI, NotInSubsetError, fit
-from treadle.tools.validation import SchemaValidator
+from treadle.type_vars import OutputT_co
+
+if TYPE_CHECKING:
+    from treadle.tools.function_schema import Parser
+
+U = TypeVar("U")
+V = TypeVar("V")
+OutputMode = Literal["tool", "json"]
+Validator: TypeAlias = Callable[..., Any]
+Checked: TypeAlias = tuple[Any, Sequence[str]]
+"""An output, and its violations with their paths; without violations, it is valid."""
 
 NAME = "final_answer"
 """The name of the tool for an output that has no name itself."""
@@ -43,68 +57,111 @@ DESCRIPTION = "Give the final answer."
 VALUE = "value"
 """The argument that holds an output which is not a JSON object: arguments always are one."""
 
-OutputValidator: TypeAlias = Callable[..., Any]
-"""Takes the output, or the context and the output; sync or async. It returns the output to use instead, or None to
-keep it, and raises `Retry` for an output that the model should correct."""
+
+class _Options(TypedDict, total=False):
+    """For type checkers: the fields of `Output` after the first."""
+
+    mode: OutputMode
+    max_retries: int
+    validators: Validator | Sequence[Validator]
+
+
+@fast_dataclass
+class Output(Generic[OutputT_co]):
+    """What a run has to end with: ``Loop(output=Output(Invoice, max_retries=1))``.
+
+    Raises:
+        OptionError: a value that a field does not accept.
+    """
+
+    form: Any
+    """A pydantic model, dataclass, TypedDict, union, list, scalar or any type that pydantic validates; a JSON
+    Schema; a tool, or the name of a tool of the loop, whose arguments are the output; or a list of alternatives.
+    ``str`` among them allows plain text."""
+    mode: OutputMode = checked("tool", choice("tool", "json"))
+    """How the model gives the output: ``tool``, by the call of a tool, works with every model; ``json``, as text,
+    uses the provider's ``response_format``."""
+    max_retries: int = checked(2, number(0))
+    """How often the model is asked again if it gives no valid output. In tool mode, the last request forces the
+    call."""
+    validators: Validator | Sequence[Validator] = checked((), FUNCTIONS)
+    """Functions that check the output, sync or async: they take it, or the context and it. They return what to use
+    instead, or None, and raise `Retry` with the reason if the model should correct it."""
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self: Output[U | V], form: tuple[type[U], type[V]], **options: Unpack[_Options]
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: Output[U], form: type[U] | Sequence[type[U]], **options: Unpack[_Options]
+        ) -> None: ...
+        @overload
+        def __init__(self: Output[Any], form: Any, **options: Unpack[_Options]) -> None: ...
+        def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def __post_init__(self) -> None:
+        if self.form is None:
+            raise OptionError("output: Output takes the type of the output, got None")
+        check_fields(self)
+        object.__setattr__(self, "form", copied(self.form))
+        object.__setattr__(self, "validators", copied(self.validators))
 
 
 _REJECTED = "loop_decision.rejected_outputs"
-"""The value of a context's memo that has the violations of each response without a valid output."""
-Checked: TypeAlias = tuple[Any, Sequence[str]]
-"""An output, and its violations with their paths; without violations, it is valid."""
 
 
 @light_dataclass(frozen=True)
 class OutputContract:
-    """What a run has to end with.
+    """An `Output` with everything that a run needs of it.
 
     Args:
-        wrapped: the names of the tools whose output is in the field `VALUE`; in JSON mode, None if it is.
-        check: makes the output from a value that a stage passed to ``ctx.done``.
+        forms: the alternatives; in JSON mode, one.
+        tools: the tools by which the model gives it, by name; empty in JSON mode.
         validators: the user's validators, each with whether it takes the context.
         max_retries: how often the model is asked again.
-        tools: the tools by which the model gives it; empty in JSON mode.
+        is_json: whether the model gives it as JSON text.
         allows_text: whether a text is an output, too.
-        parse_text: in JSON mode, makes the output from a text; else None.
         options: options of each request: the ``response_format`` of JSON mode.
     """
 
-    wrapped: frozenset[str | None]
-    check: Callable[[Any], Checked]
-    validators: tuple[tuple[OutputValidator, bool], ...]
+    forms: tuple[_Form, ...]
+    tools: Mapping[str, Tool]
+    validators: tuple[tuple[Validator, bool], ...]
     max_retries: int
-    tools: tuple[Tool, ...] = ()
+    is_json: bool = False
     allows_text: bool = False
-    parse_text: Callable[[str], Checked] | None = None
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the output tools."""
-        return tuple(tool.name for tool in self.tools)
+    def check(self, value: Any) -> Checked:
+        """Make the output from a value that a stage passed to ``ctx.done``."""
+        if self.allows_text and isinstance(value, str):
+            return value, ()
+        problems: Sequence[str] = ()
+        for form in self.forms:
+            made, problems = form.check(value)
+            if not problems:
+                return made, ()
+        return None, problems or [f"expected text, got {type(value).__name__}"]
 
     def of_text(self, text: str) -> Checked:
-        """Make the output from a text."""
-        if self.parse_text is not None:
-            return self.parse_text(text)
-        return text, () if self.allows_text else ("it was plain text",)
+        """Make the output from the text of a response; JSON may be in a fence of Markdown."""
+        if not self.is_json:
+            return text, () if self.allows_text else ("it was plain text",)
+        inner = text.strip()
+        if inner.startswith("```") and inner.endswith("```"):
+            inner = inner.strip("`").removeprefix("json")
+        try:
+            data = parse_json(inner)
+        except MalformedJSONError as error:
+            return None, [f"the reply is not JSON: {error}"]
+        return self.forms[0].of_json(data)
 
-    def partial(self, offered: Iterable[str]) -> PartialReader:
-        """Make a reader of the output of one streamed response.
-
-        Args:
-            offered: the names of the tools of the request.
-        """
-        return PartialReader(set(self.names).intersection(offered), self)
-
-    def rejected(self, memo: Mapping[str, Any]) -> Sequence[Sequence[str]]:
-        """The violations of each response so far that had no valid output.
-
-        Args:
-            memo: that of the context.
-        """
-        found: Sequence[Sequence[str]] = memo.get(_REJECTED, ())
-        return found
+    def rejected(self, memo: Mapping[str, Any]) -> tuple[Sequence[str], ...]:
+        """The violations of each response so far that had no valid output, in the memo of a context."""
+        return memo.get(_REJECTED, ())
 
     def reject(self, memo: Mapping[str, Any], problems: Sequence[str]) -> dict[str, Any]:
         """The memo after one more response without a valid output."""
@@ -115,164 +172,112 @@ class OutputContract:
         return 0 < self.max_retries <= len(self.rejected(memo))
 
     def tool_choice(self, offered: Iterable[str]) -> str | None:
-        """The choice that makes the model give the output; None if no choice can.
-
-        Args:
-            offered: the names of the tools of the request.
-        """
-        names = set(self.names).intersection(offered)
+        """The choice among the tools of a request that makes the model give the output; None if no choice can."""
+        names = self.tools.keys() & offered
         if not names or self.allows_text:
             return None
-        return "required" if len(names) > 1 else next(iter(names))
+        return "required" if len(names) > 1 else names.pop()
 
 
-GROWTH = 1.05
-"""An incomplete JSON text is read again when it has grown by this factor, so that the time for a whole response is
-linear in its length."""
-
-
-class PartialReader:
-    """Reads the output from the pieces of a streamed response, as far as it is valid JSON.
+def make_output(wanted: Output[Any], tools: Mapping[str, Tool]) -> OutputContract:
+    """Compile an output.
 
     Args:
-        names: the output tools of the request.
-        output: what the run has to end with.
-    """
-
-    def __init__(self, names: set[str], output: OutputContract) -> None:
-        self._names = names
-        self._output = output
-        self._texts: dict[int | None, _PartialText] = {}
-
-    def add(self, chunk: Chunk) -> Iterator[Any]:
-        """Add a piece; yield the output so far, where there is more of it than before.
-
-        Args:
-            chunk: the next piece of the response.
-        """
-        is_text = self._output.parse_text is not None
-        pieces: list[tuple[int | None, str, str]] = [(None, "", chunk.text)] if is_text else []
-        pieces += [(piece.index, piece.name, piece.arguments) for piece in chunk.tool_calls]
-        for index, name, text in pieces:
-            known = self._texts.setdefault(index, _PartialText())
-            known.name += name
-            is_output = index is None or known.name in self._names
-            if not is_output or not known.has_changed(text):
-                continue
-            if (known.name or None) not in self._output.wrapped:
-                yield known.data
-            elif is_mapping(known.data) and VALUE in known.data:
-                yield known.data[VALUE]
-
-
-class _PartialText:
-    """A JSON text that arrives in pieces."""
-
-    def __init__(self) -> None:
-        self.name = ""
-        self.data: Any = None
-        self._pieces: list[str] = []
-        self._length = self._read = 0
-
-    def has_changed(self, text: str) -> bool:
-        """Add a piece; return whether there are other data than before."""
-        self._pieces.append(text)
-        self._length += len(text)
-        if not text or self._length < self._read * GROWTH:
-            return False
-        self._pieces = ["".join(self._pieces)]
-        self._read = self._length
-        before, encoded = self.data, self._pieces[0].encode("utf-8", "replace")
-        try:
-            self.data = from_json(encoded, allow_inf_nan=False, allow_partial="trailing-strings")
-        except ValueError:  # not JSON, or not yet
-            return False
-        return bool(self.data != before)
-
-
-def make_output(
-    given: Any,
-    tools: Mapping[str, Tool],
-    *,
-    mode: OutputMode,
-    validators: Sequence[OutputValidator],
-    max_retries: int,
-) -> OutputContract:
-    """Make the output of a loop.
-
-    Args:
-        given: a pydantic model, dataclass, TypedDict, union, list, scalar or another type that pydantic
-            validates; a JSON Schema; a `Tool`, a tool dict, or the name of one of ``tools``; or a list of these.
+        wanted: the option of the loop.
         tools: the tools of the loop, by name.
-        mode: how the model gives it: by the call of a tool, or as JSON text.
-        validators: functions that check it further.
-        max_retries: how often the model is asked again.
 
     Raises:
         OptionError: there is no such type, or it cannot be given in this mode.
         ToolDefinitionError: the schema of a type cannot be made, or is invalid.
     """
-    alternatives = _alternatives(given, tools)
-    kept = tuple((validator, _takes_context(validator)) for validator in validators)
-    if mode == "json":
+    alternatives = _alternatives(wanted.form, tools)
+    given: Any = wanted.validators
+    validators = tuple(
+        (one, _takes_context(one)) for one in ([given] if callable(given) else given)
+    )
+    if wanted.mode == "json":
         form = _json_form(alternatives)
+        options = {"response_format": form.response_format()}
         return OutputContract(
-            frozenset(() if form.is_object else (None,)),
-            form.check,
-            kept,
-            max_retries,
-            parse_text=functools.partial(_parse_text, form),
-            options={"response_format": _response_format(form)},
+            (form,), {}, validators, wanted.max_retries, is_json=True, options=options
         )
-    made: list[Tool] = [one for one in alternatives if isinstance(one, Tool)]
-    forms = _forms([one for one in alternatives if not isinstance(one, Tool) and one is not str])
-    made.extend(map(_tool_of, forms))
+    forms = _forms([one for one in alternatives if one is not str])
     named: dict[str, Tool] = {}
-    for tool in made:
+    for tool in (form.tool for form in forms):
         if tool.name in named or tools.get(tool.name, tool) is not tool:
             raise OptionError(f"output: there are two tools named {tool.name!r}")
         named[tool.name] = dataclasses.replace(tool, terminal=True)
-    allows_text = str in alternatives
-    wrapped = frozenset[str | None](NAME for form in forms if not form.is_object)
-    check = functools.partial(_check_any, forms, made, allows_text)
-    return OutputContract(wrapped, check, kept, max_retries, tuple(named.values()), allows_text)
+    return OutputContract(
+        forms, named, validators, wanted.max_retries, allows_text=str in alternatives
+    )
 
 
-def _response_format(form: Form) -> dict[str, Any]:
-    schema, is_strict = form.schema if form.is_object else _wrapped(form.schema), True
+def _takes_context(validator: Validator) -> bool:
+    """Whether a validator takes the context before the output."""
     try:
-        schema = fit(schema, OPENAI, is_of_type=form.parse is not None)
-    except NotInSubsetError:
-        is_strict = False
-    facts = {"name": form.name, "schema": schema, "strict": is_strict}
-    return {"type": "json_schema", "json_schema": facts}
+        parameters = inspect.signature(validator).parameters.values()
+    except (TypeError, ValueError):  # a builtin
+        return False
+    kinds = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
+    required = [p for p in parameters if p.kind in kinds and p.default is p.empty]
+    return len(required) > 1
 
 
-# Alternatives
+# Forms
 
 
 @light_dataclass(frozen=True)
-class Form:
-    """One type of output.
+class _Form:
+    """One alternative of an output.
 
     Args:
         name: the name of the type.
-        description: what it is, for the model.
-        schema: its JSON Schema.
-        check: makes a value of the type from a Python value.
-        parse: makes a value of the type from JSON data; raises `ValidationError`. None if they are its values.
+        tool: takes a value as its arguments; or as the argument `VALUE`, if it is no JSON object.
+        is_wrapped: whether it is the argument `VALUE`.
+        of_python: makes a value of the type from a Python value; None if the type is a JSON Schema.
     """
 
     name: str
-    description: str
-    schema: Mapping[str, Any]
-    check: Callable[[Any], Checked]
-    parse: Parser | None = None
+    tool: Tool
+    is_wrapped: bool = False
+    of_python: Callable[[Any], Any] | None = None
 
-    @property
-    def is_object(self) -> bool:
-        """Whether its values are JSON objects, so that they can be arguments as they are."""
-        return self.schema.get("type") == "object"
+    def check(self, value: Any) -> Checked:
+        """Make a value of the type from a Python value."""
+        if self.of_python is not None:
+            return _parsed(self.of_python, value)
+        if not (self.is_wrapped or is_mapping(value)):
+            return None, [f"expected an object, got {type(value).__name__}"]
+        arguments = {VALUE: value} if self.is_wrapped else value
+        problems = self.tool.problems_of(arguments)
+        if problems:
+            prefix = f"{VALUE}." if self.is_wrapped else ""
+            return None, [problem.removeprefix(prefix) for problem in problems]
+        return self.tool.output_of(arguments), ()
+
+    def of_json(self, data: Any) -> Checked:
+        """Make a value of the type from what the model wrote as JSON text."""
+        if self.is_wrapped and (not is_mapping(data) or list(data) != [VALUE]):
+            return None, [f"expected an object with the field {VALUE!r} only"]
+        if self.of_python is not None and self.tool.parse is not None:
+            return _parsed(self.tool.parse, data)
+        return self.check(data[VALUE] if self.is_wrapped else data)
+
+    def response_format(self) -> dict[str, Any]:
+        """The option of a request that asks for a value as JSON text, in strict mode where that is possible."""
+        schema, is_strict = self.tool.input_schema, True
+        try:
+            schema = fit(schema, OPENAI, is_of_type=self.of_python is not None)
+        except NotInSubsetError:
+            is_strict = False
+        facts = {"name": self.name, "schema": schema, "strict": is_strict}
+        return {"type": "json_schema", "json_schema": facts}
+
+
+def _parsed(parse: Callable[[Any], Any], value: Any) -> Checked:
+    from treadle.tools.function_schema import parsed  # noqa: PLC0415 - slow to import
+
+    return parsed(parse, value)
 
 
 def _alternatives(given: Any, tools: Mapping[str, Tool]) -> list[Any]:
@@ -287,8 +292,6 @@ def _alternatives(given: Any, tools: Mapping[str, Tool]) -> list[Any]:
     if isinstance(given, str):
         check_names([given], tools, "output: there is no tool")
         return [tools[given]]
-    if isinstance(given, Tool):
-        return [given]
     if is_mapping(given) and _is_tool_dict(given):
         return [as_tool(given, "output")]
     return [given]
@@ -299,66 +302,86 @@ def _is_tool_dict(given: Mapping[str, Any]) -> bool:
     return given.get("type") == "function" or ("name" in given and not schemas.isdisjoint(given))
 
 
-def _forms(alternatives: Sequence[Any]) -> list[Form]:
+def _forms(alternatives: Sequence[Any]) -> tuple[_Form, ...]:
     """The forms of the alternatives: one for each JSON object, one for all other types together."""
     made = [(one, _form_of(one)) for one in alternatives]
-    forms = [form for _, form in made if form.is_object]
-    others = [one for one, form in made if not form.is_object]
-    if len(others) > 1:
-        forms.append(_form_of(Union[tuple(others)]))  # noqa: UP007 - the members are known at run time only
-    elif others:
-        forms.append(_form_of(others[0]))
-    return forms
+    forms = [form for _, form in made if not form.is_wrapped]
+    others = [one for one, form in made if form.is_wrapped]
+    return (*forms, _form_of_any(others)) if others else tuple(forms)
 
 
-def _json_form(alternatives: Sequence[Any]) -> Form:
+def _json_form(alternatives: Sequence[Any]) -> _Form:
     for one in alternatives:
         if isinstance(one, Tool):
             raise OptionError(
-                f"output: {one.name!r} is a tool, and output_mode='json' has no tools; give a type"
+                f"output: {one.name!r} is a tool, and Output(mode='json') has no tools; give a type"
             )
-    if len(alternatives) == 1:
-        return _form_of(alternatives[0])
-    if any(map(is_mapping, alternatives)):
+    if len(alternatives) > 1 and any(map(is_mapping, alternatives)):
         raise OptionError(
-            "output: output_mode='json' takes one JSON Schema, or types; put the alternatives in 'anyOf'"
+            "output: Output(mode='json') takes one JSON Schema, or types; put the alternatives in 'anyOf'"
         )
-    return _form_of(Union[tuple(alternatives)])  # noqa: UP007 - as above
+    return _form_of_any(alternatives)
 
 
-def _form_of(given: Any) -> Form:
+def _form_of_any(kinds: Sequence[Any]) -> _Form:
+    # The members of the union are known at run time only.
+    return _form_of(kinds[0] if len(kinds) == 1 else Union[tuple(kinds)])  # noqa: UP007
+
+
+def _form_of(given: Any) -> _Form:
+    if isinstance(given, Tool):
+        tool = cast("Tool", given)
+        return _Form(tool.name, tool)
     if is_mapping(given):
-        return _form_of_schema(given)
+        title = str(given.get("title") or "")
+        name = valid_name(title) if title else NAME
+        return _made(name, str(given.get("description") or DESCRIPTION), given)
     expected = "expected a type, a JSON Schema, a Tool or the name of a tool"
     if inspect.isroutine(given):  # pydantic would validate calls of it
         raise OptionError(
             f"output: {expected}, got the function {safe_str(given):.80}; a function that checks the output "
-            f"goes to output_validators="
+            f"goes to Output(validators=...)"
         )
+    from pydantic import TypeAdapter  # noqa: PLC0415 - slow to import
+    from pydantic.errors import PydanticUserError  # noqa: PLC0415
+
+    from treadle.tools.function_schema import Parser, type_schema  # noqa: PLC0415
+
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(given)
     except PydanticUserError as error:
         raise OptionError(
             f"output: {expected}, got {given!r:.80}: {error.message.splitlines()[0]}"
         ) from error
-    name, description = _named(given)
-
     schema = type_schema(adapter.json_schema, "output")
-    check = functools.partial(checked, adapter.validate_python)
-    return Form(name, description, schema, check, Parser(adapter.validator, adapter.core_schema))
+    parse = Parser(adapter.validator, adapter.core_schema)
+    return _made(*_named(given), schema, parse, adapter.validate_python)
 
 
-def _form_of_schema(schema: Mapping[str, Any]) -> Form:
-    # The validator of a tool's arguments takes objects only.
-    validator = SchemaValidator(_wrapped(schema), "output")
+def _made(
+    name: str,
+    description: str,
+    schema: Mapping[str, Any],
+    parse: Parser | None = None,
+    of_python: Callable[[Any], Any] | None = None,
+) -> _Form:
+    if schema.get("type") == "object":
+        schema = {**schema, "properties": schema.get("properties", {})}
+        return _Form(name, Tool(name, description, schema, parse=parse), of_python=of_python)
+    tool = Tool(NAME, description, _wrapped(schema), parse=_Unwrapping(parse))
+    return _Form(name, tool, True, of_python)
 
-    def check(value: Any) -> Checked:
-        problems = validator.problems_of({VALUE: value})
-        return value, [problem.removeprefix(f"{VALUE}.") for problem in problems]
 
-    title = str(schema.get("title") or "")
-    name = valid_name(title) if title else NAME
-    return Form(name, str(schema.get("description") or DESCRIPTION), schema, check)
+class _Unwrapping:
+    """Makes an output from the arguments whose only field holds it."""
+
+    def __init__(self, parse: Parser | None) -> None:
+        self._parse = parse
+        self.runs_code = parse is not None and parse.runs_code
+
+    def __call__(self, arguments: Mapping[str, Any]) -> Any:
+        value = arguments[VALUE]
+        return value if self._parse is None else self._parse(value)
 
 
 def _named(given: Any) -> tuple[str, str]:
@@ -386,70 +409,63 @@ def _wrapped(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "object", **fields, **root}
 
 
-def _tool_of(form: Form) -> Tool:
-    if form.is_object:
-        schema = {**form.schema, "properties": form.schema.get("properties", {})}
-        return Tool(form.name, form.description, schema, parse=form.parse)
-    unwrap = _Unwrapping(form.parse)
-    return Tool(NAME, form.description, _wrapped(form.schema), parse=unwrap)
+# Streams
+
+GROWTH = 1.05
+"""An incomplete JSON text is read again when it has grown by this factor, so that the time for a whole response is
+linear in its length."""
 
 
-class _Unwrapping:
-    """Makes an output from the arguments whose only field holds it."""
+class PartialReader:
+    """Reads the output, as far as it is valid JSON, from the pieces of a response to a request with some tools."""
 
-    def __init__(self, parse: Parser | None) -> None:
-        self._parse = parse
-        self.runs_code = parse is not None and parse.runs_code
+    def __init__(self, output: OutputContract, offered: Iterable[str]) -> None:
+        self._names = output.tools.keys() & offered
+        self._is_json = output.is_json
+        wrapped = [form for form in output.forms if form.is_wrapped]
+        self._wrapped = {"" if output.is_json else form.tool.name for form in wrapped}
+        self._texts: Mapping[int | None, _PartialText] = collections.defaultdict(_PartialText)
 
-    def __call__(self, arguments: Mapping[str, Any]) -> Any:
-        value = arguments[VALUE]
-        return value if self._parse is None else self._parse(value)
-
-
-# Values
-
-
-def _check_any(
-    forms: Sequence[Form], tools: Sequence[Tool], allows_text: bool, value: Any
-) -> Checked:
-    """Check a value against each form; the problems are those of the last one."""
-    if allows_text and isinstance(value, str):
-        return value, ()
-    problems: Sequence[str] = [f"expected an output, got {type(value).__name__}"]
-    for form in forms:
-        made, problems = form.check(value)
-        if not problems:
-            return made, ()
-    for tool in tools:
-        if tool.parse is None and is_mapping(value):
-            problems = tool.problems_of(value)
-            if not problems:
-                return value, ()
-    return None, problems
+    def add(self, chunk: Chunk) -> Iterator[Any]:
+        """Add a piece; yield the output so far, where there is more of it than before."""
+        pieces: list[tuple[int | None, str, str]] = (
+            [(None, "", chunk.text)] if self._is_json else []
+        )
+        pieces += [(piece.index, piece.name, piece.arguments) for piece in chunk.tool_calls]
+        for index, name, text in pieces:
+            known = self._texts[index]
+            known.name += name
+            is_output = index is None or known.name in self._names
+            if not is_output or not known.has_changed(text):
+                continue
+            if known.name not in self._wrapped:
+                yield known.data
+            elif is_mapping(known.data) and VALUE in known.data:
+                yield known.data[VALUE]
 
 
-def _parse_text(form: Form, text: str) -> Checked:
-    """Make an output from the JSON text of a model, which may be in a fence of Markdown."""
-    inner = text.strip()
-    if inner.startswith("```") and inner.endswith("```"):
-        inner = inner.strip("`").removeprefix("json")
-    try:
-        data = parse_json(inner)
-    except MalformedJSONError as error:
-        return None, [f"the reply is not JSON: {error}"]
-    if not form.is_object:
-        if not is_mapping(data) or list(data) != [VALUE]:
-            return None, [f"expected an object with the field {VALUE!r} only"]
-        data = data[VALUE]
-    return form.check(data) if form.parse is None else checked(form.parse, data)
+class _PartialText:
+    """A JSON text that arrives in pieces."""
 
+    def __init__(self) -> None:
+        self.name = ""
+        self.data: Any = None
+        self._pieces: list[str] = []
+        self._length = self._read = 0
 
-def _takes_context(validator: OutputValidator) -> bool:
-    """Whether a validator takes the context before the output."""
-    try:
-        parameters = inspect.signature(validator).parameters.values()
-    except (TypeError, ValueError):  # a builtin
-        return False
-    kinds = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
-    required = [p for p in parameters if p.kind in kinds and p.default is p.empty]
-    return len(required) > 1
+    def has_changed(self, text: str) -> bool:
+        """Add a piece; return whether there are other data than before."""
+        from pydantic_core import from_json  # noqa: PLC0415 - slow to import
+
+        self._pieces.append(text)
+        self._length += len(text)
+        if not text or self._length < self._read * GROWTH:
+            return False
+        self._pieces = ["".join(self._pieces)]
+        self._read = self._length
+        before, encoded = self.data, self._pieces[0].encode("utf-8", "replace")
+        try:
+            self.data = from_json(encoded, allow_inf_nan=False, allow_partial="trailing-strings")
+        except ValueError:  # not JSON, or not yet
+            return False
+        return bool(self.data != before)

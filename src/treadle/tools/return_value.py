@@ -1,8 +1,8 @@
-"""Makes the result of a call from what its tool returned: text, or content parts."""
+"""Makes the result of a call from the value that its tool returned: text, or content parts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from treadle.messages import (
@@ -10,12 +10,15 @@ from treadle.messages import (
     JSONDict,
     ToolResult,
     content_parts,
+    is_dict,
+    is_list,
     read_only,
     sendable_parts,
     text_of_parts,
     text_part,
 )
-from treadle.tools.mcp import read_call_result
+from treadle.messages.message import dumped_of
+from treadle.messages.parts import audio_format
 from treadle.tools.rendering import MAX_BYTES, MAX_LINES, render, truncate
 
 
@@ -67,3 +70,105 @@ def _truncated(parts: Iterable[JSONDict]) -> list[JSONDict]:
         size -= len(text.encode("utf-8", "replace"))
         kept.append(text_part(text))
     return kept
+
+
+# MCP's results, recognized by their form. The JSON form is the same in versions 1 and 2 of the SDK.
+
+
+def read_call_result(value: Any) -> tuple[Any, bool]:
+    """Read the result of a call of an MCP tool.
+
+    Args:
+        value: a ``CallToolResult``, or its JSON form. That is a dict that has
+            ``content``, a list of MCP's content blocks, and ``isError`` or ``structuredContent``, and nothing else
+            but ``_meta``.
+
+    Returns:
+        The content as `tool_result` reads it, and whether the call failed. Any other value is returned unchanged.
+    """
+    if is_dict(value):
+        result = value if _is_call_result(value) else None
+    elif any(kind.__name__ == "CallToolResult" for kind in type(value).__mro__):
+        result = _result_as_json(value)
+    else:
+        result = None
+    if result is None:
+        return value, False
+    parts = [_part_of(block) for block in result.get("content") or ()]
+    content: Any = parts or result.get("structuredContent")
+    return content, result.get("isError") is True
+
+
+_RESULT_KEYS = frozenset({"content", "isError", "structuredContent", "_meta", "resultType"})
+
+
+def _is_call_result(value: JSONDict) -> bool:
+    if not ("isError" in value or "structuredContent" in value) or not value.keys() <= _RESULT_KEYS:
+        return False
+    blocks, is_error = value.get("content"), value.get("isError")
+    if not is_list(blocks) or not (is_error is None or isinstance(is_error, bool)):
+        return False
+    return all(is_dict(block) and block.get("type") in _READERS for block in blocks)
+
+
+def _result_as_json(value: Any) -> JSONDict:
+    """The JSON form of a result object. FastMCP's client has one of the same name that is no pydantic model."""
+    dumped = _dumped(value)
+    if dumped is not None:
+        return dumped
+    blocks = getattr(value, "content", None)
+    return {
+        "content": [_dumped(block) or block for block in blocks] if is_list(blocks) else [],
+        "structuredContent": getattr(value, "structured_content", None),
+        "isError": getattr(value, "is_error", False),
+    }
+
+
+def _dumped(given: Any) -> JSONDict | None:
+    dumped = dumped_of(given, mode="json", by_alias=True)
+    return dumped if is_dict(dumped) else None
+
+
+def _part_of(block: Any) -> JSONDict:
+    """The content part of a block; that of an unknown or incomplete one is its JSON."""
+    try:
+        return _READERS[block["type"]](block)
+    except (KeyError, TypeError, AttributeError):
+        return text_part(render(block))
+
+
+def _media(media_type: str, data: str, uri: str = "") -> JSONDict:
+    """The part for base64 data: an image, audio, or a file."""
+    family, _, subtype = media_type.partition("/")
+    url = f"data:{media_type};base64,{data}"
+    if family == "image":
+        return {"type": "image_url", "image_url": {"url": url}}
+    if family == "audio":
+        sound = {"data": data, "format": audio_format(subtype)}
+        return {"type": "input_audio", "input_audio": sound}
+    filename = uri.rstrip("/").rpartition("/")[2] or "file"
+    return {"type": "file", "file": {"filename": filename, "file_data": url}}
+
+
+def resource_part(resource: Mapping[str, Any]) -> JSONDict:
+    """The content part of a resource's contents, in their JSON form: a text with its address, or a file."""
+    uri = str(resource.get("uri", ""))
+    if "text" in resource:
+        return text_part(f"[resource {uri}]\n{resource['text']}")
+    return _media(resource.get("mimeType") or "application/octet-stream", resource["blob"], uri)
+
+
+def _link(block: Mapping[str, Any]) -> JSONDict:
+    name = block.get("title") or block.get("name") or ""
+    kind = f", {block['mimeType']}" if block.get("mimeType") else ""
+    description = f"\n{block['description']}" if block.get("description") else ""
+    return text_part(f"[resource {name}: {block['uri']}{kind}]{description}")
+
+
+_READERS: Mapping[Any, Callable[[Mapping[str, Any]], JSONDict]] = {
+    "text": lambda block: text_part(str(block["text"])),
+    **dict.fromkeys(("image", "audio"), lambda block: _media(block["mimeType"], block["data"])),
+    "resource": lambda block: resource_part(block["resource"]),
+    "resource_link": _link,
+}
+"""The function that makes a part of a block, by the type of the block."""

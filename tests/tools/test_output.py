@@ -6,6 +6,7 @@ import json
 
 import pytest
 from pydantic import BaseModel
+from tests.loop.conftest import SYNC, answers
 from typing_extensions import TypedDict
 
 from treadle import (
@@ -29,8 +30,6 @@ from treadle import (
 from treadle.messages import CallChunk
 from treadle.stages import circuit_breaker
 from treadle.testing import ScriptedLLM, call, calls, check_history
-
-from .conftest import SYNC, answers
 
 
 class Invoice(BaseModel):

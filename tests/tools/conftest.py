@@ -1,0 +1,5 @@
+"""The drivers that run a loop."""
+
+from tests.loop.conftest import way
+
+__all__ = ["way"]
