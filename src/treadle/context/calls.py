@@ -24,7 +24,6 @@ from treadle.messages import (
     sendable,
     short_name,
 )
-from treadle.run_state import RunNodeStatus
 from treadle.tools import (
     Catalog,
     NotRun,
@@ -72,9 +71,7 @@ def _requests(calls: Sequence[ToolCall], catalog: Catalog | None) -> list[tuple[
 
 def has_run(ctx: Iteration, call: ToolCall) -> bool:
     """Whether a call of the iteration was started, here or before a pause."""
-    node = ctx.run.node_of(call)
-    is_started = node is not None and node.status is not RunNodeStatus.INIT
-    return is_started or call.id in ctx.run.in_flight.results
+    return ctx.run.has_begun(call) or call.id in ctx.run.in_flight.results
 
 
 def over_budget(
@@ -95,7 +92,7 @@ def over_budget(
     if left is None or left > 0:
         return None
     spent, then = "for this task", "Give your final answer"
-    if ctx.run.ledger.finishing is None:
+    if not budget.is_finishing:
         spent, then = f"of {budget.calls_limit()} tool calls", "Answer"
     return not_run(call, NotRun.OVER_BUDGET, budget=spent, then=then)
 

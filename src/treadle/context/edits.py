@@ -312,8 +312,7 @@ def with_response(ctx: IterationT, given: Any) -> IterationT:
             "another answer"
         )
     is_validated, is_planned = _are_validated(ctx), _is_planned(ctx)
-    for call in ctx.plan.calls:
-        ctx.run.release(call)
+    ctx.run.release(*ctx.plan.calls)
     is_parsed = bool(ctx.tool_calls) or has_passed(ctx, "tool_calls")
     ctx = ctx.evolve(
         response=response,
@@ -354,15 +353,9 @@ def _checked_response(given: Any) -> Response:
 
 def _count_response(ctx: Iteration, response: Response) -> None:
     """Count a response that a stage made in place of `ask_model`, as a request of the run."""
-    run = ctx.run
-    run.budget.count_request()
-    run.state.record_usage(response.usage)
-    run.budget.record_response(response)
-    node = run.state.current_node
-    if node is not None:
-        node.usage = response.usage
-        node.asked += ((response.times, response.usage, response.model, response.provider),)
-    run.ledger.notes.append(Responded(ctx.request.messages, response))
+    ctx.run.budget.count_request()
+    ctx.run.count_response(response)
+    ctx.run.ledger.notes.append(Responded(ctx.request.messages, response))
 
 
 # The plan and the results of a stage that provides them

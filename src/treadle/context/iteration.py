@@ -145,7 +145,9 @@ class Iteration:
             names = catalog.offered(self.tools, (*self.run.ledger.found, forced))
         request = Request(self.messages, names, None, options, instructions)
         output = self.run.output
-        if output is not None and (self.run.ledger.finishing or output.is_last_attempt(self.memo)):
+        if output is not None and (
+            self.run.budget.is_finishing or output.is_last_attempt(self.memo)
+        ):
             offered = changes.get("tools", self.tools)
             changes = {"tool_choice": output.tool_choice(offered), **changes}
         if not changes:

@@ -17,7 +17,6 @@ from treadle.effects import Steps, is_awaitable
 from treadle.messages import JSONDict, ReadOnlyDict, ToolResult, is_dict, read_only
 from treadle.pipeline import Stage
 from treadle.pipeline.compiler import Kind, kind_of
-from treadle.run_state import RunNodeStatus
 from treadle.tools import NotRun, not_run
 
 _CHECKED: WeakSet[Any] = WeakSet()
@@ -110,7 +109,7 @@ def _check(before: Context, after: Context) -> Context:
             f"calls {', '.join(lost)} ran, and the returned context does not have them; "
             "return the context that dispatch_tools returned"
         )
-    after.run.ledger.note_kept()
+    after.run.ledger.dispatched = ()
     return after
 
 
@@ -140,10 +139,8 @@ def _with_all_results(ctx: Context) -> Context:
             continue
         if call.id in done:
             found[call.id] = done[call.id]
-        elif ctx.decision is not Decision.PAUSE:
-            node = ctx.run.node_of(call)
-            if node is not None and node.status is not RunNodeStatus.INIT:
-                found[call.id] = not_run(call, NotRun.CANCELLED)
+        elif ctx.decision is not Decision.PAUSE and ctx.run.has_begun(call):
+            found[call.id] = not_run(call, NotRun.CANCELLED)
     return ctx.evolve(tool_results={**results, **found}) if found else ctx
 
 

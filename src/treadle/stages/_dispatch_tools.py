@@ -43,7 +43,7 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
         calls = tuple(itertools.chain.from_iterable(batches))
     nodes, new = _nodes(ctx, calls)
     in_flight.renew()
-    run.ledger.note_dispatch(ctx)
+    run.ledger.dispatched += (ctx,)
     in_flight.start(calls)
     for call in new:
         run.repeats.count(call)
@@ -122,7 +122,7 @@ def _stoppable(ctx: Context, running: Steps[Any]) -> Steps[None]:
         yield Bounded(running, until=ctx.run.in_flight.stop)
     except Stopped:
         ctx.run.in_flight.cancel_all()  # again: a replay has only the effects, not the handle
-        ctx.run.release_new(ctx.plan.calls)
+        ctx.run.release(*ctx.plan.calls)
 
 
 def _together(
