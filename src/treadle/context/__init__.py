@@ -17,10 +17,7 @@ from treadle.context.request import Request, RequestChanges
 from treadle.context.services import (
     EventCounter,
     Ledger,
-    Refused,
-    Repaired,
-    Reported,
-    Responded,
+    Note,
     RunServices,
 )
 
@@ -32,12 +29,9 @@ __all__ = [
     "Hints",
     "Iteration",
     "Ledger",
-    "Refused",
-    "Repaired",
-    "Reported",
+    "Note",
     "Request",
     "RequestChanges",
-    "Responded",
     "RunServices",
     "admitted",
     "approval_questions",

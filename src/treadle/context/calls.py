@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from treadle.context.iteration import Iteration
-from treadle.context.services import Refused
+from treadle.context.services import Note
 from treadle.errors import closest
 from treadle.messages import (
     MAX_COUNTED,
@@ -101,7 +101,7 @@ def admitted(ctx: Iteration, call: ToolCall) -> ToolResult | None:
     """Reserve the budget of a call that a stage has planned; return the answer to it if no budget is left."""
     answer = over_budget(ctx, call, ctx.run.budget.calls_left())
     if answer is not None:
-        ctx.run.ledger.notes.append(Refused(call, NotRun(answer.status)))
+        ctx.run.ledger.notes.append(Note(call, NotRun(answer.status)))
         return answer
     tool = ctx.tools.get(call.name)
     has_uses = tool is not None and tool.max_uses is not None

@@ -21,7 +21,7 @@ from treadle.context.calls import (
     with_parsed_calls,
 )
 from treadle.context.iteration import Iteration
-from treadle.context.services import Refused, Reported, Responded
+from treadle.context.services import Note
 from treadle.errors import OptionError
 from treadle.messages import (
     NotAResponseError,
@@ -135,7 +135,7 @@ def answer(ctx: IterationT, call: ToolCall | str, value: Any, *, is_error: bool)
 
 
 def _refused(ctx: IterationT, call: ToolCall, reason: NotRun, **values: Any) -> IterationT:
-    ctx.run.ledger.notes.append(Refused(call, reason))
+    ctx.run.ledger.notes.append(Note(call, reason))
     ctx = _answered(ctx, call, not_run(call, reason, **values))
     plan = dataclasses.replace(ctx.plan, not_run={**ctx.plan.not_run, call.id: reason})
     return ctx.evolve(plan=plan)
@@ -355,7 +355,7 @@ def _count_response(ctx: Iteration, response: Response) -> None:
     """Count a response that a stage made in place of `ask_model`, as a request of the run."""
     ctx.run.budget.count_request()
     ctx.run.count_response(response)
-    ctx.run.ledger.notes.append(Responded(ctx.request.messages, response))
+    ctx.run.ledger.notes.append(Note(ctx.request.messages, response))
 
 
 # The plan and the results of a stage that provides them
@@ -507,7 +507,7 @@ def _count_call(ctx: Iteration, call: ToolCall, result: ToolResult) -> None:
     run.repeats.count(call)
     run.in_flight.calls_run += 1
     run.ledger.unsettled.append(call)
-    run.ledger.notes.append(Reported(call, result))
+    run.ledger.notes.append(Note(call, result))
     if iteration is not None:
         node = RunNode(
             iteration.agent_name,

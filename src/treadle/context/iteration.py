@@ -8,7 +8,7 @@ from enum import StrEnum
 from reprlib import recursive_repr
 from typing import Any, Self
 
-from treadle.context.request import Request, changed_request
+from treadle.context.request import Request
 from treadle.context.services import RunServices
 from treadle.limits import Limits
 from treadle.messages import NOTHING, History, JSONDict, Response, ToolCall, ToolResult, Usage
@@ -154,7 +154,7 @@ class Iteration:
             return request
         if "tools" in changes:  # a later edit may have removed some of them
             changes = {**changes, "tools": tuple(n for n in changes["tools"] if n in self.tools)}
-        return changed_request(request, changes)
+        return request.changed(changes)
 
     def evolve(self, **changes: Any) -> Self:
         """A copy with some fields changed, unchecked. A stage of a loop uses the verbs of its context instead."""

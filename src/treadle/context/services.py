@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from reprlib import recursive_repr
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from treadle.limits import Budget, Limits
 from treadle.messages import NOTHING, JSONDict, Response, ToolCall, ToolResult
@@ -27,36 +27,15 @@ if TYPE_CHECKING:
     from treadle.tools.output import OutputContract
 
 
-class Repaired(NamedTuple):
-    """A stage broke the history, and the repairs."""
+class Note(NamedTuple):
+    """What a stage did, until it is emitted as events: a stage that is a plain function emits none.
 
-    stage: str
-    repairs: tuple[str, ...]
+    It is a call with the reason why it does not run, or with the result that the stage reported; messages with the
+    response that the stage gave; or the name of a stage with the repairs of the history that it broke.
+    """
 
-
-class Refused(NamedTuple):
-    """A call does not run after all, and why."""
-
-    call: ToolCall
-    reason: NotRun
-
-
-class Reported(NamedTuple):
-    """A stage ran a call itself, and the result that it reported."""
-
-    call: ToolCall
-    result: ToolResult
-
-
-class Responded(NamedTuple):
-    """A stage asked the model itself, and the response."""
-
-    messages: Sequence[JSONDict]
-    response: Response
-
-
-Note: TypeAlias = Repaired | Refused | Reported | Responded
-"""What a stage did, until it is emitted as events: a stage that is a plain function emits none."""
+    subject: ToolCall | Sequence[JSONDict] | str
+    outcome: NotRun | ToolResult | Response | tuple[str, ...]
 
 
 class EventCounter:
@@ -122,7 +101,7 @@ class Ledger:
     def note_repairs(self, repairs: Sequence[str], stage: str) -> None:
         """Note the repairs of an edit, to be reported as `HistoryRepaired`."""
         if repairs:
-            self.notes.append(Repaired(stage, tuple(repairs)))
+            self.notes.append(Note(stage, tuple(repairs)))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

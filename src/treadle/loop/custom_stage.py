@@ -14,7 +14,7 @@ from weakref import WeakSet
 
 from treadle.context import Context, Decision
 from treadle.effects import Steps, is_awaitable
-from treadle.messages import JSONDict, ReadOnlyDict, ToolResult, is_dict, read_only
+from treadle.messages import ReadOnlyDict, ToolResult, read_only
 from treadle.pipeline import Stage
 from treadle.pipeline.compiler import Kind, kind_of
 from treadle.tools import NotRun, not_run
@@ -157,10 +157,6 @@ def lost_calls(ctx: Context, dispatched: Sequence[Context] | None = None) -> lis
         kept = ctx.tool_results if one.is_injected else {call.id for call in ctx.tool_calls}
         lost.extend(call.id for call in one.plan.calls if call.id not in kept)
     if lost:
-        made = {call_id for message in ctx.messages.raw() for call_id in _call_ids(message)}
+        made = {call["id"] for one in ctx.messages.raw() for call in one.get("tool_calls") or ()}
         lost = [call_id for call_id in lost if call_id not in made]
     return lost
-
-
-def _call_ids(message: JSONDict) -> list[str]:
-    return [call.get("id", "") for call in message.get("tool_calls") or () if is_dict(call)]
