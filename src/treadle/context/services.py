@@ -8,7 +8,7 @@ from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from treadle.limits import Budget, Limits
-from treadle.messages import NOTHING, JSONDict, Response, ToolCall, ToolResult
+from treadle.messages import NOTHING, JSONDict, Response, ToolCall
 from treadle.model import ModelClient, ModelRequest
 from treadle.run_state import RunNode, RunNodeStatus, RunState
 from treadle.shown import shown_fields
@@ -16,7 +16,6 @@ from treadle.tools import (
     Catalog,
     CircuitBreaker,
     Locks,
-    NotRun,
     Repeats,
     Resolver,
     Tool,
@@ -34,8 +33,8 @@ class Note(NamedTuple):
     response that the stage gave; or the name of a stage with the repairs of the history that it broke.
     """
 
-    subject: ToolCall | Sequence[JSONDict] | str
-    outcome: NotRun | ToolResult | Response | tuple[str, ...]
+    subject: Any
+    outcome: Any
 
 
 class EventCounter:
@@ -185,6 +184,18 @@ class RunServices:
         current = self.state.current_node
         nodes = () if current is None else current.tool_calls
         return next((node for node in nodes if node.group_id == call.id), None)
+
+    def new_node(self, call: ToolCall) -> RunNode:
+        """Make the node of a call of the current iteration."""
+        current, agent_name = self.state.current_node, self.state.agent_name
+        if current is None:
+            return RunNode(agent_name, 0, "tool", call.name, call.id, created_at=self.ledger.clock)
+        created = current.created_at
+        node = RunNode(
+            agent_name, current.step_index, "tool", call.name, call.id, created_at=created
+        )
+        current.tool_calls.append(node)
+        return node
 
     def has_begun(self, call: ToolCall) -> bool:
         """Whether a call of the current iteration was started, here or before a pause."""

@@ -12,7 +12,7 @@ from treadle.events import (
     ToolFinished,
     ToolStarted,
 )
-from treadle.messages import Response, ToolCall, ToolResult
+from treadle.messages import ToolCall, ToolResult
 from treadle.stages._circuit_breaker import report_calls
 from treadle.tools import NotRun
 
@@ -34,9 +34,9 @@ def report_notes(ctx: Context) -> Steps[None]:
                         iteration=ctx.iteration, call=call, result=result, at=at, duration=0.0
                     )
                 )
-            case Note(str() as stage, tuple() as repairs):
+            case Note(str() as stage, repairs):
                 yield Emit(HistoryRepaired(repairs=repairs, stage=stage))
-            case Note(messages, Response() as response):
+            case Note(messages, response):
                 yield Emit(ModelRequested(iteration=ctx.iteration, at=at, messages=messages))
                 yield Emit(
                     ModelResponded(
