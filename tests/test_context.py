@@ -241,8 +241,8 @@ class TestRequest:
         changed = context.evolve(trace=["mine"]).with_request(messages=[HI, orphan])
         assert not any(message["role"] == "tool" for message in changed.request.messages)
         [noted] = context.run.ledger.notes
-        assert noted.stage == "mine"
-        assert len(noted.repairs) == 1
+        assert noted.subject == "mine"
+        assert len(noted.outcome) == 1
 
     def test_replace_makes_a_changed_copy_of_a_request(self, context):
         request = context.request

@@ -268,7 +268,7 @@ class TestRetries:
         ctx, model = ready(BUSY, "Hello")
         through(ctx, ask_model(retry_delay=0, on_retry=on_retry))
         assert all(message["role"] != "tool" for message in model.sent[1].messages)
-        assert [note.stage for note in ctx.run.ledger.notes] == ["on_retry"]
+        assert [note.subject for note in ctx.run.ledger.notes] == ["on_retry"]
 
 
 class TestEvents:

@@ -5,7 +5,7 @@ import pytest
 from treadle.context import Decision
 from treadle.limits import Budget, Limits
 from treadle.messages import Usage
-from treadle.results import BudgetExhausted, MaxIterationsReached
+from treadle.results import BudgetExhausted
 from treadle.stages import budget_guard
 from treadle.tools import NotRun, Plan
 
@@ -66,5 +66,5 @@ def test_a_call_over_budget_does_not_end_the_run_during_the_last_model_call(cont
     budget = spent({"max_tool_calls": 1}, calls=1)
     ctx = context(budget=budget, plan=plan_without(NotRun.OVER_BUDGET))
     assert budget_guard(ctx).decision is Decision.STOP
-    ctx.run.ledger.finishing = MaxIterationsReached(3)
+    ctx.run.budget.finish()
     assert budget_guard(ctx).decision is None

@@ -1,26 +1,22 @@
 """The context: what the stages of an iteration see, and the verbs with which they change it."""
 
 from treadle.context.calls import (
-    Hints,
-    admitted,
     approval_questions,
     check_call,
     has_run,
     invalid_answer,
     over_budget,
     with_parsed_calls,
+    with_plan,
+    with_second_response,
 )
 from treadle.context.context import Context, ContextChanges
-from treadle.context.edits import with_plan, with_second_response
 from treadle.context.iteration import Decision, Iteration
 from treadle.context.request import Request, RequestChanges
 from treadle.context.services import (
     EventCounter,
     Ledger,
-    Refused,
-    Repaired,
-    Reported,
-    Responded,
+    Note,
     RunServices,
 )
 
@@ -29,17 +25,12 @@ __all__ = [
     "ContextChanges",
     "Decision",
     "EventCounter",
-    "Hints",
     "Iteration",
     "Ledger",
-    "Refused",
-    "Repaired",
-    "Reported",
+    "Note",
     "Request",
     "RequestChanges",
-    "Responded",
     "RunServices",
-    "admitted",
     "approval_questions",
     "check_call",
     "has_run",

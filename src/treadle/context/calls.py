@@ -1,6 +1,7 @@
-"""The calls of an iteration: read from the response, checked, admitted to the budget.
+"""The calls of an iteration: parsed, checked, admitted to the budget, and what a stage may do to them.
 
-The built-in stages and the verbs of a context share these functions.
+The built-in stages and the verbs of a context share these functions. A call that ran stays in the history, once,
+with its result; a call that a stage took out did not run, and is answered.
 """
 
 from __future__ import annotations
@@ -10,30 +11,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from treadle.context.iteration import Iteration
-from treadle.context.services import Refused
-from treadle.errors import closest
+from treadle.context.services import Note
+from treadle.errors import OptionError, closest
 from treadle.messages import (
     MAX_COUNTED,
     MAX_VIOLATIONS,
     Ending,
     MalformedJSONError,
+    NotAResponseError,
     Response,
     ToolCall,
     ToolResult,
+    describe,
+    is_content_part,
+    is_mapping,
     parse_object,
     sendable,
     short_name,
+    text_of_parts,
+    to_response,
 )
-from treadle.run_state import RunNodeStatus
-from treadle.tools import (
-    Catalog,
-    NotRun,
-    Tool,
-    as_made,
-    fingerprint,
-    marked,
-    not_run,
-)
+from treadle.tools import Catalog, NotRun, Plan, as_made, fingerprint, marked, not_run
 
 IterationT = TypeVar("IterationT", bound=Iteration)
 
@@ -42,6 +40,62 @@ MAX_HINTS = 10
 
 MAX_LISTED = 100
 """The number of available tools that an answer lists."""
+
+
+def expect(is_right: bool, where: str, expected: str, value: object) -> None:
+    """Raise `OptionError` unless a value is right."""
+    if not is_right:
+        raise OptionError(f"{where}: expected {expected}, got {describe(value)}")
+
+
+def check_text(where: str, value: object) -> None:
+    """Raise `OptionError` unless a value is a text that is not empty."""
+    expect(isinstance(value, str) and bool(value.strip()), where, "a text that is not empty", value)
+
+
+# Where the current stage stands
+
+
+def provides(ctx: Iteration, field: str) -> bool:
+    """Whether the current stage provides a field; a context of a test, which no pipeline runs, may set any."""
+    run = ctx.run
+    return not run.provides or field in run.provides.get(ctx.stage, ())
+
+
+def has_passed(ctx: Iteration, field: str) -> bool:
+    """Whether a stage that provides a field came before the current one, since the model was asked."""
+    for name in reversed(ctx.trace[:-1]):
+        provided = ctx.run.provides.get(name, ())
+        if field in provided:
+            return True
+        if "response" in provided:
+            break
+    return False
+
+
+def is_dispatcher(ctx: Iteration) -> bool:
+    """Whether the results that the current stage sets are those of calls that it ran."""
+    provided = ctx.run.provides.get(ctx.stage, ())
+    return "tool_results" in provided and not {"validation_errors", "output"} & set(provided)
+
+
+def is_planned(ctx: Iteration) -> bool:
+    """Whether the calls were planned."""
+    return bool(ctx.plan.batches or ctx.plan.not_run) or has_passed(ctx, "plan")
+
+
+def are_validated(ctx: Iteration) -> bool:
+    """Whether the calls were checked."""
+    is_checked = any(call.fingerprint for call in ctx.tool_calls)
+    return is_checked or has_passed(ctx, "validation_errors")
+
+
+def has_run(ctx: Iteration, call: ToolCall) -> bool:
+    """Whether a call of the iteration was started, here or before a pause."""
+    return ctx.run.has_begun(call) or call.id in ctx.run.in_flight.results
+
+
+# Calls are parsed and checked
 
 
 def with_parsed_calls(ctx: IterationT) -> IterationT:
@@ -70,11 +124,285 @@ def _requests(calls: Sequence[ToolCall], catalog: Catalog | None) -> list[tuple[
     return [(call.id, *as_made(catalog, call)) for call in calls]
 
 
-def has_run(ctx: Iteration, call: ToolCall) -> bool:
-    """Whether a call of the iteration was started, here or before a pause."""
-    node = ctx.run.node_of(call)
-    is_started = node is not None and node.status is not RunNodeStatus.INIT
-    return is_started or call.id in ctx.run.in_flight.results
+def check_call(
+    ctx: Iteration, call: ToolCall, hints: dict[str, str] | None = None, *, is_ours: bool = False
+) -> tuple[ToolCall, tuple[str, ...]]:
+    """Check one call.
+
+    Args:
+        ctx: has the tools and the resolver.
+        call: the call.
+        hints: the answers to the calls of the response whose tools do not exist or are not offered, by name; it is
+            updated. None if it is the only call.
+        is_ours: whether the call is a step of a recipe: its tool need not be offered to the model, and the
+            resolver runs names that it does not list, too.
+
+    Returns:
+        The call, with its input if it is valid, and the problems: none if it is.
+    """
+    catalog, resolver = ctx.run.catalog, ctx.run.resolver
+    if catalog is not None:
+        call = catalog.unwrapped(call, ctx.tools)  # one that a stage made
+    tool, problem = ctx.tools.get(call.name), None
+    offered = None if is_ours else ctx.request_changes.get("tools")
+    if tool is None:
+        if resolver is None or not (is_ours or resolver.knows(call.name, bool(ctx.tools))):
+            problem = _why_unknown(ctx, call.name, offered, {} if hints is None else hints)
+    elif offered is not None and (name := as_made(catalog, call)[0]) not in offered:
+        text, known = f"{name!r} is not offered in this request.", _present(ctx, offered)
+        problem = _with_hint({} if hints is None else hints, name, text, known)
+    if problem is None and call.is_whole is False:
+        problem = _why_not_whole(ctx.response)
+    if problem is not None:
+        return marked(call), (problem,)
+    try:
+        arguments: Mapping[str, Any] = parse_object(call.arguments)
+    except MalformedJSONError as error:
+        is_cut = ctx.response.ending is Ending.CUT
+        hint = f"; {_why_not_whole(ctx.response)}" if is_cut else ""
+        return marked(call), (f"the arguments are not valid JSON: {error}{hint}",)
+    problems: list[str] = []
+    if tool is not None:
+        problems, arguments = tool.validate(arguments)
+    checked = ToolCall(
+        call.id,
+        call.name,
+        call.arguments,
+        None if problems else arguments,
+        _fingerprint(ctx, call.name, arguments),
+        call.extra,
+        call.raw_arguments,
+        call.is_whole,
+    )
+    return checked, tuple(problems)
+
+
+def _fingerprint(ctx: Iteration, name: str, arguments: Mapping[str, Any]) -> str:
+    tool = ctx.tools.get(name)
+    return fingerprint(name, arguments if tool is None else tool.dedupe_key(arguments))
+
+
+def _why_not_whole(response: Response) -> str:
+    """Why a call of a response did not run, although it may look complete."""
+    ended = _ENDED.get(response.ending, "the provider marked the call as incomplete")
+    return f"{ended} (finish reason {response.finish_reason!r})"
+
+
+_ENDED = {
+    Ending.CUT: "the response was cut off before the call was known to be complete; make the call again, with "
+    "shorter arguments",
+    Ending.PAUSED: "the response paused before the call was known to be complete; make the call again",
+    Ending.FILTERED: "the response was filtered or refused",
+}
+
+
+def _why_unknown(
+    ctx: Iteration, name: str, offered: Iterable[str] | None, hints: dict[str, str]
+) -> str:
+    """The problem of a call of a tool that does not exist."""
+    catalog, resolver = ctx.run.catalog, ctx.run.resolver
+    if catalog is not None:
+        if name not in hints:
+            hints[name] = catalog.on_unknown(name, ctx.tools, suggests=len(hints) < MAX_HINTS)
+        return hints[name]
+    names = ctx.tools if offered is None else _present(ctx, offered)
+    known = [*names, *((resolver and resolver.names) or ())]
+    text = f"there is no tool named {short_name(name)!r}."
+    return _with_hint(hints, name, text, known, suggests=True)
+
+
+def _present(ctx: Iteration, names: Iterable[str]) -> list[str]:
+    """The names of tools without those that a stage has removed since."""
+    return [name for name in names if name in ctx.tools]
+
+
+def _with_hint(
+    hints: dict[str, str], name: str, text: str, known: Iterable[str], *, suggests: bool = False
+) -> str:
+    """A problem with the available tools: the same text for each call of a name, and for a few names only."""
+    if name not in hints:
+        if len(hints) >= MAX_HINTS:
+            return f"{text} The answers above list the available tools."
+        names = sorted(set(known))
+        close = closest(name, names) if suggests else None
+        hint = "" if close is None else f" Did you mean {close!r}?"
+        more = f", and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+        listed = ", ".join(names[:MAX_LISTED]) or "none"
+        hints[name] = f"{text}{hint} Available tools: {listed}{more}."
+    return hints[name]
+
+
+def invalid_answer(call: ToolCall, problems: tuple[str, ...]) -> ToolResult:
+    """The answer to an invalid call: its violations."""
+    lines = [f"- {problem}" for problem in problems[:MAX_VIOLATIONS]]
+    if len(problems) > MAX_VIOLATIONS:
+        least = "at least " if len(problems) >= MAX_COUNTED else ""
+        lines.append(f"- and {least}{len(problems) - MAX_VIOLATIONS} more")
+    text = "\n".join(lines)
+    return not_run(call, NotRun.INVALID, name=short_name(call.name), problems=text)
+
+
+def with_calls(ctx: IterationT, given: Any) -> IterationT:
+    """Set the calls of a stage that parses or validates them."""
+    where = "replace: tool_calls"
+    expect(isinstance(given, (tuple, list)), where, "a tuple of ToolCalls", given)
+    known = [call.id for call in ctx.tool_calls]
+    calls: dict[str, ToolCall] = {}
+    for call in given:  # pyright: ignore[reportUnknownVariableType]
+        expect(isinstance(call, ToolCall), where, "ToolCall objects", call)
+        checked_response(Response(tool_calls=(call,)))
+        if not call.id or call.id in calls:
+            raise OptionError(f"{where}: the id {call.id!r} is used twice, or empty")
+        if call.id not in known and ctx.messages.has_call(call.id):
+            raise OptionError(
+                f"{where}: expected an id that is unique in the history, not {call.id!r}"
+            )
+        calls[call.id] = call
+        if call.input is not None and not call.fingerprint:
+            made = _fingerprint(ctx, call.name, call.input)
+            calls[call.id] = dataclasses.replace(call, fingerprint=made)
+    lost = [call_id for call_id in known if call_id not in calls]
+    if lost:
+        raise OptionError(
+            f"{where}: calls {', '.join(lost)} are missing; ctx.drop(call, why) takes a call out"
+        )
+    return ctx.evolve(tool_calls=tuple(calls.values()), parsed=ctx.response)
+
+
+# Calls are edited before they run
+
+
+def opened(ctx: IterationT, call: object, verb: str) -> tuple[IterationT, ToolCall]:
+    """The context with its calls parsed, and a call that has not run; raises `OptionError` if there is none."""
+    if not ctx.is_asked:
+        raise OptionError(
+            f"{verb}: the model was not asked yet; put the stage {ctx.stage!r} after ask_model"
+        )
+    ctx = with_parsed_calls(ctx)
+    found = found_call(ctx, call, verb)
+    if ctx.result_messages:
+        raise OptionError(
+            f"{verb}: call {found.id!r} is in the history; put the stage {ctx.stage!r} before inject_results"
+        )
+    if has_run(ctx, found):
+        raise OptionError(
+            f"{verb}: call {found.id!r} has run; ctx.edit_result(call, text) changes its result"
+        )
+    return ctx, found
+
+
+def found_call(ctx: Iteration, call: object, verb: str) -> ToolCall:
+    """The call of the iteration that is given as an object or by its id; raises `OptionError` if there is none."""
+    for made, parsed in zip(ctx.response.tool_calls, ctx.tool_calls, strict=False):
+        if made is call:  # as the model made it, whose id may not be unique
+            return parsed
+    call_id = call.id if isinstance(call, ToolCall) else call
+    expect(isinstance(call_id, str), verb, "a call of ctx.tool_calls or its id", call)
+    for one in ctx.tool_calls:
+        if one.id == call_id:
+            return one
+    known = ", ".join(one.id for one in ctx.tool_calls) or "none"
+    raise OptionError(
+        f"{verb}: no call of this iteration has the id {call_id!r}; its calls: {known}"
+    )
+
+
+def answered(ctx: IterationT, call: ToolCall, result: ToolResult) -> IterationT:
+    """The context with the answer to a call, which does not run."""
+    ctx.run.release(call)
+    plan = ctx.plan
+    kept = (tuple(one for one in batch if one.id != call.id) for batch in plan.batches)
+    plan = dataclasses.replace(
+        plan,
+        batches=tuple(filter(None, kept)),
+        not_run=without(plan.not_run, call.id),
+        duplicates=without(plan.duplicates, call.id),
+        approvals=without(plan.approvals, call.id),
+    )
+    return ctx.evolve(
+        tool_results={**ctx.tool_results, call.id: result},
+        validation_errors=without(ctx.validation_errors, call.id),
+        plan=plan,
+    )
+
+
+def refused(ctx: IterationT, call: ToolCall, reason: NotRun, **values: Any) -> IterationT:
+    """The context in which a call does not run, for a reason that the model reads."""
+    ctx.run.ledger.notes.append(Note(call, reason))
+    ctx = answered(ctx, call, not_run(call, reason, **values))
+    plan = dataclasses.replace(ctx.plan, not_run={**ctx.plan.not_run, call.id: reason})
+    return ctx.evolve(plan=plan)
+
+
+def without(values: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """A mapping without a key."""
+    return {name: one for name, one in values.items() if name != key} if key in values else values
+
+
+def with_call(ctx: IterationT, call: ToolCall) -> IterationT:
+    """The context with another call of the same id, in its plan as well."""
+
+    def same(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+        return tuple(call if one.id == call.id else one for one in calls)
+
+    if call.id in ctx.run.ledger.reserved:
+        ctx.run.ledger.reserved[call.id] = call
+    plan = dataclasses.replace(ctx.plan, batches=tuple(map(same, ctx.plan.batches)))
+    return ctx.evolve(tool_calls=same(ctx.tool_calls), plan=plan)
+
+
+def checked_again(ctx: IterationT, call: ToolCall, verb: str) -> IterationT:
+    """Check a call that was added or changed like those of the model, also whether it needs approval."""
+    checked, problems = check_call(ctx, call)
+    ctx = with_call(ctx, checked)
+    if problems:
+        ctx = answered(ctx, call, invalid_answer(call, problems))
+        return ctx.evolve(validation_errors={**ctx.validation_errors, call.id: problems})
+    tool = ctx.tools.get(checked.name)
+    if tool is not None and tool.terminal and has_passed(ctx, "output"):
+        raise OptionError(
+            f"{verb}: {checked.id!r} calls the terminal tool {checked.name!r}, which is only possible before "
+            "loop_decision"
+        )
+    if checked in ctx.plan.calls:
+        questions = without(ctx.plan.approvals, checked.id)
+        questions = {**questions, **approval_questions(ctx, (checked,))}
+        ctx = ctx.evolve(plan=dataclasses.replace(ctx.plan, approvals=questions))
+    # Calls that were identical to it are deferred.
+    by_id = {one.id: one for one in ctx.tool_calls}
+    for twin_id, first_id in ctx.plan.duplicates.items():
+        twin, first = by_id[twin_id], by_id[first_id]
+        if checked.id in {twin_id, first_id} and twin.fingerprint != first.fingerprint:
+            why = f"{ctx.stage} changed an identical call"
+            ctx = refused(ctx, twin, NotRun.DEFERRED, why=why)
+    return ctx
+
+
+# The response
+
+
+def checked_response(given: Any) -> Response:
+    """The response in any form that a model may return; raises `OptionError`."""
+    try:
+        return to_response(given)
+    except NotAResponseError as error:
+        text = str(error).removeprefix("llm_send_fn: ")
+        raise OptionError(f"with_response: {text}") from None
+
+
+def with_second_response(ctx: IterationT, response: Response) -> IterationT:
+    """Set the response of a second request; its calls are parsed and checked where those of the first were."""
+    ctx = ctx.evolve(response=response, parsed=None, guidance=None)
+    if provides(ctx, "response") or not has_passed(ctx, "tool_calls"):
+        return ctx
+    ctx = with_parsed_calls(ctx)
+    if has_passed(ctx, "validation_errors"):
+        for call in ctx.tool_calls:
+            ctx = checked_again(ctx, call, "ask_model")
+    return ctx
+
+
+# The plan
 
 
 def over_budget(
@@ -95,21 +423,9 @@ def over_budget(
     if left is None or left > 0:
         return None
     spent, then = "for this task", "Give your final answer"
-    if ctx.run.ledger.finishing is None:
+    if not budget.is_finishing:
         spent, then = f"of {budget.calls_limit()} tool calls", "Answer"
     return not_run(call, NotRun.OVER_BUDGET, budget=spent, then=then)
-
-
-def admitted(ctx: Iteration, call: ToolCall) -> ToolResult | None:
-    """Reserve the budget of a call that a stage has planned; return the answer to it if no budget is left."""
-    answer = over_budget(ctx, call, ctx.run.budget.calls_left())
-    if answer is not None:
-        ctx.run.ledger.notes.append(Refused(call, NotRun(answer.status)))
-        return answer
-    tool = ctx.tools.get(call.name)
-    has_uses = tool is not None and tool.max_uses is not None
-    ctx.run.reserve([call], {call.name: 1} if has_uses else {})
-    return None
 
 
 def approval_questions(ctx: Iteration, calls: Iterable[ToolCall]) -> Mapping[str, str]:
@@ -123,135 +439,133 @@ def approval_questions(ctx: Iteration, calls: Iterable[ToolCall]) -> Mapping[str
     return questions
 
 
-def check_call(
-    ctx: Iteration, call: ToolCall, hints: Hints | None = None, *, is_ours: bool = False
-) -> tuple[ToolCall, tuple[str, ...]]:
-    """Check one call.
-
-    Args:
-        ctx: has the tools and the resolver.
-        call: the call.
-        hints: those of the response; None if it is the only call.
-        is_ours: whether the call is a step of a recipe: its tool need not be offered to the model, and the
-            resolver runs names that it does not list, too.
-
-    Returns:
-        The call, with its input if it is valid, and the problems: none if it is.
-    """
-    catalog = ctx.run.catalog
-    if catalog is not None:
-        call = catalog.unwrapped(call, ctx.tools)  # one that a stage made
-    tool = ctx.tools.get(call.name)
-    offered = None if is_ours else ctx.request_changes.get("tools")
-    if tool is None:
-        resolver = ctx.run.resolver
-        if resolver is None or not (is_ours or resolver.knows(call.name, bool(ctx.tools))):
-            return marked(call), (_on_unknown(ctx, call.name, offered, hints or Hints()),)
-    elif offered is not None and (name := as_made(catalog, call)[0]) not in offered:
-        return marked(call), ((hints or Hints()).on_not_offered(name, _present(ctx, offered)),)
-    if call.is_whole is False:
-        return marked(call), (_why_not_whole(ctx.response),)
-    try:
-        arguments: Mapping[str, Any] = parse_object(call.arguments)
-    except MalformedJSONError as error:
-        is_cut = ctx.response.ending is Ending.CUT
-        hint = f"; {_why_not_whole(ctx.response)}" if is_cut else ""
-        return marked(call), (f"the arguments are not valid JSON: {error}{hint}",)
-    problems: list[str] = []
-    if tool is not None:
-        problems, arguments = tool.validate(arguments)
-    key = arguments
-    if tool is not None and tool.dedupe_fields is not None:
-        key = tool.dedupe_key(arguments)
-    checked = ToolCall(
-        call.id,
-        call.name,
-        call.arguments,
-        None if problems else arguments,
-        fingerprint(call.name, key),
-        call.extra,
-        call.raw_arguments,
-        call.is_whole,
+def with_plan(ctx: IterationT, plan: Any) -> IterationT:
+    """Set the plan of a stage: each call is valid, within the budget, planned once, and asks for its approval."""
+    where, run = "replace: plan", ctx.run
+    expect(isinstance(plan, Plan), where, "a Plan", plan)
+    placed: dict[str, ToolCall] = {}
+    over: dict[str, NotRun] = {}
+    batches: list[tuple[ToolCall, ...]] = []
+    for batch in plan.batches:
+        expect(isinstance(batch, (tuple, list)), where, "batches of calls", batch)
+        fitting: list[ToolCall] = []
+        for given in batch:
+            call = found_call(ctx, given, where)
+            if not call.fingerprint:
+                ctx = checked_again(ctx, call, where)
+                call = found_call(ctx, call.id, where)
+            if call.id in placed or call.id in ctx.tool_results:
+                continue
+            if call.id not in run.ledger.reserved:
+                answer = over_budget(ctx, call, run.budget.calls_left())
+                if answer is not None:
+                    over[call.id] = NotRun(answer.status)
+                    run.ledger.notes.append(Note(call, over[call.id]))
+                    ctx = ctx.evolve(tool_results={**ctx.tool_results, call.id: answer})
+                    continue
+                tool = ctx.tools.get(call.name)
+                has_uses = tool is not None and tool.max_uses is not None
+                run.reserve([call], {call.name: 1} if has_uses else {})
+            placed[call.id] = call
+            fitting.append(call)
+        if fitting:
+            batches.append(tuple(fitting))
+    idle = run.ledger.reserved.keys() - placed.keys() - ctx.tool_results.keys()
+    run.release(*(run.ledger.reserved[call_id] for call_id in idle))
+    made = dataclasses.replace(
+        plan,
+        batches=tuple(batches),
+        not_run={**plan.not_run, **over},
+        # An approval cannot be left out.
+        approvals={**plan.approvals, **approval_questions(ctx, placed.values())},
     )
-    return checked, tuple(problems)
+    return ctx.evolve(plan=made)
 
 
-def _why_not_whole(response: Response) -> str:
-    """Why a call of a response did not run, although it may look complete."""
-    ended = _ENDED.get(response.ending, "the provider marked the call as incomplete")
-    return f"{ended} (finish reason {response.finish_reason!r})"
+# The results of a stage that provides them
 
 
-_ENDED = {
-    Ending.CUT: "the response was cut off before the call was known to be complete; make the call again, with "
-    "shorter arguments",
-    Ending.PAUSED: "the response paused before the call was known to be complete; make the call again",
-    Ending.FILTERED: "the response was filtered or refused",
-}
+def with_results(ctx: IterationT, given: Any) -> IterationT:
+    """Set the results of a stage that provides them."""
+    expect(is_mapping(given), "replace: tool_results", "a mapping of ToolResults by id", given)
+    results = {call_id: _checked_result(ctx, call_id, one) for call_id, one in given.items()}
+    dropped = [call_id for call_id in ctx.tool_results if call_id not in results]
+    if dropped:
+        raise OptionError(
+            f"replace: tool_results: the results of {', '.join(dropped)} are missing; "
+            "ctx.edit_result(call, text) changes a result"
+        )
+    if is_dispatcher(ctx):
+        return with_reported_results(ctx, results)
+    return ctx.evolve(tool_results=results)
 
 
-def _on_unknown(ctx: Iteration, name: str, offered: Iterable[str] | None, hints: Hints) -> str:
-    """The problem of a call of a tool that does not exist."""
-    catalog, resolver = ctx.run.catalog, ctx.run.resolver
-    if catalog is not None:
-        return hints.on_not_found(name, catalog, ctx.tools)
-    names = ctx.tools if offered is None else _present(ctx, offered)
-    return hints.on_unknown(name, [*names, *((resolver and resolver.names) or ())])
+def _checked_result(ctx: Iteration, call_id: str, result: Any) -> ToolResult:
+    where = f"replace: tool_results[{call_id!r}]"
+    expect(isinstance(result, ToolResult), where, "a ToolResult", result)
+    expect(call_id in {c.id for c in ctx.tool_calls}, where, "the id of a call", call_id)
+    expect(isinstance(result.content, str), f"{where}.content", "a text", result.content)
+    parts: Any = result.parts
+    if parts is not None:
+        is_many = issubclass(type(parts), (list, tuple))
+        is_right = is_many and bool(parts) and all(map(is_content_part, parts))
+        expect(is_right, f"{where}.parts", "content parts or None", parts)
+        # A stage changed the text alone, as one does that redacts it: the model must not see the parts.
+        parts = parts if text_of_parts(parts) == result.content else None
+    return dataclasses.replace(result, tool_call_id=call_id, parts=parts)
 
 
-def _present(ctx: Iteration, names: Iterable[str]) -> list[str]:
-    """The names of tools without those that a stage has removed since."""
-    return [name for name in names if name in ctx.tools]
+def with_reported_results(ctx: IterationT, results: Mapping[str, ToolResult]) -> IterationT:
+    """Set the results of calls that a stage ran itself: each is counted, and noted as an event.
+
+    Raises:
+        OptionError: a result of a call that was not allowed to run. The history says so; the result is emitted.
+    """
+    run, forbidden = ctx.run, list[str]()
+    for call in ctx.tool_calls:
+        result = results.get(call.id)
+        if result is None or result == ctx.tool_results.get(call.id) or has_run(ctx, call):
+            continue
+        why = _why_not_allowed(ctx, call)
+        if why is not None and "plan" in run.provides.get(ctx.stage, ()):
+            continue  # the answer of a planner to a call that it did not plan
+        _count_call(ctx, call, result)
+        if why is not None:
+            result = not_run(call, NotRun.NOT_ALLOWED, stage=ctx.stage, why=why)
+            forbidden.append(f"{call.name!r} ({call.id}): {why}")
+        run.in_flight.results[call.id] = result
+    if forbidden:
+        raise OptionError(
+            f"{ctx.stage!r} reported a result for a call that was not allowed to run: {'; '.join(forbidden)}; "
+            "run_calls(ctx, calls) of treadle.stages asks for approvals and keeps limits"
+        )
+    return ctx.evolve(tool_results={**ctx.tool_results, **results})
 
 
-class Hints:
-    """The hints in the answers to calls of unknown tools: one for each name, and for a few names only."""
-
-    __slots__ = ("_texts",)
-
-    def __init__(self) -> None:
-        self._texts: dict[str, str] = {}
-
-    def on_unknown(self, name: str, known: Iterable[str]) -> str:
-        """Describe a name that no tool has."""
-        text = f"there is no tool named {short_name(name)!r}."
-        return self._text(name, text, known, suggests=True)
-
-    def on_not_found(self, name: str, catalog: Catalog, tools: Mapping[str, Tool]) -> str:
-        """Describe a name that no tool of a catalog has."""
-        if name not in self._texts:
-            suggests = len(self._texts) < MAX_HINTS
-            self._texts[name] = catalog.on_unknown(name, tools, suggests=suggests)
-        return self._texts[name]
-
-    def on_not_offered(self, name: str, known: Iterable[str]) -> str:
-        """Describe the name of a tool that the request does not offer."""
-        return self._text(name, f"{name!r} is not offered in this request.", known)
-
-    def _text(self, name: str, text: str, known: Iterable[str], *, suggests: bool = False) -> str:
-        made = self._texts.get(name)
-        if made is not None:
-            return made
-        if len(self._texts) >= MAX_HINTS:
-            return f"{text} The answers above list the available tools."
-        names = sorted(set(known))
-        close = closest(name, names) if suggests else None
-        hint = "" if close is None else f" Did you mean {close!r}?"
-        made = self._texts[name] = f"{text}{hint} {_available(names)}"
-        return made
+def _why_not_allowed(ctx: Iteration, call: ToolCall) -> str | None:
+    if call.id in ctx.validation_errors:
+        return "it is invalid"
+    if call.id not in ctx.run.ledger.reserved:
+        reason = ctx.plan.not_run.get(call.id)
+        return "it is not in the plan" if reason is None else f"the plan refuses it ({reason})"
+    decided = ctx.approvals.get(call.id)
+    if call.id in ctx.plan.approvals and not (decided is not None and decided.runs):
+        return "a person has to approve it"
+    return None
 
 
-def _available(names: list[str]) -> str:
-    listed = ", ".join(names[:MAX_LISTED]) or "none"
-    more = len(names) - MAX_LISTED
-    return f"Available tools: {listed}{f', and {more} more' if more > 0 else ''}."
-
-
-def invalid_answer(call: ToolCall, problems: tuple[str, ...]) -> ToolResult:
-    """The answer to an invalid call: its violations."""
-    lines = [f"- {problem}" for problem in problems[:MAX_VIOLATIONS]]
-    if len(problems) > MAX_VIOLATIONS:
-        least = "at least " if len(problems) >= MAX_COUNTED else ""
-        lines.append(f"- and {least}{len(problems) - MAX_VIOLATIONS} more")
-    text = "\n".join(lines)
-    return not_run(call, NotRun.INVALID, name=short_name(call.name), problems=text)
+def _count_call(ctx: Iteration, call: ToolCall, result: ToolResult) -> None:
+    """Count a call that a stage ran."""
+    run, at = ctx.run, ctx.run.ledger.clock
+    if call.id not in run.ledger.reserved:
+        run.budget.reserve_calls(1)
+    run.repeats.count(call)
+    run.in_flight.calls_run += 1
+    run.ledger.unsettled.append(call)
+    run.ledger.notes.append(Note(call, result))
+    node = run.new_node(call)
+    node.start(at)
+    if result.is_error:
+        node.fail(result.content, at)
+    else:
+        node.succeed(at=at)

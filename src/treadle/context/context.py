@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
 from typing import Any, Self, TypedDict, Unpack
 
-from treadle.context import edits
+from treadle.context import calls
 from treadle.context.history_edits import with_messages
 from treadle.context.iteration import Decision, Iteration
 from treadle.context.request import RequestChanges, check_request_changes, names_of
+from treadle.context.services import Note
 from treadle.errors import OptionError, check_names
-from treadle.messages import History, Response, ToolCall, ToolResult, validate_messages
+from treadle.messages import (
+    History,
+    Response,
+    ToolCall,
+    ToolResult,
+    is_mapping,
+    validate_messages,
+)
 from treadle.results import PendingCall, Reason, StoppedByStage
-from treadle.tools import Plan, Tool, ToolLike, check_implementations, toolset
+from treadle.tools import (
+    NotRun,
+    Plan,
+    Tool,
+    ToolLike,
+    check_implementations,
+    tool_result,
+    toolset,
+)
 
 
 class ContextChanges(TypedDict, total=False):
@@ -34,7 +51,7 @@ class ContextChanges(TypedDict, total=False):
     waiting: tuple[PendingCall, ...]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Context(Iteration):
     """An immutable record that flows through the stages. A stage changes it with a verb, which returns a copy.
 
@@ -114,8 +131,11 @@ class Context(Iteration):
         check_implementations(added.values(), self.run.resolver, "with_tools: ")
         kept = {name: tool for name, tool in self.tools.items() if name not in removed}
         changed = self.evolve(tools={**kept, **added})
-        for call in edits.calls_to_check(changed, self) if self.tool_calls else ():
-            changed = edits.checked_again(changed, call, "with_tools")
+        for call in self.tool_calls:
+            is_open = call.id not in self.tool_results and not calls.has_run(self, call)
+            is_other = self.tools.get(call.name) is not changed.tools.get(call.name)
+            if call.fingerprint and is_open and is_other:
+                changed = calls.checked_again(changed, call, "with_tools")
         return changed
 
     def guide(self, text: str) -> Self:
@@ -124,7 +144,7 @@ class Context(Iteration):
         Raises:
             OptionError: it is not a text, or is empty.
         """
-        edits.check_text("guide", text)
+        calls.check_text("guide", text)
         return self.evolve(guidance=text if self.guidance is None else f"{self.guidance}\n\n{text}")
 
     # The response and its calls
@@ -141,7 +161,43 @@ class Context(Iteration):
         Raises:
             OptionError: it is no response, one of the calls has run, or the response is in the history.
         """
-        return edits.with_response(self, response)
+        made = calls.checked_response(response)
+        if not self.is_asked:
+            changed = self.evolve(response=made, parsed=None)
+            if not (self.run.provides and calls.provides(self, "response")):
+                return changed
+            self.run.budget.count_request()
+            self.run.count_response(made)
+            self.run.ledger.notes.append(Note(self.request.messages, made))
+            return changed.evolve(is_asked=True, guidance=None)
+        if self.result_messages:
+            raise OptionError(
+                f"with_response: the response is in the history; put the stage {self.stage!r} before "
+                "inject_results, or end the run with ctx.done(output)"
+            )
+        ran = [call.id for call in self.tool_calls if calls.has_run(self, call)]
+        if ran:
+            raise OptionError(
+                f"with_response: calls {', '.join(ran)} of the response have run; ctx.done(output) ends the run "
+                "with another answer"
+            )
+        is_parsed = bool(self.tool_calls) or calls.has_passed(self, "tool_calls")
+        self.run.release(*self.plan.calls)
+        ctx = self.evolve(
+            response=made,
+            parsed=None,
+            tool_calls=(),
+            tool_results={},
+            plan=Plan(),
+            validation_errors={},
+        )
+        ctx = calls.with_parsed_calls(ctx) if is_parsed else ctx
+        for call in ctx.tool_calls:
+            if calls.is_planned(self):
+                ctx = calls.refused(ctx, call, NotRun.RESPONSE_REPLACED, stage=self.stage)
+            elif calls.are_validated(self):
+                ctx = calls.checked_again(ctx, call, "with_response")
+        return ctx
 
     def drop(self, call: ToolCall | str, why: str) -> Self:
         """Take a call out before it runs. The model reads "Not run", and the reason.
@@ -153,7 +209,9 @@ class Context(Iteration):
         Raises:
             OptionError: there is no such call, it has run, or it is in the history.
         """
-        return edits.drop(self, call, why)
+        calls.check_text("drop: why", why)
+        ctx, found = calls.opened(self, call, "drop")
+        return calls.refused(ctx, found, NotRun.REMOVED, why=why.strip())
 
     def answer(self, call: ToolCall | str, value: Any, *, is_error: bool = False) -> Self:
         """Answer a call before it runs, in place of its tool.
@@ -166,7 +224,11 @@ class Context(Iteration):
         Raises:
             OptionError: there is no such call, it has run, or it is in the history.
         """
-        return edits.answer(self, call, value, is_error=is_error)
+        ctx, found = calls.opened(self, call, "answer")
+        result = tool_result(found.id, value, is_error=is_error)
+        if calls.is_dispatcher(ctx) and not calls.provides(ctx, "plan"):
+            return calls.with_reported_results(ctx, {found.id: result})
+        return calls.answered(ctx, found, result)  # a planner answers calls that do not run
 
     def edit_call(self, call: ToolCall | str, arguments: Mapping[str, Any] | str) -> Self:
         """Change the arguments of a call before it runs. They are validated, and its approval is asked for again.
@@ -178,7 +240,25 @@ class Context(Iteration):
         Raises:
             OptionError: there is no such call, it has run or was answered, or the arguments are no JSON data.
         """
-        return edits.edit_call(self, call, arguments)
+        ctx, known = calls.opened(self, call, "edit_call")
+        is_invalid = known.id in ctx.validation_errors and not calls.is_planned(ctx)
+        if known.id in ctx.tool_results and not is_invalid:
+            raise OptionError(
+                f"edit_call: call {known.id!r} was answered: {ctx.tool_results[known.id].content!r}"
+            )
+        # The stage gives all of the arguments, also of a call that was cut.
+        edited = dataclasses.replace(
+            known,
+            arguments=_as_json("edit_call", arguments),
+            input=None,
+            fingerprint="",
+            is_whole=None,
+        )
+        ctx = calls.with_call(ctx, edited).evolve(
+            tool_results=calls.without(ctx.tool_results, known.id),
+            validation_errors=calls.without(ctx.validation_errors, known.id),
+        )
+        return calls.checked_again(ctx, edited, "edit_call") if known.fingerprint else ctx
 
     def add_call(
         self, name: str, arguments: Mapping[str, Any] | str, *, call_id: str | None = None
@@ -193,7 +273,31 @@ class Context(Iteration):
         Raises:
             OptionError: the model was not asked, calls have run, or an argument is invalid.
         """
-        return edits.add_call(self, name, arguments, call_id)
+        if not self.is_asked or self.result_messages:
+            where = "before inject_results" if self.is_asked else "after ask_model"
+            raise OptionError(f"add_call: a call can only be added {where}")
+        calls.check_text("add_call: name", name)
+        ctx = calls.with_parsed_calls(self)
+        if any(calls.has_run(ctx, one) for one in ctx.tool_calls):
+            raise OptionError(
+                "add_call: the calls of this iteration have run; add it before they do"
+            )
+        wanted = call_id or f"added_{ctx.iteration}_{len(ctx.tool_calls) + 1}"
+        made_id = ctx.messages.unused_id(wanted, {one.id: 1 for one in ctx.tool_calls})
+        if call_id is not None and made_id != call_id:
+            raise OptionError(
+                f"add_call: expected an id that is unique in the history, not {call_id!r}"
+            )
+        made = ToolCall(made_id, name, _as_json("add_call", arguments))
+        is_planned = calls.is_planned(ctx)
+        is_checked = is_planned or calls.are_validated(ctx)
+        ctx = ctx.evolve(tool_calls=(*ctx.tool_calls, made), parsed=ctx.response)
+        if is_checked:
+            ctx = calls.checked_again(ctx, made, "add_call")
+        if is_planned and made_id not in ctx.tool_results:
+            batches = (*ctx.plan.batches, (ctx.tool_calls[-1],))
+            ctx = calls.with_plan(ctx, dataclasses.replace(ctx.plan, batches=batches))
+        return ctx
 
     def edit_result(self, call: ToolCall | str, text: str) -> Self:
         """Change the text of a result before it is in the history, such as to redact or to trim it.
@@ -205,7 +309,18 @@ class Context(Iteration):
         Raises:
             OptionError: the call has no result, or it is in the history already.
         """
-        return edits.edit_result(self, call, text)
+        calls.expect(isinstance(text, str), "edit_result", "a text", text)  # pyright: ignore[reportUnnecessaryIsInstance]
+        found = calls.found_call(self, call, "edit_result")
+        result = self.tool_results.get(found.id)
+        if result is None:
+            raise OptionError(f"edit_result: call {found.id!r} has no result yet")
+        if self.result_messages:
+            raise OptionError(
+                f"edit_result: the result of {found.id!r} is in the history, which ctx.replace(messages=...) "
+                "rewrites"
+            )
+        edited = dataclasses.replace(result, content=text, parts=None)
+        return self.evolve(tool_results={**self.tool_results, found.id: edited})
 
     # Any field that the stage provides
 
@@ -228,9 +343,11 @@ class Context(Iteration):
         if not self.run.provides:
             return self.evolve(**changes)
         for name in changes:
-            if name != "messages" and not edits.provides(self, name):
-                edits.refuse_field(
-                    self, name, _VERBS.get(name, "no verb: a built-in stage sets it")
+            if name != "messages" and not calls.provides(self, name):
+                verb = _VERBS.get(name, "no verb: a built-in stage sets it")
+                raise OptionError(
+                    f"replace: {name}: stage {self.stage!r} does not provide it; use {verb}, or declare that the "
+                    f"stage does: @stage(replaces=...) or @stage(provides=({name!r},))"
                 )
         changed: Any = self
         values: dict[str, Any] = dict(changes)
@@ -238,7 +355,7 @@ class Context(Iteration):
             if name in values:
                 changed = set_field(changed, values.pop(name))
         if "messages" in values:
-            injects = edits.provides(self, "result_messages")
+            injects = calls.provides(self, "result_messages")
             changed = with_messages(changed, values.pop("messages"), injects=injects)
         return changed.evolve(**values) if values else changed
 
@@ -283,7 +400,7 @@ class Context(Iteration):
         if isinstance(reason, str):
             reason = StoppedByStage(self.stage, reason)
         is_reason = isinstance(reason, Reason)  # pyright: ignore[reportUnnecessaryIsInstance]
-        edits.expect(is_reason, "stop", "a Reason or a text", reason)
+        calls.expect(is_reason, "stop", "a Reason or a text", reason)
         return self.evolve(decision=Decision.STOP, error=reason)
 
     def pause(self, waiting: Iterable[PendingCall]) -> Self:
@@ -297,8 +414,18 @@ class Context(Iteration):
         """
         pending = tuple(waiting)
         for one in pending:
-            edits.expect(isinstance(one, PendingCall), "pause", "PendingCall objects", one)  # pyright: ignore[reportUnnecessaryIsInstance]
+            calls.expect(isinstance(one, PendingCall), "pause", "PendingCall objects", one)  # pyright: ignore[reportUnnecessaryIsInstance]
         return self.evolve(decision=Decision.PAUSE, waiting=pending)
+
+
+def _as_json(verb: str, arguments: Mapping[str, Any] | str) -> str:
+    if isinstance(arguments, str):
+        return arguments
+    calls.expect(is_mapping(arguments), f"{verb}: arguments", "a mapping or JSON text", arguments)
+    try:
+        return json.dumps(dict(arguments))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise OptionError(f"{verb}: arguments: {error}") from error
 
 
 def _with_tools(ctx: Context, tools: Any) -> Context:
@@ -311,10 +438,10 @@ def _with_tools(ctx: Context, tools: Any) -> Context:
 
 _SETTERS: Mapping[str, Callable[[Context, Any], Context]] = {
     "tools": _with_tools,
-    "response": edits.with_response,
-    "tool_calls": edits.with_calls,
-    "plan": edits.with_plan,
-    "tool_results": edits.with_results,
+    "response": Context.with_response,
+    "tool_calls": calls.with_calls,
+    "plan": calls.with_plan,
+    "tool_results": calls.with_results,
 }
 """How `replace` sets the fields that have to agree with others, in the order in which it sets them."""
 _VERBS: Mapping[str, str] = {
@@ -331,4 +458,4 @@ _VERBS: Mapping[str, str] = {
     "guidance": "ctx.guide(text)",
     "memo": "ctx.remember(name, value)",
 }
-_FIELDS = frozenset(spec.name for spec in fields(Context))
+_FIELDS = frozenset(spec.name for spec in dataclasses.fields(Context))

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from treadle.context.calls import IterationT
 from treadle.context.iteration import Iteration
 from treadle.errors import OptionError
-from treadle.messages import History, JSONDict, describe, is_dict, to_message, validate_messages
+from treadle.messages import (
+    History,
+    InvalidMessagesError,
+    JSONDict,
+    describe,
+    problems_of,
+    to_message,
+    validate_messages,
+)
 
 
 def with_messages(ctx: IterationT, given: Any, *, injects: bool) -> IterationT:
@@ -26,13 +35,23 @@ def with_messages(ctx: IterationT, given: Any, *, injects: bool) -> IterationT:
         raise OptionError(
             f"replace: messages: expected a history or a list of messages, got {describe(given)}"
         )
-    edited: list[Any] = [to_message(message) for message in given]  # pyright: ignore[reportUnknownVariableType]
+    messages: list[Any] = [to_message(message) for message in given]  # pyright: ignore[reportUnknownVariableType]
+    problems = list(problems_of(messages)) if messages else []
+    if problems:
+        raise InvalidMessagesError(problems)
     note: tuple[str, ...] = ()
-    made: tuple[JSONDict, ...] = ctx.result_messages
+    made = ctx.result_messages
     if made:
-        edited, note = _with_exchange(edited, list(made), ctx)
+        edited = _with_exchange(messages, made, ctx)
+        if edited != messages:
+            what = (
+                "messages of this iteration were"
+                if call_ids(made[0])
+                else "answer of this iteration was"
+            )
+            messages, note = edited, (f"the {what} restored",)
     elif ctx.is_asked:
-        made = _exchange_in(edited, ctx)
+        made = _exchange_in(messages, ctx)
         if made and ctx.tool_calls and not injects:
             raise OptionError(
                 "replace: messages: the calls of this iteration are not in the history yet; inject_results "
@@ -40,98 +59,66 @@ def with_messages(ctx: IterationT, given: Any, *, injects: bool) -> IterationT:
             )
     # The ids of calls that are not in the history yet are reserved for them.
     taken = () if made else [call.id for call in ctx.tool_calls]
-    history, repairs = validate_messages(edited, taken)
+    history, repairs = validate_messages(messages, taken)
     ctx.run.ledger.note_repairs((*note, *repairs), ctx.stage)
     return ctx.evolve(messages=History(history), result_messages=made)
 
 
-def _exchange_in(given: list[Any], ctx: Iteration) -> tuple[JSONDict, ...]:
+def _exchange_in(given: list[JSONDict], ctx: Iteration) -> tuple[JSONDict, ...]:
     """The messages of the iteration that a stage appended itself; empty if there are none."""
     ids = {call.id for call in ctx.tool_calls}
     if ids:
         return tuple(message for message in given if _belongs(message, ids))
-    last: Any = given[-1] if given else None
-    is_answer = is_dict(last) and last.get("role") == "assistant" and not ctx.response.is_blank
-    is_new = is_answer and last.get("content") == ctx.response.content
-    messages = ctx.messages.raw()
-    return (last,) if is_new and not (messages and messages[-1] == last) else ()
+    if not given or ctx.response.is_blank or given[-1]["role"] != "assistant":
+        return ()
+    last, is_old = given[-1], ctx.messages.raw()[-1:] == given[-1:]
+    return (last,) if last.get("content") == ctx.response.content and not is_old else ()
 
 
-def call_ids(message: Any) -> list[str]:
-    """The ids of the calls of an assistant message, which may be malformed."""
-    calls: Any = message.get("tool_calls") if is_dict(message) else None
-    return [call.get("id", "") for call in calls or () if is_dict(call)]
+def call_ids(message: JSONDict) -> list[str]:
+    """The ids of the calls of an assistant message."""
+    calls = message.get("tool_calls") if message["role"] == "assistant" else None
+    return [call["id"] for call in calls or ()]
 
 
-def _belongs(message: Any, ids: set[str]) -> bool:
+def _belongs(message: JSONDict, ids: set[str]) -> bool:
     """Whether a message requests or answers one of the given calls."""
-    if not is_dict(message):
-        return False
     return message.get("tool_call_id") in ids or not ids.isdisjoint(call_ids(message))
 
 
 def _with_exchange(
-    given: list[Any], exchange: list[JSONDict], before: Iteration
-) -> tuple[list[Any], tuple[str, ...]]:
-    """An edited history that has the messages of this iteration exactly once.
-
-    Args:
-        given: the history that a stage made.
-        exchange: the assistant message of this iteration and its results.
-        before: the context before the edit.
-    """
-    ids = call_ids(exchange[0])
+    given: list[JSONDict], exchange: Sequence[JSONDict], before: Iteration
+) -> list[JSONDict]:
+    """An edited history that has the messages of this iteration exactly once, where the edit has them."""
+    ids = set(call_ids(exchange[0]))
     if not ids:
-        if _has_answer(given, exchange[0], before):
-            return given, ()
-        return [*given, exchange[0]], ("the answer of this iteration was restored",)
-    wanted = set(ids)
-    rest = [message for message in given if not _belongs(message, wanted)]
-    first = next(
-        (
-            place
-            for place, message in enumerate(given)
-            if wanted & set(call_ids(message)) and message.get("role") == "assistant"
-        ),
-        None,
-    )
-    position, assistant = len(rest), exchange[0]
-    if first is not None:
-        position = sum(not _belongs(message, wanted) for message in given[:first])
-        assistant = _with_names(given[first], exchange[0])
-    answers: dict[str, JSONDict] = {
-        message["tool_call_id"]: message
-        for message in reversed(given)
-        if is_dict(message)
-        and message.get("role") == "tool"
-        and message.get("tool_call_id") in wanted
+        return given if _has_answer(given, exchange[0], before) else [*given, exchange[0]]
+    rest = [message for message in given if not _belongs(message, ids)]
+    made = (place for place, one in enumerate(given) if not ids.isdisjoint(call_ids(one)))
+    first = next(made, None)
+    position = sum(not _belongs(message, ids) for message in given[:first])
+    assistant = exchange[0] if first is None else _with_names(given[first], exchange[0])
+    answers = {
+        message["tool_call_id"]: message for message in reversed(given) if message["role"] == "tool"
     }
     results = [answers.get(message["tool_call_id"], message) for message in exchange[1:]]
-    edited = [*rest[:position], assistant, *results, *rest[position:]]
-    if edited == given:
-        return given, ()
-    return edited, ("the messages of this iteration were restored",)
+    return [*rest[:position], assistant, *results, *rest[position:]]
 
 
 def _with_names(edited: JSONDict, made: JSONDict) -> JSONDict:
     """An edited assistant message with the calls of this iteration, whose arguments it may have rewritten."""
-    calls: list[JSONDict] = made["tool_calls"]
     rewritten = {call["id"]: call for call in edited["tool_calls"]}
     kept: list[JSONDict] = []
-    for call in calls:
-        own = rewritten.get(call["id"], call)
-        function: JSONDict = {**own["function"]} if is_dict(own.get("function")) else {}
-        function.setdefault("arguments", call["function"]["arguments"])
-        function["name"] = call["function"]["name"]
+    for call in made["tool_calls"]:
+        own, function = rewritten.get(call["id"], call), call["function"]
+        function = {**function, **own.get("function", {}), "name": function["name"]}
         kept.append({**own, "type": call["type"], "function": function})
     return {**edited, "tool_calls": kept}
 
 
-def _has_answer(given: list[Any], answer: JSONDict, before: Iteration) -> bool:
+def _has_answer(given: list[JSONDict], answer: JSONDict, before: Iteration) -> bool:
     """Whether a text answer is in an edited history, either unchanged or rewritten by the stage."""
-    if any(message == answer for message in given):
+    if answer in given:
         return True
-    spoken = [m for m in given if is_dict(m) and m.get("role") == "assistant"]
-    if not spoken:
-        return False
-    return not any(message == spoken[-1] for message in before.messages.raw())
+    spoken = [message for message in given if message["role"] == "assistant"]
+    return bool(spoken) and spoken[-1] not in before.messages.raw()

@@ -8,7 +8,7 @@ from enum import StrEnum
 from reprlib import recursive_repr
 from typing import Any, Self
 
-from treadle.context.request import Request, changed_request
+from treadle.context.request import Request
 from treadle.context.services import RunServices
 from treadle.limits import Limits
 from treadle.messages import NOTHING, History, JSONDict, Response, ToolCall, ToolResult, Usage
@@ -145,14 +145,16 @@ class Iteration:
             names = catalog.offered(self.tools, (*self.run.ledger.found, forced))
         request = Request(self.messages, names, None, options, instructions)
         output = self.run.output
-        if output is not None and (self.run.ledger.finishing or output.is_last_attempt(self.memo)):
+        if output is not None and (
+            self.run.budget.is_finishing or output.is_last_attempt(self.memo)
+        ):
             offered = changes.get("tools", self.tools)
             changes = {"tool_choice": output.tool_choice(offered), **changes}
         if not changes:
             return request
         if "tools" in changes:  # a later edit may have removed some of them
             changes = {**changes, "tools": tuple(n for n in changes["tools"] if n in self.tools)}
-        return changed_request(request, changes)
+        return request.changed(changes)
 
     def evolve(self, **changes: Any) -> Self:
         """A copy with some fields changed, unchecked. A stage of a loop uses the verbs of its context instead."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, fields
+from dataclasses import field
 from typing import Any, TypedDict, Unpack
 
 from treadle.errors import OptionError, check_names
@@ -49,7 +50,12 @@ class Request:
         Raises:
             OptionError: a field that does not exist.
         """
-        return changed_request(self, check_request_changes(changes))
+        return self.changed(check_request_changes(changes))
+
+    def changed(self, changes: Mapping[str, Any]) -> Request:
+        """Copy the request with checked changes."""
+        options = {**self.options, **changes.get("options", {})}
+        return dataclasses.replace(self, **{**changes, "options": options})
 
 
 def check_request_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,8 +64,7 @@ def check_request_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         OptionError: a field that does not exist, or a value of the wrong type.
     """
-    known = RequestChanges.__annotations__
-    check_names(changes, known, "a request has no field")
+    check_names(changes, RequestChanges.__annotations__, "a request has no field")
     checked = dict(changes)
     for name, (kinds, expected) in _REQUEST_KINDS.items():
         value = checked.get(name)
@@ -86,19 +91,8 @@ def names_of(option: str, tools: Iterable[str | Tool]) -> tuple[str, ...]:
         raise OptionError(
             f"{option}: expected a list of tools or their names, got {type(tools).__name__}"
         )
-    return tuple(_name_of(option, tool) for tool in tools)
-
-
-def _name_of(option: str, tool: str | Tool) -> str:
-    name = tool.name if isinstance(tool, Tool) else tool
-    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise OptionError(f"{option}: expected tools or their names, got {type(tool).__name__}")
-    return name
-
-
-def changed_request(request: Request, changes: Mapping[str, Any]) -> Request:
-    """Copy a request with checked changes; ``options`` are merged."""
-    values: dict[str, Any] = {spec.name: getattr(request, spec.name) for spec in fields(request)}
-    values.update(changes)
-    values["options"] = {**request.options, **changes.get("options", {})}
-    return Request(**values)
+    names = tuple(tool.name if isinstance(tool, Tool) else tool for tool in tools)
+    for name in names:
+        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise OptionError(f"{option}: expected tools or their names, got {type(name).__name__}")
+    return names

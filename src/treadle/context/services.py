@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from reprlib import recursive_repr
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from treadle.limits import Budget, Limits
-from treadle.messages import NOTHING, JSONDict, Response, ToolCall, ToolResult
+from treadle.messages import NOTHING, JSONDict, Response, ToolCall
 from treadle.model import ModelClient, ModelRequest
-from treadle.results import Reason
 from treadle.run_state import RunNode, RunNodeStatus, RunState
 from treadle.shown import shown_fields
 from treadle.tools import (
     Catalog,
     CircuitBreaker,
     Locks,
-    NotRun,
     OutputContract,
     Repeats,
     Resolver,
@@ -26,36 +24,15 @@ from treadle.tools import (
 )
 
 
-class Repaired(NamedTuple):
-    """A stage broke the history, and the repairs."""
+class Note(NamedTuple):
+    """What a stage did, until it is emitted as events: a stage that is a plain function emits none.
 
-    stage: str
-    repairs: tuple[str, ...]
+    It is a call with the reason why it does not run, or with the result that the stage reported; messages with the
+    response that the stage gave; or the name of a stage with the repairs of the history that it broke.
+    """
 
-
-class Refused(NamedTuple):
-    """A call does not run after all, and why."""
-
-    call: ToolCall
-    reason: NotRun
-
-
-class Reported(NamedTuple):
-    """A stage ran a call itself, and the result that it reported."""
-
-    call: ToolCall
-    result: ToolResult
-
-
-class Responded(NamedTuple):
-    """A stage asked the model itself, and the response."""
-
-    messages: Sequence[JSONDict]
-    response: Response
-
-
-Note: TypeAlias = Repaired | Refused | Reported | Responded
-"""What a stage did, until it is emitted as events: a stage that is a plain function emits none."""
+    subject: Any
+    outcome: Any
 
 
 class EventCounter:
@@ -78,7 +55,6 @@ class Ledger:
     Args:
         event_counter: numbers the events that the observers receive; they share it.
         clock: the latest known time of the run, such as the end of a call, in seconds since the epoch.
-        finishing: the limit that was reached, once the model is asked for a last answer; None before.
         found: the names of the tools that a search has found and that are offered from then on, in order.
         reserved: the planned calls of this iteration, which the budget has counted, by id.
         dispatched: the contexts whose calls ran, until a stage's context is known to contain these calls.
@@ -95,7 +71,6 @@ class Ledger:
 
     event_counter: EventCounter = field(default_factory=EventCounter)
     clock: float = 0.0
-    finishing: Reason | None = None
     found: dict[str, None] = field(default_factory=dict[str, None])
     reserved: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
     dispatched: tuple[Any, ...] = ()
@@ -116,62 +91,14 @@ class Ledger:
         self.clock = max(self.clock, at)
 
     def note_failure(self, iteration: int, call_id: str, error: BaseException) -> None:
-        """Keep the exception of a call until a call of a later iteration raises.
-
-        Args:
-            iteration: the number of the iteration of the call.
-            call_id: the id of the call.
-            error: its exception.
-        """
+        """Keep the exception of a call until a call of a later iteration raises."""
         kept = {key: one for key, one in self.failures.items() if key[0] == iteration}
         self.failures = {**kept, (iteration, call_id): error}
 
     def note_repairs(self, repairs: Sequence[str], stage: str) -> None:
         """Note the repairs of an edit, to be reported as `HistoryRepaired`."""
         if repairs:
-            self.notes.append(Repaired(stage, tuple(repairs)))
-
-    def note_dispatch(self, dispatched: Any, *, replaces: Sequence[Any] | None = None) -> None:
-        """Note a context whose calls run.
-
-        Args:
-            dispatched: the context.
-            replaces: the noted contexts to keep besides it; None keeps all.
-        """
-        kept = self.dispatched if replaces is None else tuple(replaces)
-        self.dispatched = (*kept, dispatched)
-
-    def note_kept(self) -> None:
-        """Note that the context of the run has all calls that ran."""
-        self.dispatched = ()
-
-    def note_interruption(self, iteration: int, request: ModelRequest) -> None:
-        """Note the request that was interrupted in an iteration."""
-        self.interrupted_request = iteration, request
-
-    def note_injection(self, response: Response) -> None:
-        """Note the response that was put in the history."""
-        self.last_response = response
-
-    def note_estimate(
-        self, messages: Sequence[JSONDict], tools: tuple[str, ...], tokens: int
-    ) -> None:
-        """Note the estimated tokens of the messages and tools of a request."""
-        self.estimated_prompt = messages, tools, tokens
-
-    def note_response(self, ended: float) -> None:
-        """Note that a response arrived at a time: no request is interrupted."""
-        self.clock, self.interrupted_request = ended, None
-
-    def finish(self, reason: Reason) -> None:
-        """Note that the model is asked for a last answer, since a limit was reached."""
-        self.finishing = reason
-
-    def restore(self, found: Iterable[str], context: Any) -> None:
-        """Restore what a run had when it paused: the tools that were found, and the reserved calls of its plan."""
-        self.found.update(dict.fromkeys(found))
-        done = context.tool_results
-        self.reserved.update({one.id: one for one in context.plan.calls if one.id not in done})
+            self.notes.append(Note(stage, tuple(repairs)))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -193,7 +120,6 @@ class RunServices:
         model: the model; None in contexts that tests construct.
         instructions: the system message of every request, or a function of the context that makes it; None
             sends none.
-        show_budget: whether the model is shown what remains of the limits.
         has_listeners: whether there are listeners; without them, no events are made.
         streams_to_user: whether some of them are the caller's, who may show the text of a response as it arrives.
         deps: the object that the caller passed for tools and stages.
@@ -217,7 +143,6 @@ class RunServices:
     catalog: Catalog | None = None
     model: ModelClient | None = None
     instructions: str | Callable[[Any], str | None] | None = None
-    show_budget: bool = False
     has_listeners: bool = False
     streams_to_user: bool = False
     deps: Any = field(default=None, repr=False)
@@ -227,39 +152,53 @@ class RunServices:
     check_kept: Callable[[str, Any], object] | None = None
     provides: Mapping[str, frozenset[str]] = field(default_factory=lambda: NOTHING)
 
-    def reserve(self, calls: Sequence[ToolCall], uses: Mapping[str, int] | None = None) -> None:
-        """Reserve the budget of calls that are planned to run.
-
-        Args:
-            calls: the calls.
-            uses: the number of uses of each tool that has ``max_uses``.
-        """
+    def reserve(self, calls: Sequence[ToolCall], uses: Mapping[str, int] = NOTHING) -> None:
+        """Reserve the budget of calls that are planned, and the uses of each tool that has ``max_uses``."""
         self.budget.reserve_calls(len(calls))
         if uses:
             self.budget.reserve_uses(uses)
         for call in calls:
             self.ledger.reserved[call.id] = call
 
-    def release(self, call: ToolCall) -> None:
-        """Release the budget of a planned call that will not run."""
-        if call.id in self.ledger.reserved:
-            del self.ledger.reserved[call.id]
-            self.budget.release_call(call.name)
-            if self.breaker is not None:
-                self.ledger.unsettled.append(call)
-
-    def release_new(self, calls: Iterable[ToolCall]) -> None:
-        """Release the budget of the given planned calls that have not begun."""
+    def release(self, *calls: ToolCall) -> None:
+        """Release the budget of those planned calls that have not begun, and will not."""
         for call in calls:
-            node = self.node_of(call)
-            if node is None or node.status is RunNodeStatus.INIT:
-                self.release(call)
+            if not self.has_begun(call) and self.ledger.reserved.pop(call.id, None) is not None:
+                self.budget.release_call(call.name)
+                if self.breaker is not None:
+                    self.ledger.unsettled.append(call)
+
+    def count_response(self, response: Response) -> None:
+        """Count the usage of a response, in the budget and in the node of the iteration."""
+        usage, node = response.usage, self.state.current_node
+        self.state.record_usage(usage)
+        self.budget.record_response(response)
+        if node is not None:
+            node.usage = usage if node.usage is None else node.usage.plus(usage)
+            node.asked += ((response.times, usage, response.model, response.provider),)
 
     def node_of(self, call: ToolCall) -> RunNode | None:
         """The node of a call of the current iteration; None if it was not dispatched. A pause keeps it."""
         current = self.state.current_node
         nodes = () if current is None else current.tool_calls
         return next((node for node in nodes if node.group_id == call.id), None)
+
+    def new_node(self, call: ToolCall) -> RunNode:
+        """Make the node of a call of the current iteration."""
+        current, agent_name = self.state.current_node, self.state.agent_name
+        if current is None:
+            return RunNode(agent_name, 0, "tool", call.name, call.id, created_at=self.ledger.clock)
+        created = current.created_at
+        node = RunNode(
+            agent_name, current.step_index, "tool", call.name, call.id, created_at=created
+        )
+        current.tool_calls.append(node)
+        return node
+
+    def has_begun(self, call: ToolCall) -> bool:
+        """Whether a call of the current iteration was started, here or before a pause."""
+        node = self.node_of(call)
+        return node is not None and node.status is not RunNodeStatus.INIT
 
     @recursive_repr("...")
     def __repr__(self) -> str:

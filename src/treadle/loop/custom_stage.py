@@ -14,10 +14,9 @@ from weakref import WeakSet
 
 from treadle.context import Context, Decision
 from treadle.effects import Steps, is_awaitable
-from treadle.messages import JSONDict, ReadOnlyDict, ToolResult, is_dict, read_only
+from treadle.messages import ReadOnlyDict, ToolResult, read_only
 from treadle.pipeline import Stage
 from treadle.pipeline.compiler import Kind, kind_of
-from treadle.run_state import RunNodeStatus
 from treadle.tools import NotRun, not_run
 
 _CHECKED: WeakSet[Any] = WeakSet()
@@ -110,7 +109,7 @@ def _check(before: Context, after: Context) -> Context:
             f"calls {', '.join(lost)} ran, and the returned context does not have them; "
             "return the context that dispatch_tools returned"
         )
-    after.run.ledger.note_kept()
+    after.run.ledger.dispatched = ()
     return after
 
 
@@ -140,10 +139,8 @@ def _with_all_results(ctx: Context) -> Context:
             continue
         if call.id in done:
             found[call.id] = done[call.id]
-        elif ctx.decision is not Decision.PAUSE:
-            node = ctx.run.node_of(call)
-            if node is not None and node.status is not RunNodeStatus.INIT:
-                found[call.id] = not_run(call, NotRun.CANCELLED)
+        elif ctx.decision is not Decision.PAUSE and ctx.run.has_begun(call):
+            found[call.id] = not_run(call, NotRun.CANCELLED)
     return ctx.evolve(tool_results={**results, **found}) if found else ctx
 
 
@@ -160,10 +157,6 @@ def lost_calls(ctx: Context, dispatched: Sequence[Context] | None = None) -> lis
         kept = ctx.tool_results if one.is_injected else {call.id for call in ctx.tool_calls}
         lost.extend(call.id for call in one.plan.calls if call.id not in kept)
     if lost:
-        made = {call_id for message in ctx.messages.raw() for call_id in _call_ids(message)}
+        made = {call["id"] for one in ctx.messages.raw() for call in one.get("tool_calls") or ()}
         lost = [call_id for call_id in lost if call_id not in made]
     return lost
-
-
-def _call_ids(message: JSONDict) -> list[str]:
-    return [call.get("id", "") for call in message.get("tool_calls") or () if is_dict(call)]

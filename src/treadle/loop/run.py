@@ -354,7 +354,7 @@ class Run:
         iteration = self.context.iteration + 1
         self.state.new_node(at=started).start(started)
         run.ledger.reserved.clear()
-        run.in_flight.next_iteration()
+        run.in_flight.next_batch()
         if run.has_listeners:
             yield Emit(IterationStarted(iteration=iteration, at=started))
         # Until its context is kept, the iteration is in progress, and `_settle` ends it if it is interrupted.
@@ -392,7 +392,7 @@ class Run:
             if not context.is_asked and context.decision is None:  # else `ask_model` has counted it
                 run.budget.count_iteration()
             if len(run.ledger.reserved) > len(run.in_flight.results):
-                run.release_new(context.plan.calls)
+                run.release(*context.plan.calls)
             context = inject(context, "Not run.")
             self.keep(context)
         return (yield from self._end_iteration(reason))
@@ -435,7 +435,7 @@ class Run:
                 return incomplete(context, "filtered")  # a stage has taken it as the answer
             return None if run.output is None else self._problem_of_output(run.output)
         if not _has_nothing_to_ask(context):
-            return repeated if run.ledger.finishing is None else None
+            return None if run.budget.is_finishing else repeated
         ending = context.response.ending
         if ending in (Ending.CUT, Ending.FILTERED):
             return incomplete(context, "cut" if ending is Ending.CUT else "filtered")
@@ -458,7 +458,7 @@ class Run:
         """Make a context the latest one."""
         self.context = context
         self._progress = None
-        self.services.ledger.note_kept()
+        self.services.ledger.dispatched = ()
         self.state.history = context.messages
 
     def _interrupt(self, reason: Reason) -> Steps[None]:
@@ -511,7 +511,7 @@ class Run:
         if streamed and not context.is_asked:
             context = context.evolve(response=Response(streamed), is_asked=True)
         in_flight.running.clear()
-        self.services.release_new(context.plan.calls)
+        self.services.release(*context.plan.calls)
         done = in_flight.results
         # A call that a stage ran although the plan refused it has an answer that says so.
         ran = {call_id: one for call_id, one in done.items() if one.status == NotRun.NOT_ALLOWED}
@@ -543,7 +543,7 @@ class Run:
             ends: whether the run ends if there are none; then the handle accepts no more.
         """
         key = str(self.context.iteration + 1)
-        if self.services.ledger.finishing is None:
+        if not self.services.budget.is_finishing:
             return Call(handle.take, ends, label=labels.STEER, key=key)
         # After the last answer the model is not asked again: a later message would not be seen.
         return Call(handle.close, label=labels.STEER, key=key)
@@ -632,6 +632,8 @@ class Run:
         own, used = self.services, self.services.budget
         other.services.budget.restore(used.used())
         other.services.budget.started_at = used.started_at
+        if used.is_finishing:
+            other.services.budget.finish()
         self.services = dataclasses.replace(
             other.services,
             state=own.state,
@@ -721,16 +723,18 @@ class Run:
         services.budget.restore(paused.budget)
         if paused.limit is not None:
             self._finish_at(paused.limit)
-        services.in_flight.restore(
-            paused.calls_run, is_taken_over=given.take_over or paused.is_taken_over
-        )
+        services.in_flight.calls_run = paused.calls_run
+        services.in_flight.is_taken_over = given.take_over or paused.is_taken_over
         services.repeats.restore(paused.repeats)
-        services.ledger.restore(paused.found, self.context)
+        services.ledger.found.update(dict.fromkeys(paused.found))
+        done = self.context.tool_results
+        services.ledger.reserved.update(
+            {call.id: call for call in self.context.plan.calls if call.id not in done}
+        )
 
     def _finish_at(self, limit: Reason) -> None:
         """Ask for a last answer from now on, since a limit was reached."""
         self.limit = limit
-        self.services.ledger.finish(limit)
         self.services.budget.finish()
 
     def _finish(self, reason: Reason | None, *, returns: bool) -> Steps[Result]:

@@ -295,7 +295,6 @@ def _services(  # noqa: PLR0917 - of one caller
         catalog=loop.catalog,
         model=ModelClient(loop.model_for(llm_send_fn), options),
         instructions=settings.instructions,
-        show_budget=limits.show_budget,
         has_listeners=listening.has_listeners,
         streams_to_user=listening.streams_to_user,
         deps=settings.deps,

@@ -254,7 +254,7 @@ class _Attempts:
             sent.abandon()
             _count_unknown(self._ctx)
             self._note(sent, ModelCallStatus.CANCELLED)
-            run.ledger.note_interruption(self._ctx.iteration, sent)
+            run.ledger.interrupted_request = self._ctx.iteration, sent
             raise
         self.answered_by = sent.model
         return answer
@@ -413,7 +413,7 @@ def _with_tools(ctx: Context, request: Request) -> Context:
 
 
 def _guidance(ctx: Context) -> str | None:
-    if not ctx.run.show_budget:
+    if not ctx.run.budget.limits.show_budget:
         return ctx.guidance
     remaining = f"Left for this task: {ctx.run.budget.remaining(ctx.run.ledger.clock)}."
     return remaining if ctx.guidance is None else f"{ctx.guidance}\n\n{remaining}"
@@ -430,7 +430,7 @@ def _model_request(ctx: Context, model: ModelClient, request: Request) -> ModelR
             messages = as_text_results(messages)
     if request.instructions:
         messages.insert(0, {"role": "system", "content": sendable(request.instructions)})
-    if run.show_budget or ctx.guidance is not None:
+    if run.budget.limits.show_budget or ctx.guidance is not None:
         _add_guidance(messages, sendable(_guidance(ctx) or ""))
     offered: list[JSONDict] = []
     for name in request.tools:
@@ -498,9 +498,7 @@ def _add_guidance(messages: list[JSONDict], guidance: str) -> None:
 def _asked_again(ctx: Context) -> Context:
     """The context for a second request in one iteration; the first response goes into the history."""
     run = ctx.run
-    for call in ctx.plan.calls:
-        if call.id not in ctx.tool_results:
-            run.release(call)
+    run.release(*(call for call in ctx.plan.calls if call.id not in ctx.tool_results))
     run.ledger.reserved.clear()
     injected = inject(ctx, "Not run: the model was asked again first.")
     if run.in_flight.results:
@@ -509,7 +507,7 @@ def _asked_again(ctx: Context) -> Context:
         others = [
             one for one in run.ledger.dispatched if not ids.issuperset(c.id for c in one.plan.calls)
         ]
-        run.ledger.note_dispatch(injected, replaces=others)
+        run.ledger.dispatched = (*others, injected)
     changes = ctx.request_changes
     if "messages" in changes:
         view = _with_exchange(changes["messages"], injected.result_messages)
@@ -548,14 +546,8 @@ def _counted(
     choice = request.tool_choice or request.options.get("tool_choice")
     if response.tool_calls and choice == "none":
         response = dataclasses.replace(response, tool_calls=())
-    usage = response.usage
-    run.ledger.note_response(ended)
-    run.state.record_usage(usage)
-    run.budget.record_response(response)
-    node = run.state.current_node
-    if node is not None:
-        node.usage = usage if node.usage is None else node.usage.plus(usage)
-        node.asked += ((response.times, usage, response.model, response.provider),)
+    run.ledger.clock, run.ledger.interrupted_request = ended, None
+    run.count_response(response)
     return response
 
 

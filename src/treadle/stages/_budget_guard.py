@@ -16,7 +16,7 @@ def budget_guard(ctx: Context) -> Context:
     budget = ctx.run.budget
     not_run = ctx.plan.not_run
     is_short = bool(not_run) and NotRun.OVER_BUDGET in not_run.values()
-    if is_short and budget.calls_left() == 0 and ctx.run.ledger.finishing is None:
+    if is_short and budget.calls_left() == 0 and not budget.is_finishing:
         return ctx.stop(budget.calls_exhausted())
     reason = budget.exhausted()
     return ctx if reason is None else ctx.stop(reason)

@@ -43,7 +43,7 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
         calls = tuple(itertools.chain.from_iterable(batches))
     nodes, new = _nodes(ctx, calls)
     in_flight.renew()
-    run.ledger.note_dispatch(ctx)
+    run.ledger.dispatched += (ctx,)
     in_flight.start(calls)
     for call in new:
         run.repeats.count(call)
@@ -122,7 +122,7 @@ def _stoppable(ctx: Context, running: Steps[Any]) -> Steps[None]:
         yield Bounded(running, until=ctx.run.in_flight.stop)
     except Stopped:
         ctx.run.in_flight.cancel_all()  # again: a replay has only the effects, not the handle
-        ctx.run.release_new(ctx.plan.calls)
+        ctx.run.release(*ctx.plan.calls)
 
 
 def _together(
@@ -141,19 +141,11 @@ def _nodes(
     """
     iteration = ctx.run.state.current_node
     nodes: dict[str, RunNode] = {}
-    created, step_index = ctx.run.ledger.clock, 0
-    if iteration is not None:
-        created, step_index = iteration.created_at, iteration.step_index
-        if iteration.tool_calls:
-            nodes = {node.group_id or "": node for node in iteration.tool_calls}
-            calls = tuple(call for call in calls if call.id not in nodes)
-    agent_name = ctx.run.state.agent_name
+    if iteration is not None and iteration.tool_calls:
+        nodes = {node.group_id or "": node for node in iteration.tool_calls}
+        calls = tuple(call for call in calls if call.id not in nodes)
     for call in calls:
-        nodes[call.id] = node = RunNode(
-            agent_name, step_index, "tool", call.name, call.id, created_at=created
-        )
-        if iteration is not None:
-            iteration.tool_calls.append(node)
+        nodes[call.id] = ctx.run.new_node(call)
     return nodes, calls
 
 

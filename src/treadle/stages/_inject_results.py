@@ -133,7 +133,7 @@ def inject(ctx: Context, unanswered: str | None = None) -> Context:
             content, is_flat = sendable_parts(result.parts) or sendable(result.content), False
         messages.append({"role": "tool", "tool_call_id": call.id, "content": content})
     longer = history.extended(messages, _copies(ctx, messages) if is_flat else None)
-    ctx.run.ledger.note_injection(ctx.response)
+    ctx.run.ledger.last_response = ctx.response
     return ctx.evolve(messages=longer, result_messages=tuple(messages))
 
 

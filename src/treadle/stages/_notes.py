@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.context import Context, Refused, Repaired, Reported
+from treadle.context import Context, Note
 from treadle.effects import Emit, Steps
 from treadle.events import (
     CallNotRun,
@@ -12,7 +12,9 @@ from treadle.events import (
     ToolFinished,
     ToolStarted,
 )
+from treadle.messages import ToolCall, ToolResult
 from treadle.stages._circuit_breaker import report_calls
+from treadle.tools import NotRun
 
 
 def report_notes(ctx: Context) -> Steps[None]:
@@ -23,26 +25,26 @@ def report_notes(ctx: Context) -> Steps[None]:
         if not run.has_listeners:
             continue
         match note:
-            case Repaired(stage, repairs):
-                yield Emit(HistoryRepaired(repairs=repairs, stage=stage))
-            case Refused(call, reason):
+            case Note(ToolCall() as call, NotRun() as reason):
                 yield Emit(CallNotRun(iteration=ctx.iteration, call=call, reason=reason))
-            case Reported(call, result):
+            case Note(ToolCall() as call, ToolResult() as result):
                 yield Emit(ToolStarted(iteration=ctx.iteration, call=call, at=at))
                 yield Emit(
                     ToolFinished(
                         iteration=ctx.iteration, call=call, result=result, at=at, duration=0.0
                     )
                 )
-            case _:
-                yield Emit(ModelRequested(iteration=ctx.iteration, at=at, messages=note.messages))
+            case Note(str() as stage, repairs):
+                yield Emit(HistoryRepaired(repairs=repairs, stage=stage))
+            case Note(messages, response):
+                yield Emit(ModelRequested(iteration=ctx.iteration, at=at, messages=messages))
                 yield Emit(
                     ModelResponded(
                         iteration=ctx.iteration,
-                        response=note.response,
+                        response=response,
                         at=at,
                         duration=0.0,
-                        status=note.response.status,
+                        status=response.status,
                     )
                 )
     while run.ledger.unsettled:

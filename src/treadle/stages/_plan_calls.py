@@ -195,7 +195,7 @@ def plan_calls(
         ctx = yield from validate_calls(ctx)
     ctx.run.repeats.mode = dedupe
     if ctx.plan.batches:  # of a stage that planned them before
-        ctx.run.release_new(ctx.plan.calls)
+        ctx.run.release(*ctx.plan.calls)
     done, removed = ctx.tool_results, ctx.plan.not_run
     calls: Sequence[ToolCall] = ctx.tool_calls
     waiting = [call for call in calls if call.id not in done] if done else calls

@@ -72,7 +72,7 @@ def _prompt_of(ctx: Context, request: Request) -> int:
         payloads = [ctx.tools[name].as_openai() for name in tools]
         known, tokens = (), estimate_tokens((), payloads)
     tokens += estimate_tokens(raw[len(known) :])
-    run.ledger.note_estimate(raw, tools, tokens)
+    run.ledger.estimated_prompt = raw, tools, tokens
     return tokens + estimate_tokens((), (), (request.instructions or "", ctx.guidance or ""))
 
 

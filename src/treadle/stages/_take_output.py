@@ -95,7 +95,7 @@ def _rejected(ctx: Context, output: OutputContract, problems: Sequence[str]) -> 
     """
     ctx = ctx.evolve(memo=output.reject(ctx.memo, problems))
     attempts = len(output.rejected(ctx.memo))
-    if attempts > output.max_retries and ctx.run.ledger.finishing is None:
+    if attempts > output.max_retries and not ctx.run.budget.is_finishing:
         return ctx.stop(OutputMissing(attempts, tuple(problems)))
     return ctx if ctx.tool_calls else ctx.evolve(guidance=_reminder(output, problems))
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeAlias
 
 from treadle import labels
 from treadle.checks import ValueCheck
-from treadle.context import Context, Hints, check_call, invalid_answer
+from treadle.context import Context, check_call, invalid_answer
 from treadle.effects import Call, Mode, Steps, is_sync_callable
 from treadle.messages import (
     ToolCall,
@@ -54,15 +54,13 @@ def validate_calls(
     errors: dict[str, tuple[str, ...]] = {}
     results: dict[str, ToolResult] = {}
     length, tools = 0, ctx.tools
-    hints: Hints | None = None  # made when it is needed
+    hints: dict[str, str] = {}
     for call in ctx.tool_calls:
         if call.fingerprint and call.id in answered:
             calls.append(call)
             continue
         length += len(call.arguments)
         tool = tools.get(call.name)
-        if hints is None and (tool is None or ctx.request_changes):
-            hints = Hints()
         if length <= MAX_INLINE and (tool is None or not tool.is_slow_to_check):
             checked, problems = check_call(ctx, call, hints)
         else:
@@ -85,7 +83,7 @@ def validate_calls(
     return ctx.evolve(tool_calls=tuple(calls), validation_errors=errors)
 
 
-def _check(ctx: Context, call: ToolCall, hints: Hints | None) -> Call:
+def _check(ctx: Context, call: ToolCall, hints: dict[str, str]) -> Call:
     return Call(check_call, ctx, call, hints, mode=Mode.THREAD, label=labels.VALIDATE, key=call.id)
 
 
@@ -94,7 +92,7 @@ def _repaired(
     repair_call: RepairCall,
     call: ToolCall,
     problems: tuple[str, ...],
-    hints: Hints | None,
+    hints: dict[str, str],
 ) -> Steps[tuple[ToolCall, tuple[str, ...]]]:
     """Ask `repair_call` for a valid call; return it, or the invalid call and its problems."""
     made: Any = repair_call(call, problems)

@@ -80,16 +80,10 @@ class ToolCallTable:
         return not self.running and bool(self.results)
 
     def next_batch(self) -> None:
-        """Forget calls and results."""
-        self.next_iteration()
-        self.renew()
-
-    def next_iteration(self) -> None:
-        """Forget the results of the previous iteration."""
+        """Forget calls and results: another iteration begins."""
         self.results.clear()
-        self.paused.clear()
-        self.unknown.clear()
         self.is_taken_over = False
+        self.renew()
 
     def renew(self) -> None:
         """Forget the calls, and keep their results: further calls of the iteration start."""
@@ -100,10 +94,6 @@ class ToolCallTable:
         self.held_locks.clear()
         if self.stop is not None and self.stop.is_set:
             self.stop = Signal()
-
-    def restore(self, calls_run: int, *, is_taken_over: bool) -> None:
-        """Continue after a pause; see the attributes."""
-        self.calls_run, self.is_taken_over = calls_run, is_taken_over
 
     def cancel_all(self) -> tuple[ToolCall, ...]:
         """Cancel every running call. Each is answered as cancelled; a later result is dropped.

@@ -242,7 +242,7 @@ class _Compaction:
         if split <= self.state.covered:
             return
         stalled = self._stalled()
-        if stalled >= MAX_STALLED and self.ctx.run.ledger.finishing is None:
+        if stalled >= MAX_STALLED and not self.ctx.run.budget.is_finishing:
             self.ctx = self.ctx.stop(CompactionStalled(self._facts.get("count", 0), stalled))
             return
         if options.strategies and split > self.state.covered + self.state.shortened:
