@@ -14,8 +14,8 @@ from treadle.messages import JSONDict, ToolCall, ToolResult
 from treadle.pipeline import stage
 from treadle.results import Paused, PendingCall
 from treadle.run_state import RunNode
+from treadle.stages._answers import refusal
 from treadle.stages._circuit_breaker import report_calls
-from treadle.stages._decisions import refusal
 from treadle.stages._plan_calls import shown_again
 from treadle.stages._recipes import run_call
 from treadle.tools import NotRun, approve, not_run

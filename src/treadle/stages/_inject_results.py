@@ -31,8 +31,7 @@ from treadle.messages import (
 )
 from treadle.messages.sanitizing import is_plain
 from treadle.pipeline import stage
-from treadle.stages._decisions import edit_note
-from treadle.stages._unknown_calls import is_unknown, unknown
+from treadle.stages._answers import edit_note, is_unknown, unknown
 from treadle.tools import NOTE_FROM, Catalog, NotRun, as_made, not_run
 
 

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal
 
+from treadle import labels
 from treadle.checks import FLAG, number
 from treadle.context import Context
-from treadle.effects import Steps
-from treadle.messages import Ending, is_of_context
+from treadle.effects import Call, Steps, Then, call_mode, is_awaitable
+from treadle.errors import Retry
+from treadle.messages import (
+    MAX_VIOLATIONS,
+    Ending,
+    ToolCall,
+    ToolResult,
+    is_of_context,
+    safe_str,
+)
 from treadle.pipeline import stage
-from treadle.results import EmptyResponse, ResponseIncomplete
-from treadle.stages._take_output import take_output
-from treadle.stages._terminal_call import ending_call, with_output
-from treadle.tools import OutputContract
+from treadle.results import EmptyResponse, OutputMissing, PendingCall, ResponseIncomplete
+from treadle.stages._answers import edit_note, refusal
+from treadle.tools import NotRun, OutputContract, not_run
 
 BLANK_NUDGE = (
     "Your last reply was empty. Answer the question, or call one of the tools if you need to."
 )
+_BLANKS = "loop_decision.blanks"
+_WAS_CUT = "loop_decision.was_cut"
+_CUT, _FILTERED = Ending.CUT, Ending.FILTERED  # cached: access to a member of an Enum is slow
 
 
 @stage(requires=("tool_calls",), provides=("decision", "output", "guidance", "tool_results"))
@@ -45,73 +58,36 @@ def loop_decision(
         max_blank_stops: the number of consecutive blank stops that are tolerated.
         accept_cut: whether a text that was cut is the answer.
     """
-    ending = ctx.response.ending
+    ending, output, call = ctx.response.ending, ctx.run.output, None
     if ending is _FILTERED:
         return ctx.stop(incomplete(ctx, "filtered"))
-    is_cut, output = ending is _CUT, ctx.run.output
+    is_cut = ending is _CUT
     if ctx.tool_calls:
         ctx = _after_calls(ctx, output, is_cut)
-        is_decided = ctx.decision is not None
-        return ctx if output is None or is_decided else (yield from take_output(ctx, output))
-    if ending is Ending.PAUSED:
+        if ctx.decision is None:
+            ctx, call = _ending_call(ctx)
+        if ctx.decision is not None or output is None:
+            return ctx if call is None else _ended_by(ctx, call, _output_of(ctx, call))
+    elif ending is Ending.PAUSED:
         return ctx
-    if ctx.response.is_blank and not is_cut:
-        return _after_blank(ctx, max_blank_stops)
-    is_answer = not ctx.response.is_blank and (accept_cut or not is_cut)
-    if output is not None and not ctx.response.is_blank:
-        return (yield from take_output(ctx, output, is_cut=not is_answer))
-    return ctx.done() if is_answer else ctx.stop(incomplete(ctx, "cut"))
-
-
-_CUT, _FILTERED = Ending.CUT, Ending.FILTERED  # cached: access to a member of an Enum is slow
+    elif ctx.response.is_blank:
+        return ctx.stop(incomplete(ctx, "cut")) if is_cut else _after_blank(ctx, max_blank_stops)
+    is_whole = accept_cut or not is_cut
+    if output is not None:
+        return (yield from _take_output(ctx, output, call, is_whole))
+    return ctx.done() if is_whole else ctx.stop(incomplete(ctx, "cut"))
 
 
 def _after_calls(ctx: Context, output: OutputContract | None, is_cut: bool) -> Context:
+    """Note whether a response with calls was cut; the second one in a row ends the run."""
     ctx = ctx.remember(_BLANKS, ()) if _BLANKS in ctx.memo else ctx
-    if is_cut or _WAS_CUT in ctx.memo:
+    if is_cut and output is not None:
         # The call of an output tool that was cut is an invalid output, which has separate retries.
-        names = () if output is None else output.tools
-        is_cut = is_cut and not any(call.name in names for call in ctx.tool_calls)
-        was_cut = ctx.memo.get(_WAS_CUT, False)
-        if was_cut and is_cut:
-            return ctx.stop(incomplete(ctx, "cut"))
-        ctx = ctx if was_cut == is_cut else ctx.remember(_WAS_CUT, is_cut)
-    for call in ctx.tool_calls if output is None else ():
-        tool = ctx.tools.get(call.name)
-        if tool is not None and tool.terminal:
-            return _after_terminal_call(ctx)
-    return ctx
-
-
-_WAS_CUT = "loop_decision.was_cut"
-
-
-def incomplete(ctx: Context, kind: Literal["cut", "filtered"]) -> ResponseIncomplete:
-    """The reason of a run that a response ends which is not known to be whole.
-
-    Args:
-        ctx: has the response.
-        kind: see `ResponseIncomplete`.
-    """
-    response, model = ctx.response, ctx.answered_by
-    helps = kind == "cut" and model is not None and not is_of_context(response.finish_reason or "")
-    return ResponseIncomplete(
-        kind,
-        response.finish_reason,
-        response.refusal,
-        model.length_option if helps and model else None,
-    )
-
-
-def _after_terminal_call(ctx: Context) -> Context:
-    """End the run with the output of a terminal tool, if one of its calls may end it."""
-    ctx, ending = ending_call(ctx)
-    if ending is None:
-        return ctx
-    return with_output(ctx, ending, ctx.tools[ending.name].output_of(ending.input or {}))
-
-
-_BLANKS = "loop_decision.blanks"
+        is_cut = all(call.name not in output.tools for call in ctx.tool_calls)
+    was_cut = ctx.memo.get(_WAS_CUT, False)
+    if was_cut and is_cut:
+        return ctx.stop(incomplete(ctx, "cut"))
+    return ctx if was_cut == is_cut else ctx.remember(_WAS_CUT, is_cut)
 
 
 def _after_blank(ctx: Context, max_blank_stops: int) -> Context:
@@ -125,3 +101,142 @@ def _after_blank(ctx: Context, max_blank_stops: int) -> Context:
             )
         )
     return ctx.remember(_BLANKS, finish_reasons).evolve(guidance=BLANK_NUDGE)
+
+
+def incomplete(ctx: Context, kind: Literal["cut", "filtered"]) -> ResponseIncomplete:
+    """The reason of a run that ends with a response which is not known to be whole."""
+    response, model = ctx.response, ctx.answered_by
+    helps = kind == "cut" and model is not None and not is_of_context(response.finish_reason or "")
+    return ResponseIncomplete(
+        kind,
+        response.finish_reason,
+        response.refusal,
+        model.length_option if helps and model else None,
+    )
+
+
+# Terminal tools
+
+
+def _ending_call(ctx: Context) -> tuple[Context, ToolCall | None]:
+    """Find the call that ends the run: the first of a terminal tool that may. Denied ones before it are answered.
+
+    If a call needs approval and has no decision, the context pauses the run, and there is no call.
+    """
+    for call in ctx.tool_calls:
+        tool = ctx.tools.get(call.name)
+        if tool is None or not tool.terminal or call.id in ctx.tool_results:
+            continue
+        decided = ctx.approvals.get(call.id)
+        if decided is None:
+            # A rule is asked once: it may depend on more than the arguments.
+            arguments = call.input or {}
+            question = ctx.plan.approvals.get(call.id) or tool.approval_question(arguments)
+            if question is None:
+                return ctx, call
+            approvals = {**ctx.plan.approvals, call.id: question}
+            ctx = ctx.evolve(plan=dataclasses.replace(ctx.plan, approvals=approvals))
+            return ctx.pause((PendingCall(call.id, call.name, dict(arguments), question),)), None
+        refused = refusal(ctx, call, decided)
+        if refused is None:
+            return ctx, call
+        ctx = ctx.evolve(tool_results={**ctx.tool_results, call.id: refused})
+    return ctx, None
+
+
+def _output_of(ctx: Context, ending: ToolCall) -> Any:
+    return ctx.tools[ending.name].output_of(ending.input or {})
+
+
+def _ended_by(ctx: Context, ending: ToolCall, output: Any) -> Context:
+    """End the run with a call of a terminal tool; the other calls are answered and do not run."""
+    text, decided = "Accepted: this is the final output.", ctx.approvals.get(ending.id)
+    if decided is not None and decided.arguments is not None:
+        text = f"{text}\n\n{edit_note(ending)}"
+    results = {**ctx.tool_results, ending.id: ToolResult(ending.id, text)}
+    for call in ctx.tool_calls:
+        if call.id not in results:
+            results[call.id] = not_run(call, NotRun.ENDED_RUN, ending=ending.name)
+    return ctx.evolve(tool_results=results).done(output)
+
+
+# Typed output
+
+
+def _take_output(
+    ctx: Context, output: OutputContract, ending: ToolCall | None, is_whole: bool
+) -> Steps[Context]:
+    """End the run if the response has a valid output; if it has an invalid one, ask again.
+
+    Args:
+        ctx: the context; its response has text or calls.
+        output: what the run has to end with.
+        ending: the call with the output; None if there is none.
+        is_whole: whether a text may be the output; one that was cut is none even if it looks like one.
+    """
+    value: Any = None
+    problems: Sequence[str] = ()
+    if ending is not None:
+        value = _output_of(ctx, ending)
+    elif ctx.tool_calls:
+        calls = [call for call in ctx.tool_calls if call.name in output.tools]
+        problems = [one for call in calls for one in ctx.validation_errors.get(call.id, ())]
+        if not problems:  # calls of other tools
+            return ctx
+    elif is_whole:
+        value, problems = output.of_text(ctx.response.text)
+    else:
+        problems = (f"it was cut off ({ctx.response.finish_reason}); be shorter",)
+    if not problems:
+        try:
+            value = yield from _validated(ctx, output, value)
+        except Retry as error:
+            problems = (safe_str(error),)
+        else:
+            ctx = ctx.evolve(accepted=value)
+            return ctx.done(value) if ending is None else _ended_by(ctx, ending, value)
+    if ending is not None:
+        text = f"Error: the output was not accepted: {problems[0]}"
+        result = ToolResult(ending.id, text, True, "retry")
+        ctx = ctx.evolve(tool_results={**ctx.tool_results, ending.id: result})
+    ctx = ctx.evolve(memo=output.reject(ctx.memo, problems))
+    attempts = len(output.rejected(ctx.memo))
+    # For the last answer at a limit, the run decides how often the model is asked.
+    if attempts > output.max_retries and not ctx.run.budget.is_finishing:
+        return ctx.stop(OutputMissing(attempts, tuple(problems)))
+    return ctx if ctx.tool_calls else ctx.evolve(guidance=_reminder(output, problems))
+
+
+def _validated(ctx: Context, output: OutputContract, value: Any) -> Steps[Any]:
+    """Call the validators in order; each may replace the output."""
+    for validator, takes_context in output.validators:
+        args = (ctx, value) if takes_context else (value,)
+        fn, mode = _unless_same(validator, value), call_mode(validator)
+        made = yield Call(fn, *args, mode=mode, label=labels.STAGE, key="output_validator")
+        if made is not None:
+            value = made
+    return value
+
+
+def _unless_same(validator: Callable[..., Any], value: Any) -> Callable[..., Any]:
+    """Call a validator; None if it returns the output that it was given, which a log could not keep."""
+
+    def replaced(made: Any) -> Any:
+        return None if made is value else made
+
+    def call(*args: Any) -> Any:
+        made: Any = validator(*args)
+        return Then[Any](made, replaced) if is_awaitable(made) else replaced(made)
+
+    return call
+
+
+def _reminder(output: OutputContract, problems: Sequence[str]) -> str:
+    listed = "\n".join(f"- {problem}" for problem in problems[:MAX_VIOLATIONS])
+    if output.is_json:
+        how = "Reply with JSON that matches the schema, and nothing else."
+    elif output.allows_text:
+        how = "Answer again."
+    else:
+        how = f"Call {' or '.join(map(repr, output.tools))} with your final answer."
+    return f"Your last reply was not accepted as the answer:\n{listed}\n{how}"

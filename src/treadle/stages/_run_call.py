@@ -31,8 +31,8 @@ from treadle.messages import ATOMS, ToolCall, ToolResult, copy_json, safe_str
 from treadle.model import doubled
 from treadle.results import Err, Ok, Paused
 from treadle.run_state import RunNode, RunNodeStatus
+from treadle.stages._answers import RUN_AGAIN, unknown
 from treadle.stages._progress import ProgressReporter
-from treadle.stages._unknown_calls import RUN_AGAIN, unknown
 from treadle.tools import (
     Invoke,
     LockedError,
