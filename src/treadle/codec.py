@@ -74,8 +74,7 @@ def _form_of(kind: Any) -> tuple[Convert, Convert] | None:
 
 def _name_of_field(spec: dataclasses.Field[Any]) -> str:
     """The attribute that stands for a field in JSON: the field, or the property named ``json`` in its metadata."""
-    name: str = spec.metadata.get("json", spec.name)
-    return name
+    return spec.metadata.get("json", spec.name)
 
 
 @functools.cache
