@@ -133,10 +133,11 @@ def _converted(value: Any, around: frozenset[int]) -> Any:  # noqa: PLR0911 - on
         parts: list[Any] = [*value]
         return [_converted(part, inside) for part in parts]
     if is_mapping(value):
+        given: Mapping[Any, Any] = value
         try:
             return {
                 key if isinstance(key, str) else safe_str(key): _converted(part, inside)
-                for key, part in value.items()
+                for key, part in given.items()
             }
         except Exception:  # noqa: BLE001 - a user-supplied mapping
             return safe_str(value)

@@ -19,7 +19,7 @@ from treadle.effects import is_sync_callable
 from treadle.errors import InitSignature, check_names
 from treadle.fast_dataclass import fast_dataclass
 from treadle.messages import Response, Usage
-from treadle.reservations import Amounts, Reservation, Reservations
+from treadle.reservations import Reservation, Reservations
 from treadle.results import BudgetExhausted, LimitNotMeasurable, MaxIterationsReached, Reason
 
 Unmeasured: TypeAlias = Literal["stop", "estimate", "ignore"]
@@ -112,11 +112,6 @@ class Limits:
 
     def __post_init__(self) -> None:
         check_fields(self)
-
-    @property
-    def has_tokens(self) -> bool:
-        """Whether there is a limit of tokens or of cost."""
-        return any(getattr(self, name) is not None for name in _MEASURED)
 
 
 LIMITS: Mapping[str, Limit] = {
@@ -218,7 +213,7 @@ class Budget:
         self.max_requests = limits.max_requests
         if parent is None and self.max_requests is None:
             self.max_requests = _REQUESTS_OF_TREE * limits.max_iterations
-        self.has_tokens = limits.has_tokens
+        self.has_tokens = any(getattr(limits, name) is not None for name in _MEASURED)
         self.reservations = Reservations(str(self.depth)) if self.has_tokens else None
         self.reserves = any(one.has_tokens for one in self.chain())
         inherited: Unmeasured = "stop" if parent is None else parent.unmeasured
@@ -256,10 +251,6 @@ class Budget:
     def chain(self) -> tuple[Budget, ...]:
         """This budget and those of its parents, the nearest first."""
         return self, *self._outer
-
-    def count_iteration(self) -> None:
-        """Count an iteration of this run."""
-        self.iterations += 1
 
     def count_request(self) -> None:
         """Count a model call, before it is made: an iteration of this run, a request of all."""
@@ -361,10 +352,10 @@ class Budget:
             return BudgetExhausted("max_requests", most, self.requests, asking._name_of(self))
         if not self.has_tokens:
             return None
-        for kind, limit, used in () if self.is_finishing else _usage_by_limit(self):
+        for kind, limit, used in () if self.is_finishing else self._usage_by_limit():
             if limit is not None and used >= limit:
                 return BudgetExhausted(kind, limit, used, asking._name_of(self))
-        return self._not_measurable(asking)
+        return None if self.unmeasured == "ignore" else next(self._unmeasured(asking), None)
 
     def _name_of(self, other: Budget) -> str:
         """The name in a reason of the loop that has a limit: that of this budget, or one around it."""
@@ -383,21 +374,18 @@ class Budget:
 
         Of those whose response cannot be foreseen, since none of their model is known yet, one is sent at a time.
         """
-        held = () if self.reservations is None else self.reservations.held
-        if not held or self._spent(self) is not None:  # a limit that is reached ends the run
-            return True
-        ignores = self.unmeasured == "ignore"
-        amounts = [self._amounts_of(one) for one in held]
-        own = self._amounts_of(wanted)
-        if own is None and not ignores and None in amounts:
+        under_way = self.reservations
+        if under_way is None or not under_way.held or self._spent(self) is not None:
+            return True  # a limit that is reached ends the run
+        amounts = [under_way.amounts_of(one) for one in under_way.held]
+        own = under_way.amounts_of(wanted)
+        if own is None and self.unmeasured != "ignore" and None in amounts:
             return False
-        together = (own, *amounts)
-        for place, (_, limit, used) in enumerate(_usage_by_limit(self)):
-            reserved = sum(one[place] for one in together if one is not None)
+        foreseen = [one for one in (own, *amounts) if one is not None]
+        for place, (_, limit, used) in enumerate(self._usage_by_limit()):
+            total = used + sum(one[place] for one in foreseen)
             # One that cannot be foreseen needs some room.
-            if limit is not None and (
-                used + reserved > limit or (own is None and used + reserved == limit)
-            ):
+            if limit is not None and (total > limit or (own is None and total == limit)):
                 return False
         return True
 
@@ -407,18 +395,22 @@ class Budget:
             if one.reservations is not None:
                 one.reservations.measured(request, usage)
 
-    def _amounts_of(self, wanted: Reservation) -> Amounts | None:
-        return None if self.reservations is None else self.reservations.amounts_of(wanted)
-
     def not_measurable(self) -> LimitNotMeasurable | None:
         """The nearest limit, of this run or a parent, that ends the run since it cannot be measured; else None."""
-        return next((one for each in self.chain() if (one := each._not_measurable(self))), None)  # noqa: SLF001
+        counting = [one for one in self.chain() if one.unmeasured != "ignore"]
+        return next((reason for one in counting for reason in one._unmeasured(self)), None)  # noqa: SLF001
 
-    def _not_measurable(self, asking: Budget) -> LimitNotMeasurable | None:
-        if not self.unknown or self.unmeasured == "ignore":
-            return None
-        reason = next(_unmeasured_limits(self), None)
-        return reason and dataclasses.replace(reason, loop=asking._name_of(self))
+    def _unmeasured(self, asking: Budget) -> Iterator[LimitNotMeasurable]:
+        """The limits for which the usage or the cost of some response is unknown."""
+        for kind, (limit, _) in _MEASURED.items():
+            way = self.unknown.get(limit.needs)
+            if way is not None and getattr(self.limits, kind) is not None:
+                yield LimitNotMeasurable(kind, limit.needs, way, asking._name_of(self))
+
+    def _usage_by_limit(self) -> Iterator[tuple[str, float | None, float]]:
+        """The limits of tokens and cost: name, limit, and what was used."""
+        for name, (_, used) in _MEASURED.items():
+            yield name, getattr(self.limits, name), used(self) or 0
 
     def remaining(self, now: float) -> Remaining:
         """What remains now, in seconds since the epoch, by the tightest limit of this run and its parents."""
@@ -426,7 +418,7 @@ class Budget:
         is_upper_bound = is_estimate = False
         for one in self.chain():
             if one.has_tokens:
-                is_upper_bound |= one.usage.is_lower_bound or any(_unmeasured_limits(one))
+                is_upper_bound |= one.usage.is_lower_bound or any(one._unmeasured(self))  # noqa: SLF001
                 is_estimate |= one.usage.is_estimate
             for name, (_, used_by) in _COUNTED.items():
                 limit = getattr(one.limits, name)
@@ -448,8 +440,6 @@ class Budget:
 
 
 _USED = tuple(spec.name for spec in dataclasses.fields(Used))
-
-
 _OPTION = 'stream_options={"include_usage": True}'
 _OR_NOT = 'Limits(unmeasured="ignore") runs without this limit'
 _OR_ESTIMATE = f'Limits(unmeasured="estimate") counts an estimate, {_OR_NOT}'
@@ -462,19 +452,3 @@ _OF_COST = (
     f"'treadle[prices]' has the prices of models at their own providers; {_OR_NOT}"
 )
 _OF_COST_STREAM = f"{_OF_COST}. A streamed response has the usage for it with {_OPTION}"
-
-
-def _usage_by_limit(budget: Budget) -> list[tuple[str, float | None, float]]:
-    """The limits of tokens and cost: name, limit, and what was used."""
-    return [
-        (name, getattr(budget.limits, name), used(budget) or 0)
-        for name, (_, used) in _MEASURED.items()
-    ]
-
-
-def _unmeasured_limits(budget: Budget) -> Iterator[LimitNotMeasurable]:
-    """The limits of a run for which the usage or the cost of some response is unknown."""
-    for kind, (limit, _) in _MEASURED.items():
-        missing = limit.needs
-        if getattr(budget.limits, kind) is not None and missing in budget.unknown:
-            yield LimitNotMeasurable(kind, missing, budget.unknown[missing])
