@@ -10,13 +10,7 @@ from treadle.errors import OptionError, one_of
 
 
 class ValueCheck:
-    """The values that an option accepts.
-
-    Args:
-        accepts: takes a value and returns whether the option accepts it.
-        expected: the accepted values, as an error names them.
-        shows_value: whether the error shows the value; by default it shows the type, since a value may be secret.
-    """
+    """The values that an option accepts, their name in errors, and whether errors may show the value."""
 
     def __init__(
         self, accepts: Callable[[Any], object], expected: str, *, shows_value: bool = False
@@ -65,10 +59,6 @@ FLAG = instance(bool, "True or False")
 
 
 def _is_functions(value: Any) -> bool:
-    return callable(value) or (isinstance(value, (list, tuple)) and all(map(callable, value)))  # pyright: ignore[reportUnknownArgumentType]
-
-
-def _is_many_functions(value: Any) -> bool:
     if isinstance(value, Iterator):
         return True
     return (
@@ -80,21 +70,17 @@ def _is_many_functions(value: Any) -> bool:
 
 def functions(expected: str) -> ValueCheck:
     """Accept collections of callables, and iterators."""
-    return ValueCheck(_is_many_functions, expected)
+    return ValueCheck(_is_functions, expected)
 
 
-FUNCTIONS = ValueCheck(_is_functions, "a callable, or a list of callables")
+FUNCTIONS = ValueCheck(
+    lambda value: callable(value) or (isinstance(value, (list, tuple)) and _is_functions(value)),
+    "a callable, or a list of callables",
+)
 
 
 def checked(default: Any, check: ValueCheck, *, repr: bool = True, **metadata: Any) -> Any:  # noqa: A002 - as in dataclasses
-    """Declare a field of a dataclass with a check; see `check_fields`.
-
-    Args:
-        default: the default; with None, the field accepts None as well.
-        check: what it accepts.
-        repr: whether the repr of the object shows the value.
-        **metadata: further facts about the field.
-    """
+    """Declare a field that `check_fields` checks; with a default of None, it accepts None as well."""
     return dataclasses.field(default=default, repr=repr, metadata={"check": check, **metadata})
 
 

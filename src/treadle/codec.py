@@ -74,8 +74,7 @@ def _form_of(kind: Any) -> tuple[Convert, Convert] | None:
 
 def _name_of_field(spec: dataclasses.Field[Any]) -> str:
     """The attribute that stands for a field in JSON: the field, or the property named ``json`` in its metadata."""
-    name: str = spec.metadata.get("json", spec.name)
-    return name
+    return spec.metadata.get("json", spec.name)
 
 
 @functools.cache
@@ -134,10 +133,11 @@ def _converted(value: Any, around: frozenset[int]) -> Any:  # noqa: PLR0911 - on
         parts: list[Any] = [*value]
         return [_converted(part, inside) for part in parts]
     if is_mapping(value):
+        given: Mapping[Any, Any] = value
         try:
             return {
                 key if isinstance(key, str) else safe_str(key): _converted(part, inside)
-                for key, part in value.items()
+                for key, part in given.items()
             }
         except Exception:  # noqa: BLE001 - a user-supplied mapping
             return safe_str(value)

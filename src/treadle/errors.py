@@ -48,9 +48,7 @@ class UnpicklableError(TreadleError):
 
     def __init__(self, name: str, text: str, facts: Mapping[str, Any]) -> None:
         super().__init__(name, text, facts)
-        self.name = name
-        self.text = text
-        self.facts = facts
+        self.name, self.text, self.facts = name, text, facts
 
     def __str__(self) -> str:
         return f"{self.name}: {self.text}"
@@ -117,9 +115,7 @@ class SessionConflictError(SessionError):
             f"session {session_id!r} was changed meanwhile: expected {expected:,} turns, found {found:,}; "
             "load it again, and repeat the turn if it is still needed"
         )
-        self.session_id = session_id
-        self.expected = expected
-        self.found = found
+        self.session_id, self.expected, self.found = session_id, expected, found
 
 
 class JournalError(TreadleError):
@@ -161,9 +157,7 @@ class ReplayError(JournalError):
 
     def __init__(self, recorded: str, found: str, iteration: int) -> None:
         super().__init__(recorded, found, iteration)
-        self.recorded = recorded
-        self.found = found
-        self.iteration = iteration
+        self.recorded, self.found, self.iteration = recorded, found, iteration
         self.changes: list[str] = []
 
     def __str__(self) -> str:
@@ -185,8 +179,7 @@ class MissingExtraError(TreadleError, ImportError):
 
     def __init__(self, what: str, command: str) -> None:
         super().__init__(f"{what} is not installed; install it with: {command}")
-        self.what = what
-        self.command = command
+        self.what, self.command = what, command
 
 
 class Retry(TreadleError):  # noqa: N818 - it is a request, not a failure
@@ -208,12 +201,7 @@ def check_names(
     what: str,
     hint_of: Callable[[str], str | None] | None = None,
 ) -> None:
-    """Check that names are known.
-
-    Raises:
-        OptionError: one is not. The text begins with ``what``, and ends with the return value of ``hint_of``,
-            or with a similar name.
-    """
+    """Raise `OptionError` for an unknown name: ``what``, the name, and the hint for it or a similar name."""
     for name in names:
         if name not in known:
             hint = None if hint_of is None else hint_of(name)
@@ -223,10 +211,7 @@ def check_names(
 
 
 class InitSignature:
-    """The ``__signature__`` of a class that accepts arguments only to refuse them, in ``*_`` or in ``__new__``.
-
-    `inspect.signature` and `help` show the parameters of ``__init__`` without ``*_``.
-    """
+    """The ``__signature__`` of a class that takes ``*_``, or has a ``__new__``, only to refuse arguments."""
 
     def __get__(self, instance: object, owner: Any) -> Signature:
         import inspect  # noqa: PLC0415 - only documentation needs it
@@ -242,10 +227,7 @@ def one_of(values: Collection[object]) -> str:
 
 
 def did_you_mean(name: object, known: Iterable[object], least: float = 0.6) -> str:
-    """The end of an error about an unknown name: ``"; did you mean 'x'?"``, or the known names.
-
-    ``least`` is how similar a suggested name is, from 0 to 1.
-    """
+    """The end of an error about an unknown name: ``"; did you mean 'x'?"``, or the known names."""
     names = [str(candidate) for candidate in known]
     close = closest(str(name), names, least)
     if close is not None:

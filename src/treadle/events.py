@@ -99,8 +99,7 @@ class EventBase:
         if isinstance(event, RunStarted):
             facts["state"] = None
         head = {"type": snake_case(kind.__name__), "seq": self.seq, "path": self.path}
-        made: JSONDict = plain_data(head | facts)
-        return made
+        return plain_data(head | facts)
 
 
 number: Callable[[EventBase, int], None] = vars(EventBase)["_seq"].__set__
@@ -637,8 +636,7 @@ def _result_from_json(data: Any) -> Result:
     if kind is None:
         raise JSONFormatError(f"status: expected ok, error or paused, got {short_json(status)}")
     answer = {"response": Response(data.get("text"))} if kind is Ok else {}
-    made: Result = restore_fields(kind, data, **answer)
-    return made
+    return restore_fields(kind, data, **answer)
 
 
 def _object(data: Any) -> Mapping[str, Any]:

@@ -18,10 +18,9 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
 def fast_dataclass(cls: type[T]) -> type[T]:
-    """Make a frozen dataclass with slots and a fast ``__init__``.
+    """Make a frozen dataclass with slots, an ``__init__`` that sets them directly, and shared other methods.
 
-    The ``__init__`` sets the slots directly: this takes half the time of ``object.__setattr__``. The other methods
-    are shared by all classes, since generating them takes most of the time of a module's import.
+    Generating methods takes most of the time of a module's import.
     """
     return _frozen(cls)
 

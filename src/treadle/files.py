@@ -27,9 +27,7 @@ _DESCRIPTORS = ("/dev/fd/", "/dev/std", "/proc/self/fd/")
 def replace_file(
     path: str | os.PathLike[str], content: bytes, mode: int = PRIVATE, *, durable: bool = False
 ) -> None:
-    """Write a file, or replace it by a new one. A link stays, and the file that it leads to is replaced.
-
-    A pipe or a device is written to. With ``durable``, it returns when the disk has the file.
+    """Replace a file, or the target of a link, or write to a pipe; if ``durable``, return when the disk has it.
 
     Raises:
         OSError: it cannot be written. The earlier file is as it was.
@@ -37,17 +35,13 @@ def replace_file(
     special = open_special(Path(path))
     if special is None:
         create_file(Path(path), content, mode, durable=durable).close()
-        return
-    with special:
-        write_all(special, content)
+    else:
+        with special:
+            write_all(special, content)
 
 
 def check_replaceable(path: str | os.PathLike[str]) -> None:
-    """Check whether `replace_file` can write a file. Nothing is changed.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Raise the OSError with which `replace_file` would fail. Nothing is changed."""
     special = open_special(Path(path))
     if special is None:
         temporary, fd = _temporary(Path(path), _target(Path(path)), PRIVATE)
@@ -60,11 +54,7 @@ def check_replaceable(path: str | os.PathLike[str]) -> None:
 def create_file(
     path: Path, content: bytes, mode: int = PRIVATE, *, durable: bool = False
 ) -> IO[bytes]:
-    """As `replace_file`, for a file that is left open to append to it; it is no pipe or device.
-
-    Raises:
-        OSError: it cannot be written. The earlier file is as it was.
-    """
+    """As `replace_file`, for a file that is left open to append to it; it is no pipe or device."""
     target = _target(path)
     temporary, fd = _temporary(path, target, mode)
     file = _unbuffered(fd)
@@ -99,11 +89,7 @@ def open_to_append(path: Path) -> IO[bytes]:
 
 
 def open_special(path: Path) -> IO[bytes] | None:
-    """Open a pipe, a terminal or another device to write to it; None for any other path.
-
-    Raises:
-        OSError: it cannot be opened, such as a pipe that no process reads.
-    """
+    """Open a pipe, a terminal or another device to write to it; None for any other path."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
@@ -125,14 +111,10 @@ def write_all(file: IO[bytes], content: bytes) -> None:
 
 
 def real_path(path: str | os.PathLike[str]) -> str:
-    """A path without links, which need not exist.
-
-    Raises:
-        OSError: it leads through too many links. Python before 3.13 follows them recursively.
-    """
+    """A path without links, which need not exist."""
     try:
         return os.path.realpath(path)
-    except RecursionError:
+    except RecursionError:  # Python before 3.13 follows links recursively
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(path)) from None
 
 

@@ -26,11 +26,7 @@ def client_options(
     """Options of an ``AsyncClient`` of httpx, so that no response takes more memory than `MAX_BODY`.
 
     Its requests exclude compression, and a compressed response is refused: httpx decompresses it without a limit.
-
-    Args:
-        headers: headers of each request.
-        *checks: hooks for each response, before its body is read.
-        on_failed: is called with a response and the exception that ends the reading of its body.
+    ``checks`` are hooks for each response, ``on_failed`` takes one whose body cannot be read, and the exception.
     """
 
     async def bound(response: Any) -> None:
@@ -87,18 +83,16 @@ class _Pieces:
             self._count += len(piece)
             pieces = self._response.extensions.get(LAST_PIECES, ())
             self._response.extensions[LAST_PIECES] = (*pieces[-1:], piece)
-            self._check_length()
+            if self._count > MAX_BODY:
+                host = self._response.request.url.host
+                text = f"the response of {host} has more than {MAX_BODY:,} bytes"
+                raise ResponseBodyError(text)  # noqa: TRY301 - as httpx raises those of a connection
         except StopAsyncIteration:
             raise
         except Exception as error:
             self._on_failed(self._response, error)
             raise
         return piece
-
-    def _check_length(self) -> None:
-        if self._count > MAX_BODY:
-            host = self._response.request.url.host
-            raise ResponseBodyError(f"the response of {host} has more than {MAX_BODY:,} bytes")
 
 
 def _pieces_of(stream: Any) -> Any:

@@ -12,43 +12,45 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
 
 from treadle.checks import FLAG, ValueCheck, check_fields, checked, choice, number
 from treadle.effects import is_sync_callable
 from treadle.errors import InitSignature, check_names
 from treadle.fast_dataclass import fast_dataclass
 from treadle.messages import Response, Usage
-from treadle.reservations import Amounts, Reservation, Reservations
+from treadle.reservations import Reservation, Reservations
 from treadle.results import BudgetExhausted, LimitNotMeasurable, MaxIterationsReached, Reason
 
 Unmeasured: TypeAlias = Literal["stop", "estimate", "ignore"]
 """What happens if a limit of tokens or cost is set, and a response does not report what it used."""
 
 
-def _limit(
-    default: int | None,
-    least: int,
-    unit: str = "",
-    *,
-    used: str | None = None,
-    left: str = "",
-    needs: Literal["usage", "cost"] | None = None,
-    is_own: bool = False,
-) -> Any:
-    """Declare a limit.
+class Limit(NamedTuple):
+    """The facts of a limit.
 
     Args:
-        default: its default; None is no limit.
-        least: the least value that is accepted.
-        unit: the unit of fractions; without one, only whole numbers are accepted.
-        used: the attribute of a budget that counts what was used; None if the limit is not used up.
+        kind: ``float`` if it may be a fraction.
+        counted: what it counts, in plural.
+        used: the attribute of a budget that counts what was used; empty if the limit is not used up.
         left: the format of what remains.
-        needs: what responses have to report so that it can be measured; None if treadle counts it.
-        is_own: whether it holds for the loop without its subagents.
+        needs: what responses have to report so that it can be measured; empty if treadle counts it.
     """
-    facts = {"used": used, "left": left, "needs": needs, "is_own": is_own}
-    return checked(default, number(least, unit), limit=facts)
+
+    kind: type[int | float]
+    counted: str
+    used: str
+    left: str
+    needs: str
+
+
+def _limit(default: int | None, least: int, counted: str, used: str = "", left: str = "") -> Any:
+    """Declare a limit; one that has its own format of what remains may be a fraction."""
+    kind, unit = (float, counted) if left else (int, "")
+    needs = "usage" if used.startswith("usage.") else ""
+    needs = "cost" if used == "usage.cost" else needs
+    row = Limit(kind, counted, used, left or f"{{:,}} {counted}", needs)
+    return checked(default, number(least, unit), limit=row)
 
 
 @fast_dataclass
@@ -61,36 +63,26 @@ class Limits:
         OptionError: an unknown limit, or one that is not a number, or too small.
     """
 
-    max_iterations: int = _limit(10, 1, used="iterations", left="{:,} model calls", is_own=True)
+    max_iterations: int = _limit(10, 1, "model calls", "iterations")
     """Model calls of the loop itself."""
-    max_tool_calls: int | None = _limit(None, 0, used="tool_calls", left="{:,} tool calls")
+    max_tool_calls: int | None = _limit(None, 0, "tool calls", "tool_calls")
     """Tool calls that run; further ones are answered as over budget."""
-    max_parallel_calls: int = _limit(8, 1)
+    max_parallel_calls: int = _limit(8, 1, "tool calls at the same time")
     """Tool calls that run at the same time."""
-    max_input_tokens: int | None = _limit(
-        None, 1, used="usage.input_tokens", left="{:,} input tokens", needs="usage"
-    )
+    max_input_tokens: int | None = _limit(None, 1, "input tokens", "usage.input_tokens")
     """Tokens of all prompts."""
-    max_output_tokens: int | None = _limit(
-        None, 1, used="usage.output_tokens", left="{:,} output tokens", needs="usage"
-    )
+    max_output_tokens: int | None = _limit(None, 1, "output tokens", "usage.output_tokens")
     """Tokens of all responses."""
-    max_total_tokens: int | None = _limit(
-        None, 1, used="usage.total_tokens", left="{:,} tokens", needs="usage"
-    )
+    max_total_tokens: int | None = _limit(None, 1, "tokens", "usage.total_tokens")
     """Tokens of prompts and responses."""
-    max_cost: float | None = _limit(
-        None, 0, "US dollars", used="usage.cost", left="${:.4f}", needs="cost"
-    )
+    max_cost: float | None = _limit(None, 0, "US dollars", "usage.cost", "${:.4f}")
     """US dollars; the model reports or computes a cost, or ``cost_of`` does."""
-    max_seconds: float | None = _limit(None, 0, "seconds", used="elapsed", left="{:.0f} s")
+    max_seconds: float | None = _limit(None, 0, "seconds", "elapsed", "{:.0f} s")
     """Wall time in seconds; calls in flight are cancelled."""
-    max_requests: int | None = _limit(
-        None, 1, used="requests", left="{:,} model and subagent calls"
-    )
+    max_requests: int | None = _limit(None, 1, "model and subagent calls", "requests")
     """Model calls of the run and its subagents; a retry is no further one. None means ten times
     ``max_iterations``; for a subagent, the limits of the runs around it."""
-    max_depth: int = _limit(5, 0)
+    max_depth: int = _limit(5, 0, "levels of subagents")
     """How deep subagents may be nested: with 1, its subagents have none. Further ones do not start."""
     on_limit: Literal["stop", "finish"] = checked("stop", choice("stop", "finish"))
     """What happens if a limit of iterations, calls, tokens or cost is reached, or a loop is detected: ``stop``
@@ -121,22 +113,16 @@ class Limits:
     def __post_init__(self) -> None:
         check_fields(self)
 
-    @property
-    def has_tokens(self) -> bool:
-        """Whether there is a limit of tokens or of cost."""
-        return any(getattr(self, name) is not None for name in _MEASURED)
 
-
-_TABLE: Mapping[str, Mapping[str, Any]] = {
+LIMITS: Mapping[str, Limit] = {
     name: spec.metadata["limit"]
     for name, spec in vars(Limits)["__dataclass_fields__"].items()
     if "limit" in spec.metadata
 }
-"""The facts of each limit, see `_limit`."""
-_COUNTED = {name: facts for name, facts in _TABLE.items() if facts["used"]}
-_MEASURED = {name: attrgetter(facts["used"]) for name, facts in _TABLE.items() if facts["needs"]}
-"""The limits of tokens and cost, in the order of `treadle.reservations.Amounts`, with what counts each."""
-LIMIT_NAMES = frozenset(_TABLE)
+_COUNTED = {name: (one, attrgetter(one.used)) for name, one in LIMITS.items() if one.used}
+"""The limits that are used up, with what counts each."""
+_MEASURED = {name: counted for name, counted in _COUNTED.items() if counted[0].needs}
+"""Those of tokens and cost, in the order of `treadle.reservations.Amounts`."""
 _REQUESTS_OF_TREE = 10
 """The default of ``max_requests``, for each iteration of the outermost run."""
 
@@ -165,10 +151,10 @@ class Remaining:
         about = "at most " if self.is_upper_bound else ""
         about += "about " if self.is_estimate else ""
         parts: list[str] = []
-        for name, facts in _COUNTED.items():
+        for name, (limit, _) in _COUNTED.items():
             left = getattr(self, name.removeprefix("max_"))
             if left is not None:
-                parts.append((about if facts["needs"] else "") + facts["left"].format(left))
+                parts.append((about if limit.needs else "") + limit.left.format(left))
         return ", ".join(parts) or "no limit"
 
 
@@ -206,12 +192,9 @@ class Budget:
 
     Attributes:
         depth: how many runs are around this one.
-        max_requests: the limit of model calls of this run and its subagents; None is no limit.
         reservations: the requests of subagents under way; None without a limit of tokens or cost.
-        has_tokens: whether this run has a limit of tokens or cost.
-        reserves: whether this run or a parent has one.
-        unmeasured: what happens if a limit cannot be measured.
-        has_unlimited_calls: whether there is no limit of tool calls.
+        reserves: whether this run or a parent has a limit of tokens or cost.
+        limits_only_iterations: whether no limit is reached before that of iterations, but for that of seconds.
         estimates: whether this run or a parent counts estimates.
         unknown: what is not known of some response, ``usage`` or ``cost``, with the way to get it; noted only
             with a limit of tokens or cost.
@@ -230,15 +213,18 @@ class Budget:
         self.max_requests = limits.max_requests
         if parent is None and self.max_requests is None:
             self.max_requests = _REQUESTS_OF_TREE * limits.max_iterations
-        self.has_tokens = limits.has_tokens
+        self.has_tokens = any(getattr(limits, name) is not None for name in _MEASURED)
         self.reservations = Reservations(str(self.depth)) if self.has_tokens else None
         self.reserves = any(one.has_tokens for one in self.chain())
         inherited: Unmeasured = "stop" if parent is None else parent.unmeasured
         self.unmeasured: Unmeasured = limits.unmeasured or inherited
         self.estimates = any(one.unmeasured == "estimate" for one in self.chain())
-        self.has_unlimited_calls = parent is None and limits.max_tool_calls is None
-        is_outermost = parent is None and limits.max_requests is None
-        self._limits_only_iterations = is_outermost and not self.has_tokens
+        self.limits_only_iterations = (
+            parent is None
+            and not self.has_tokens
+            and limits.max_tool_calls is None
+            and limits.max_requests is None
+        )
         self.iterations = self.requests = self.tool_calls = 0
         self.usage = Usage()
         self.unknown: dict[str, str] = {}
@@ -247,20 +233,11 @@ class Budget:
         self.is_finishing = False
 
     def start(self, now: float, elapsed: float = 0.0) -> None:
-        """Start the clock of the run.
-
-        Args:
-            now: seconds since the epoch.
-            elapsed: seconds that the run took before.
-        """
+        """Start the clock of the run, ``elapsed`` seconds of which have passed before."""
         self.started_at = now - elapsed - self._root.idle
 
     def elapsed(self, now: float) -> float:
-        """How long the run has taken, in seconds, without the time in which nothing drove it.
-
-        Args:
-            now: seconds since the epoch.
-        """
+        """How long the run has taken, in seconds, without the time in which nothing drove it."""
         return now - self.started_at - self._root.idle
 
     @property
@@ -269,15 +246,11 @@ class Budget:
 
     def finish(self) -> None:
         """Stop counting against this run's limits, for the last answer; no tool call may run from now on."""
-        self.is_finishing, self.has_unlimited_calls = True, False
+        self.is_finishing, self.limits_only_iterations = True, False
 
     def chain(self) -> tuple[Budget, ...]:
         """This budget and those of its parents, the nearest first."""
         return self, *self._outer
-
-    def count_iteration(self) -> None:
-        """Count an iteration of this run."""
-        self.iterations += 1
 
     def count_request(self) -> None:
         """Count a model call, before it is made: an iteration of this run, a request of all."""
@@ -296,16 +269,14 @@ class Budget:
             self.reserve_uses({name: -1})
         self.reserve_calls(-1)
 
-    def record_usage(self, usage: Usage | None) -> None:
-        """Add the usage of a model call; None means unknown and makes the total a lower bound."""
-        for one in self.chain():
-            one.usage = one.usage.plus(usage)
+    def record_response(self, response: Response | None) -> None:
+        """Add the usage of a response; remember what a limit needs and the response does not report.
 
-    def record_response(self, response: Response) -> None:
-        """Add the usage of a response; remember what a limit needs and the response does not report."""
+        None is a request that got none: what it used is unknown, so the total is a lower bound.
+        """
         for one in self.chain():
-            one.usage = one.usage.plus(response.usage)
-            if one.has_tokens:
+            one.usage = one.usage.plus(None if response is None else response.usage)
+            if one.has_tokens and response is not None:
                 one._note_unknown(response)  # noqa: SLF001 - of another budget
 
     def add(self, used: Used) -> None:
@@ -343,24 +314,13 @@ class Budget:
         return min((max(0, left) for left, *_ in self._calls()), default=None)
 
     def calls_limit(self) -> int:
-        """The limit of tool calls with the fewest calls left.
-
-        Raises:
-            ValueError: there is no limit.
-        """
+        """The limit of tool calls with the fewest calls left."""
         return min((left, limit) for left, limit, _ in self._calls())[1]
 
     def calls_exhausted(self) -> BudgetExhausted:
-        """The reason that a tool call may not run: the nearest limit that is reached.
-
-        Raises:
-            ValueError: tool calls are left.
-        """
-        for left, limit, limited in self._calls():
-            if left <= 0:
-                name = self._name_of(limited)
-                return BudgetExhausted("max_tool_calls", limit, limit - left, name)
-        raise ValueError("tool calls are left")
+        """The reason that a tool call may not run: the nearest limit that is reached."""
+        left, limit, limited = next(one for one in self._calls() if one[0] <= 0)
+        return BudgetExhausted("max_tool_calls", limit, limit - left, self._name_of(limited))
 
     def uses_left(self, name: str, max_uses: int) -> int:
         """How often a tool may still be used in the whole tree of runs, which shares it by its name."""
@@ -381,7 +341,7 @@ class Budget:
         if self.iterations >= most and not self.is_finishing:
             return MaxIterationsReached(most, self.name)
         # The common case, three times in an iteration: without subagents, `max_requests` is reached later.
-        if self._limits_only_iterations and self.requests <= self.iterations:
+        if self.limits_only_iterations and self.requests <= self.iterations:
             return None
         return next((reason for one in self.chain() if (reason := one._spent(self))), None)  # noqa: SLF001
 
@@ -392,10 +352,10 @@ class Budget:
             return BudgetExhausted("max_requests", most, self.requests, asking._name_of(self))
         if not self.has_tokens:
             return None
-        for kind, limit, used in () if self.is_finishing else _usage_by_limit(self):
+        for kind, limit, used in () if self.is_finishing else self._usage_by_limit():
             if limit is not None and used >= limit:
                 return BudgetExhausted(kind, limit, used, asking._name_of(self))
-        return self._not_measurable(asking)
+        return None if self.unmeasured == "ignore" else next(self._unmeasured(asking), None)
 
     def _name_of(self, other: Budget) -> str:
         """The name in a reason of the loop that has a limit: that of this budget, or one around it."""
@@ -414,21 +374,18 @@ class Budget:
 
         Of those whose response cannot be foreseen, since none of their model is known yet, one is sent at a time.
         """
-        held = () if self.reservations is None else self.reservations.held
-        if not held or self._spent(self) is not None:  # a limit that is reached ends the run
-            return True
-        ignores = self.unmeasured == "ignore"
-        amounts = [self._amounts_of(one) for one in held]
-        own = self._amounts_of(wanted)
-        if own is None and not ignores and None in amounts:
+        under_way = self.reservations
+        if under_way is None or not under_way.held or self._spent(self) is not None:
+            return True  # a limit that is reached ends the run
+        amounts = [under_way.amounts_of(one) for one in under_way.held]
+        own = under_way.amounts_of(wanted)
+        if own is None and self.unmeasured != "ignore" and None in amounts:
             return False
-        together = (own, *amounts)
-        for place, (_, limit, used) in enumerate(_usage_by_limit(self)):
-            reserved = sum(one[place] for one in together if one is not None)
+        foreseen = [one for one in (own, *amounts) if one is not None]
+        for place, (_, limit, used) in enumerate(self._usage_by_limit()):
+            total = used + sum(one[place] for one in foreseen)
             # One that cannot be foreseen needs some room.
-            if limit is not None and (
-                used + reserved > limit or (own is None and used + reserved == limit)
-            ):
+            if limit is not None and (total > limit or (own is None and total == limit)):
                 return False
         return True
 
@@ -438,35 +395,35 @@ class Budget:
             if one.reservations is not None:
                 one.reservations.measured(request, usage)
 
-    def _amounts_of(self, wanted: Reservation) -> Amounts | None:
-        return None if self.reservations is None else self.reservations.amounts_of(wanted)
-
     def not_measurable(self) -> LimitNotMeasurable | None:
         """The nearest limit, of this run or a parent, that ends the run since it cannot be measured; else None."""
-        return next((one for each in self.chain() if (one := each._not_measurable(self))), None)  # noqa: SLF001
+        counting = [one for one in self.chain() if one.unmeasured != "ignore"]
+        return next((reason for one in counting for reason in one._unmeasured(self)), None)  # noqa: SLF001
 
-    def _not_measurable(self, asking: Budget) -> LimitNotMeasurable | None:
-        if not self.unknown or self.unmeasured == "ignore":
-            return None
-        reason = next(_unmeasured_limits(self), None)
-        return reason and dataclasses.replace(reason, loop=asking._name_of(self))
+    def _unmeasured(self, asking: Budget) -> Iterator[LimitNotMeasurable]:
+        """The limits for which the usage or the cost of some response is unknown."""
+        for kind, (limit, _) in _MEASURED.items():
+            way = self.unknown.get(limit.needs)
+            if way is not None and getattr(self.limits, kind) is not None:
+                yield LimitNotMeasurable(kind, limit.needs, way, asking._name_of(self))
+
+    def _usage_by_limit(self) -> Iterator[tuple[str, float | None, float]]:
+        """The limits of tokens and cost: name, limit, and what was used."""
+        for name, (_, used) in _MEASURED.items():
+            yield name, getattr(self.limits, name), used(self) or 0
 
     def remaining(self, now: float) -> Remaining:
-        """What remains, by the tightest limit of this run and its parents.
-
-        Args:
-            now: seconds since the epoch.
-        """
+        """What remains now, in seconds since the epoch, by the tightest limit of this run and its parents."""
         tightest: dict[str, Any] = {}
         is_upper_bound = is_estimate = False
         for one in self.chain():
             if one.has_tokens:
-                is_upper_bound |= one.usage.is_lower_bound or any(_unmeasured_limits(one))
+                is_upper_bound |= one.usage.is_lower_bound or any(one._unmeasured(self))  # noqa: SLF001
                 is_estimate |= one.usage.is_estimate
-            for name, facts in _COUNTED.items():
-                limit = None if facts["is_own"] and one is not self else getattr(one.limits, name)
-                if limit is not None:
-                    used = attrgetter(facts["used"])(one)
+            for name, (_, used_by) in _COUNTED.items():
+                limit = getattr(one.limits, name)
+                if limit is not None and (one is self or name != "max_iterations"):
+                    used = used_by(one)
                     used = used(now) if callable(used) else used or 0
                     kind, left = name.removeprefix("max_"), max(0, limit - used)
                     tightest[kind] = min(left, tightest.get(kind, left))
@@ -483,8 +440,6 @@ class Budget:
 
 
 _USED = tuple(spec.name for spec in dataclasses.fields(Used))
-
-
 _OPTION = 'stream_options={"include_usage": True}'
 _OR_NOT = 'Limits(unmeasured="ignore") runs without this limit'
 _OR_ESTIMATE = f'Limits(unmeasured="estimate") counts an estimate, {_OR_NOT}'
@@ -497,17 +452,3 @@ _OF_COST = (
     f"'treadle[prices]' has the prices of models at their own providers; {_OR_NOT}"
 )
 _OF_COST_STREAM = f"{_OF_COST}. A streamed response has the usage for it with {_OPTION}"
-
-
-def _usage_by_limit(budget: Budget) -> list[tuple[str, float | None, float]]:
-    """The limits of tokens and cost: name, limit, and what was used."""
-    limits = budget.limits
-    return [(name, getattr(limits, name), used(budget) or 0) for name, used in _MEASURED.items()]
-
-
-def _unmeasured_limits(budget: Budget) -> Iterator[LimitNotMeasurable]:
-    """The limits of a run for which the usage or the cost of some response is unknown."""
-    for kind in _MEASURED:
-        missing = _TABLE[kind]["needs"]
-        if getattr(budget.limits, kind) is not None and missing in budget.unknown:
-            yield LimitNotMeasurable(kind, missing, budget.unknown[missing])

@@ -20,11 +20,7 @@ class LockedError(TreadleError, RuntimeError):
 
 
 class Queues:
-    """A table of queues by key. It is thread-safe. A forked child has a separate table, which is empty.
-
-    Args:
-        most: how many members of each queue may have their turn at the same time.
-    """
+    """A table of queues by key, each with ``most`` turns at a time; thread-safe, and empty in a forked child."""
 
     def __init__(self, most: int = 1) -> None:
         self._most = most
@@ -37,11 +33,7 @@ class Queues:
         self._queues, self._mutex = {}, threading.Lock()
 
     def enter(self, key: str) -> Signal:
-        """Join the queue of a key.
-
-        Returns:
-            A ticket, which is set when its holder has its turn.
-        """
+        """Join the queue of a key; the ticket is set when its holder has its turn."""
         if not self._is_used:  # most runs have a table that is never used
             self._is_used = True
             renew_after_fork(self, Queues._renew)
@@ -69,12 +61,9 @@ class Queues:
     def holding(
         self, keys: Mapping[str, bool], steps: Steps[R], label: str = labels.LOCK
     ) -> Steps[R]:
-        """Run steps while having the turn of each key.
+        """Run steps while having the turn of each key, in one order for all that hold several.
 
-        Args:
-            keys: each key, with whether to wait for it. The order must be the same for all that hold several.
-            steps: the steps, not started.
-            label: that of the effects that look whether a turn has come, since other runs affect the answer.
+        ``keys`` has whether to wait for each; ``label`` is that of the effects that look whether a turn has come.
 
         Raises:
             LockedError: a key is in use, and must not be waited for.

@@ -31,15 +31,7 @@ class Reservation(NamedTuple):
 
 
 class _Largest(NamedTuple):
-    """The largest responses of a model so far: each number is that of another response.
-
-    Args:
-        estimate: the estimated tokens of a prompt.
-        input: its tokens.
-        output: tokens of a response.
-        cost: US dollars.
-        price: US dollars for a token.
-    """
+    """The largest numbers in the responses of a model so far, and the largest estimate of their prompts."""
 
     estimate: int = 0
     input: int = 0
@@ -52,12 +44,6 @@ class Reservations:
     """The requests of subagents that are under way, and draw on one budget.
 
     A request waits, in order of arrival, until it is admitted; then it is held until its response is counted.
-
-    Args:
-        key: that of the effects in which requests wait.
-
-    Attributes:
-        held: the requests that were admitted.
     """
 
     def __init__(self, key: str) -> None:
@@ -68,12 +54,7 @@ class Reservations:
         self._largest: dict[tuple[str | None, str | None], _Largest] = {}
 
     def hold(self, wanted: Reservation, admits: Callable[[Reservation], bool]) -> Steps[None]:
-        """Wait until a request may be sent, and hold it; `release` has to follow.
-
-        Args:
-            wanted: the request.
-            admits: whether it may be sent now. Only effects ask it, so that a replay has the same answers.
-        """
+        """Wait until a request may be sent, and hold it until `release`; effects ask ``admits``, for replays."""
         return self._turns.holding({self._key: True}, self._admitted(wanted, admits), labels.BUDGET)
 
     def _admitted(self, wanted: Reservation, admits: Callable[[Reservation], bool]) -> Steps[None]:
@@ -91,12 +72,7 @@ class Reservations:
         released.set()
 
     def measured(self, request: Reservation, usage: Usage) -> None:
-        """Learn from a response what later ones may use.
-
-        Args:
-            request: its request.
-            usage: what it used, completely.
-        """
+        """Learn from the complete usage of a response what later ones may use."""
         output, cost = usage.total_tokens - usage.input_tokens, usage.cost or 0.0
         price = cost / max(1, usage.total_tokens)
         seen = _Largest(request.prompt, usage.input_tokens, output, cost, price)
@@ -106,12 +82,9 @@ class Reservations:
             self._largest[request.model, loop] = _Largest(*largest)
 
     def amounts_of(self, request: Reservation) -> Amounts | None:
-        """What a request may use: as much as the largest response of its model in its loop, else in any.
+        """What a request may use: as the largest response of its model in its loop, else in any; None before one.
 
         A prompt that is longer than those before may have a token for each further character.
-
-        Returns:
-            None if there was no response of its model yet.
         """
         known = self._largest.get((request.model, request.loop))
         known = known or self._largest.get((request.model, None))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -107,31 +106,27 @@ class RunNode:
 
     def succeed(self, usage: Usage | None = None, at: float | None = None) -> None:
         """End with success, and the tokens used."""
-        if self.status is not _RUNNING:
-            raise self._illegal("succeed")
-        self.status = _SUCCESS
-        self.ended_at = time.time() if at is None else at
+        self._end("succeed", _SUCCESS, at)
         self.usage = usage if usage is not None else self.usage
 
     def fail(self, error: object, at: float | None = None) -> None:
         """End with an error."""
-        if self.status is not _RUNNING:
-            raise self._illegal("fail")
-        self.status = RunNodeStatus.FAILED
-        self.ended_at = time.time() if at is None else at
+        self._end("fail", RunNodeStatus.FAILED, at)
         self.error = safe_str(error)
 
     def timeout(self, at: float | None = None) -> None:
         """End at a time limit."""
-        if self.status is not _RUNNING:
-            raise self._illegal("timeout")
-        self.status = RunNodeStatus.TIMEOUT
-        self.ended_at = time.time() if at is None else at
+        self._end("timeout", RunNodeStatus.TIMEOUT, at)
 
     def as_json(self) -> dict[str, Any]:
         """All fields, as JSON data."""
-        made: dict[str, Any] = plain_data(self)
-        return made
+        return plain_data(self)
+
+    def _end(self, event: str, status: RunNodeStatus, at: float | None) -> None:
+        if self.status is not _RUNNING:
+            raise self._illegal(event)
+        self.status = status
+        self.ended_at = time.time() if at is None else at
 
     def _illegal(self, event: str) -> IllegalMoveError:
         otherwise = "start" if self.status is _INIT else "nothing"
@@ -246,11 +241,8 @@ class RunState:
 
     def as_json(self, *, with_messages: bool = False) -> dict[str, Any]:
         """All attributes, as JSON data, with or without the history."""
-        names = [spec.name for spec in dataclasses.fields(self)]
-        if not with_messages:
-            names.remove("history")
-        made: dict[str, Any] = plain_data({name: getattr(self, name) for name in names})
-        return made
+        names = [name for name in self.__dataclass_fields__ if with_messages or name != "history"]
+        return plain_data({name: getattr(self, name) for name in names})
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RunState:
@@ -259,8 +251,7 @@ class RunState:
         Raises:
             JSONFormatError: it is none.
         """
-        state: RunState = restore(cls, data)
-        return state
+        return restore(cls, data)
 
     def _end(self, event: str, status: RunNodeStatus) -> None:
         if self.status is not _RUNNING:

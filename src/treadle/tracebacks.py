@@ -25,12 +25,9 @@ _INTERNAL = frozenset(
 
 
 def from_user_code(error: E) -> E:
-    """Let the traceback of an exception, and those of its causes, start at the first frame of user-supplied code.
+    """Let the tracebacks of an exception and of its causes start at the first frame of user-supplied code, if any.
 
     The frames before it are treadle's. They refer to the run, so an exception that is kept would keep the run.
-
-    Returns:
-        The exception. One that no user-supplied code raised is unchanged.
     """
     one: BaseException | None = error
     seen: set[int] = set()
@@ -58,13 +55,10 @@ def has_traceback(error: BaseException) -> bool:
 
 
 def leaves_of(error: BaseException) -> list[BaseException]:
-    """The exceptions in a group and in the groups within it, in order; of another exception, itself alone.
-
-    A loop and not a recursion: groups may be nested more deeply than calls. Each group counts once.
-    """
+    """The exceptions in a group and in those within it, in order, each group once; else the exception itself."""
     leaves: list[BaseException] = []
     waiting, seen = [error], set[int]()
-    while waiting:
+    while waiting:  # no recursion: groups may be nested more deeply than calls
         one = waiting.pop()
         if not isinstance(one, BaseExceptionGroup):
             leaves.append(one)
@@ -77,11 +71,7 @@ def leaves_of(error: BaseException) -> list[BaseException]:
 
 
 def format_traceback(error: BaseException) -> str:
-    """Format an exception with its causes and their tracebacks, as Python does, as a text of at most `MAX_LENGTH`.
-
-    Credentials that can be recognized are removed, see `redacted`. The start and the end are kept: where the
-    user's code was entered, and where it failed.
-    """
+    """Format an exception with its causes, without credentials; of a long text, the start and the end."""
     import traceback  # noqa: PLC0415 - only failures need it
 
     try:

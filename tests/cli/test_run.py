@@ -10,10 +10,8 @@ import pytest
 from pydantic import BaseModel
 
 from treadle import Ok, Response, RunState, __version__
-from treadle.cli.arguments import LIMIT_FLAGS
 from treadle.cli.interrupts import interrupts_end
 from treadle.cli.output import as_json
-from treadle.limits import LIMIT_NAMES
 from treadle.loop import RunHandle
 from treadle.testing import check_history
 
@@ -184,11 +182,6 @@ def test_a_tool_that_ends_the_run_gives_the_output(endpoint, asked, calls, tools
     endpoint.requests.clear()
     shown = json.loads(asked("1 + 2?", "--tools", "my_tools:finish", "--json")[1])
     assert (shown["output"], shown["stop_reason"]) == ({"total": 3}, "output")
-
-
-def test_every_limit_has_a_flag():
-    """A limit that the library gains is one that the command lacks."""
-    assert set(LIMIT_FLAGS) == LIMIT_NAMES
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,7 @@ class TestTheResponse:
 
     def test_without_an_iteration_left_the_model_is_not_asked(self, ready, through):
         ctx, model = ready(limits={"max_iterations": 1})
-        ctx.run.budget.count_iteration()
+        ctx.run.budget.iterations += 1
         stopped = through(ctx, ask_model)
         assert (stopped.decision, stopped.error) == (Decision.STOP, MaxIterationsReached(1))
         assert model.sent == []

@@ -4,7 +4,7 @@ import pytest
 
 from treadle.context import Decision
 from treadle.limits import Budget, Limits
-from treadle.messages import Usage
+from treadle.messages import Response, Usage
 from treadle.results import BudgetExhausted
 from treadle.stages import budget_guard
 from treadle.tools import NotRun, Plan
@@ -16,7 +16,7 @@ def spent(limits, *, iterations=0, calls=0, usage=None, parent=None):
     for _ in range(iterations):
         budget.count_request()
     budget.reserve_calls(calls)
-    budget.record_usage(usage or Usage())
+    budget.record_response(Response("Hi", usage=usage or Usage()))
     return budget
 
 

@@ -9,22 +9,13 @@ from typing import Any, NoReturn, get_args
 
 from treadle.cli.exits import Exit
 from treadle.cli.streams import escaped
-from treadle.limits import Limits, Unmeasured
+from treadle.limits import LIMITS, Limits, Unmeasured
 from treadle.version import __version__
 
 DEFAULT_SYSTEM = "You are a helpful assistant. Answer from the results of the tools."
 """Short, because the default model is small and long prompts confuse it."""
 LIMIT_FLAGS: Mapping[str, tuple[type[int | float], str]] = {
-    "max_iterations": (int, "maximum number of model calls"),
-    "max_tool_calls": (int, "maximum number of tool calls"),
-    "max_parallel_calls": (int, "maximum number of tool calls that run in parallel"),
-    "max_input_tokens": (int, "maximum number of tokens of all prompts"),
-    "max_output_tokens": (int, "maximum number of tokens of all responses"),
-    "max_total_tokens": (int, "maximum number of tokens of prompts and responses"),
-    "max_cost": (float, "maximum cost in US dollars, for a model whose server reports costs"),
-    "max_seconds": (float, "maximum wall time in seconds"),
-    "max_requests": (int, "maximum number of model calls, with those of subagents"),
-    "max_depth": (int, "maximum depth of subagents"),
+    name: (limit.kind, f"maximum number of {limit.counted}") for name, limit in LIMITS.items()
 }
 """The fields of `Limits`, their types, and their help texts."""
 RETRIES_FLAG = {"max_retries": (int, "maximum number of retries of a model call")}

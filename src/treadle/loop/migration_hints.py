@@ -10,10 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _WITHIN: Mapping[str, str] = {
-    "limits=Limits({}=...)": (
-        "cost_of max_depth max_input_tokens max_output_tokens max_parallel_calls max_requests on_limit "
-        "show_budget unmeasured"
-    ),
     "pauses=Pauses({}=...)": "on_unknown",
     "telemetry=Telemetry({}=...)": "capture_content logger_provider meter_provider tracer_provider",
     "stages=[ask_model({}=...), ...]": "max_retry_delay on_retry restart_streams",

@@ -356,4 +356,5 @@ def hint_of(name: str) -> str | None:
     """Where an option of another framework, of an SDK or of a request belongs; None if it is not known."""
     from treadle.loop.migration_hints import HINTS  # noqa: PLC0415 - most programs need no hint
 
-    return HINTS.get(name)
+    of_limits = name in Limits.__dataclass_fields__
+    return f"use limits=Limits({name}=...)" if of_limits else HINTS.get(name)

@@ -390,7 +390,7 @@ class Run:
                 return None  # the iteration is not over
             run = self.services
             if not context.is_asked and context.decision is None:  # else `ask_model` has counted it
-                run.budget.count_iteration()
+                run.budget.iterations += 1
             if len(run.ledger.reserved) > len(run.in_flight.results):
                 run.release(*context.plan.calls)
             context = inject(context, "Not run.")

@@ -554,7 +554,7 @@ def _counted(
 def _count_unknown(ctx: Context) -> None:
     """Count a request that was sent and has no response; no limit depends on what it used."""
     ctx.run.state.record_usage(None)
-    ctx.run.budget.record_usage(None)
+    ctx.run.budget.record_response(None)
 
 
 def _estimated(ctx: Context, request: Request, response: Response) -> Response:

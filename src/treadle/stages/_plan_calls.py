@@ -236,7 +236,7 @@ def _is_simple(ctx: Context, call: ToolCall) -> bool:
     tool = ctx.tools.get(call.name)
     if tool is not None and not tool.is_plain:
         return False
-    if not ctx.run.budget.has_unlimited_calls:
+    if not ctx.run.budget.limits_only_iterations:
         return False
     if ctx.run.breaker is not None:
         return False
