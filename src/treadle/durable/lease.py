@@ -17,7 +17,7 @@ from typing import NamedTuple
 from treadle.errors import OptionError
 from treadle.fast_dataclass import fast_dataclass
 from treadle.forks import renew_after_fork
-from treadle.pauses.claimant import Claimant
+from treadle.pauses.resume_holder import ResumeHolder
 
 POLL_SECONDS = 1.0
 """How often a process looks for requests to cancel the runs that it drives, in seconds."""
@@ -30,7 +30,7 @@ _ours: set[str] = set()
 
 def new_owner() -> str:
     """A text that names this process, and one lease of it."""
-    owner = str(Claimant.here())
+    owner = str(ResumeHolder.here())
     _ours.add(owner)
     return owner
 
@@ -95,7 +95,7 @@ class StoredLease(NamedTuple):
         # drives the run, so an end that is at most two leases away counts.
         if self.owner is None or not 0 < self.until - now <= 2 * self.seconds:
             return None
-        claimant = Claimant.parse(self.owner)
+        claimant = ResumeHolder.parse(self.owner)
         if claimant is None:
             return Driver("", 0, self.since, self.until)
         is_running = claimant.is_running()

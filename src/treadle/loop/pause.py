@@ -42,14 +42,14 @@ from treadle.pauses import (
     digest_of,
     is_state,
 )
-from treadle.pauses.claimant import Claimant
 from treadle.pauses.claims import resumed_already
+from treadle.pauses.resume_holder import ResumeHolder
 from treadle.results import Paused, PendingCall, Reason
 from treadle.run_state import RunState
 from treadle.tools import Approval, Repeats, Tool, fingerprint
 
 if TYPE_CHECKING:
-    from treadle.pauses.file_claims import FileClaims
+    from treadle.pauses.saved import FileClaims
 
 PausedForm: TypeAlias = Paused | Mapping[str, Any] | str | bytes | os.PathLike[str]
 """A paused run, its state, that as JSON text, or the path of a saved pause. JSON text starts with ``{``."""
@@ -223,7 +223,7 @@ class PausedRun:
         self._claimant = ""
         self.take_over = take_over
         if _is_path(given):
-            from treadle.pauses.file_claims import FileClaims  # noqa: PLC0415 - it imports pathlib
+            from treadle.pauses.saved import FileClaims  # noqa: PLC0415 - it imports pathlib
 
             self._file = FileClaims(cast("str", given), take_over=take_over)
             self._claims.insert(0, self._file)
@@ -450,7 +450,7 @@ class _RecordedClaims(ProcessClaims):
 
 
 def _claimant() -> str:
-    return str(Claimant.here())
+    return str(ResumeHolder.here())
 
 
 def _check_ours(pause_id: str, is_ours: object) -> None:

@@ -1,6 +1,6 @@
 """Paused runs outside a process: their signature, their files, and who resumes them.
 
-`saved` and `file_claims` are imported when a pause is saved or resumed from a file.
+`saved` is imported when a pause is saved or resumed from a file.
 """
 
 from treadle.pauses.claims import ClaimStore, Outcome, ProcessClaims

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Awaitable
 from typing import Literal, Protocol, TypeAlias
 
 from treadle.errors import PausedStateError
-from treadle.pauses.claimant import Claimant
+from treadle.pauses.resume_holder import ResumeHolder
 
+HOW = "calls that were approved may have run; to run them all the same, pass take_over=True"
+"""How a pause that was claimed is resumed nevertheless."""
 MAX_CLAIMS = 100_000
 """The number of resumed pauses that a process remembers, without ``Pauses(claims=...)``."""
 
@@ -96,31 +99,17 @@ def interrupted(what: str) -> str:
     return f"{what!r} was claimed, and the run that resumed it was interrupted; {HOW}"
 
 
-def claimed(what: str, claimant: Claimant | None, since: str) -> str:
-    """Why a pause cannot be resumed: another run has claimed it.
-
-    Args:
-        what: the pause, or its file.
-        claimant: who has claimed it; None if that is not known.
-        since: when.
-    """
-    if claimant is None:
-        return f"{what!r} was claimed at {since}; {HOW}"
-    who = f"process {claimant.pid} on {claimant.host!r}"
-    match claimant.is_running():
+def claimed(what: str, holder: ResumeHolder | None, since: float | None) -> str:
+    """Why a pause, or its file, cannot be resumed: another run has claimed it, at a time since the epoch."""
+    time_of = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(since))
+    at = "an unknown time" if since is None else time_of
+    if holder is None:
+        return f"{what!r} was claimed at {at}; {HOW}"
+    who = f"{what!r} was claimed by process {holder.pid} on {holder.host!r} at {at}"
+    match holder.is_running():
         case True:
-            return f"{what!r} was claimed by {who} at {since}, which is still running"
+            return f"{who}, which is still running"
         case False:
-            return f"{what!r} was claimed by {who} at {since}, which has ended since; {HOW}"
+            return f"{who}, which has ended since; {HOW}"
         case _:
-            return f"{what!r} was claimed by {who} at {since}; if that process has ended: {HOW}"
-
-
-HOW = "calls that were approved may have run; to run them all the same, pass take_over=True"
-
-
-def at(seconds: float) -> str:
-    """A time in seconds since the epoch, for an error text."""
-    import time  # noqa: PLC0415 - next to its use
-
-    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
+            return f"{who}; if that process has ended: {HOW}"

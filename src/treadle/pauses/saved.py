@@ -1,4 +1,4 @@
-"""Saved pauses: files with the state of a paused run.
+"""Saved pauses: files with the state of a paused run, and the claim of such a file.
 
 While a run resumes a saved pause, its file has another name, which says who has claimed it:
 ``<name>.claimed-<claimant>``, or ``<name>.claimed`` once that run was interrupted. The name is the claim, so that
@@ -18,8 +18,8 @@ from typing import Any
 
 from treadle.errors import PausedStateError
 from treadle.files import replace_file
-from treadle.pauses.claimant import Claimant
-from treadle.pauses.claims import at, claimed
+from treadle.pauses.claims import Outcome, claimed
+from treadle.pauses.resume_holder import ResumeHolder
 from treadle.pauses.signature import is_state
 
 CLAIMED = ".claimed"
@@ -29,116 +29,149 @@ _MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
 
 
 def save_state(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
-    """Write the state of a paused run to a file that only its owner can read. An earlier saved pause is replaced.
-
-    Args:
-        path: the file. It is written next to its place and renamed: it never has a part of a state.
-        state: the state.
-
-    Raises:
-        PausedStateError: the file is not a saved pause, or the saved pause is being resumed.
-        OSError: it cannot be written. An earlier file is as it was.
-    """
+    """Write the state of a paused run to a private file, whole, or in place of another saved pause."""
     if not is_state(state):
         raise PausedStateError("this Paused has no state, so that it cannot be saved")
-    target = target_of(path)
-    for name in claimed_names(target):
-        raise PausedStateError(why_claimed(name))
+    target = _target_of(path)
+    _check_unclaimed(target)
     if os.path.lexists(target):
         try:
             load_state(target)
         except PausedStateError as error:
             raise PausedStateError(f"{error}; it is not overwritten") from None
-    write_state(target, state)
-
-
-def write_state(path: Path, state: Mapping[str, Any]) -> None:
-    """Write a state to a file, or replace the state that it has.
-
-    Raises:
-        OSError: it cannot be written. An earlier file is as it was.
-    """
-    replace_file(path, json.dumps(state).encode(), durable=True)
+    _write(target, state)
 
 
 def load_state(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read the state of a paused run from a file. It is not checked.
-
-    Args:
-        path: the file.
-
-    Raises:
-        PausedStateError: the file does not exist, is claimed, or is not a saved pause.
-        OSError: it cannot be read.
-    """
+    """Read the state of a paused run from a file that has one, and is not claimed. It is not checked."""
     try:
         is_regular = stat.S_ISREG(Path(path).stat().st_mode)  # a pipe would wait for its writer
         state: Any = json.loads(Path(path).read_bytes()) if is_regular else None
     except OSError as error:
         if error.errno not in _MISSING:
             raise
-        for name in claimed_names(target_of(path)):
-            raise PausedStateError(why_claimed(name)) from None
-        raise PausedStateError(f"there is no saved pause at {shown(path)}") from None
+        _check_unclaimed(_target_of(path))
+        raise PausedStateError(f"there is no saved pause at {_shown(path)}") from None
     except (ValueError, RecursionError):
         state = None
     if not is_state(state):
-        raise PausedStateError(f"{shown(path)} is not a saved pause")
+        raise PausedStateError(f"{_shown(path)} is not a saved pause")
     return dict(state)
 
 
-def target_of(path: str | os.PathLike[str]) -> Path:
-    """The file that a path leads to, also if it does not exist.
+class FileClaims:
+    """The claim of one saved pause, a `ClaimStore` for this pause only.
 
-    Raises:
-        PausedStateError: it cannot be a path.
+    Args:
+        path: the saved pause.
+        take_over: also find one that another run has claimed, unless the process of that run is still running.
+
+    Attributes:
+        state: the state in the file.
     """
+
+    def __init__(self, path: str | os.PathLike[str], *, take_over: bool) -> None:
+        self._target = self._found = _target_of(path)
+        if take_over and not os.path.lexists(self._target):
+            names = _claimed_names(self._target)
+            free = [name for name in names if not _is_held(name)]
+            if not free:
+                _check_unclaimed(self._target)
+                raise PausedStateError(f"there is no saved pause at {_shown(self._target)}")
+            self._found = free[0]
+        self.state = load_state(self._found)
+
+    def claim(self, pause_id: str, claimant: str, *, take_over: bool) -> bool:
+        """Claim a pause, in one atomic step. Of several processes that rename the same file, one succeeds."""
+        del take_over  # it was decided before which file is claimed
+        mine = _claimed_name(self._target, claimant)
+        try:
+            self._found.rename(mine)
+        except FileNotFoundError:
+            _check_unclaimed(self._target)
+            text = f"there is no longer a saved pause at {_shown(self._target)}: it was resumed meanwhile"
+            raise PausedStateError(text) from None
+        if load_state(mine).get("pause_id") == pause_id:
+            return True
+        if not os.path.lexists(self._found):
+            mine.rename(self._found)
+        raise PausedStateError(f"{_shown(self._target)} was replaced by another pause meanwhile")
+
+    def keep(self, claimant: str, state: Mapping[str, Any]) -> None:
+        """Replace the pause by the next one of its run, which can then be resumed from the same path.
+
+        At each moment there is one file, and it has one of the two pauses. A file that another run has taken over
+        is left alone, and so is one that was put in its place meanwhile.
+        """
+        mine = _claimed_name(self._target, claimant)
+        if not os.path.lexists(mine):
+            return
+        if os.path.lexists(self._target):
+            raise FileExistsError(f"there is another file at {_shown(self._target)}")
+        _write(mine, state)
+        mine.rename(self._target)
+
+    def release(self, pause_id: str, claimant: str, outcome: Outcome) -> None:
+        """End a claim. A file that has the next pause, or that was taken over, is left alone."""
+        del pause_id
+        mine = _claimed_name(self._target, claimant)
+        with contextlib.suppress(FileNotFoundError):
+            if outcome == "done":
+                mine.unlink()
+            elif outcome == "undone" and not os.path.lexists(self._found):
+                mine.rename(self._found)
+            else:
+                mine.rename(_claimed_name(self._target, ""))
+
+
+def _write(path: Path, state: Mapping[str, Any]) -> None:
+    replace_file(path, json.dumps(state).encode(), durable=True)
+
+
+def _target_of(path: str | os.PathLike[str]) -> Path:
+    """The file that a path leads to, also if it does not exist."""
     try:
         return Path(os.path.realpath(path))
     except ValueError:  # a null character
-        raise PausedStateError(f"there is no saved pause at {shown(path)}") from None
+        raise PausedStateError(f"there is no saved pause at {_shown(path)}") from None
 
 
-def shown(path: str | os.PathLike[str]) -> str:
+def _shown(path: str | os.PathLike[str]) -> str:
     """A path for an error text; a text that is none may be long."""
     text = repr(os.fspath(path))
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}...'"
 
 
-def claimed_name(target: Path, claimant: str) -> Path:
+def _claimed_name(target: Path, claimant: str) -> Path:
     """The name of a saved pause that a claimant resumes; an empty claimant was interrupted."""
     ending = f"{CLAIMED}-{claimant}" if claimant else CLAIMED
     return target.with_name(target.name + ending)
 
 
-def claimed_names(target: Path) -> list[Path]:
+def _claimed_names(target: Path) -> list[Path]:
     """The names that a saved pause has while it is claimed: as a rule one, or none."""
     start = f"{target.name}{CLAIMED}"
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         found = [one for one in target.parent.iterdir() if one.name.startswith(start)]
-        return sorted(one for one in found if one.name == start or _claimant_of(one))
+        return sorted(one for one in found if one.name == start or _holder_of(one))
     return []
 
 
-def is_held(name: Path) -> bool:
-    """Whether the process that has claimed a saved pause is known to run still."""
-    claimant = _claimant_of(name)
-    return claimant is not None and claimant.is_running() is True
+def _check_unclaimed(target: Path) -> None:
+    """Raise `PausedStateError`, with the reason, if a saved pause is claimed."""
+    for name in _claimed_names(target):
+        since = None
+        with contextlib.suppress(OSError):
+            since = name.stat().st_ctime  # a rename sets it
+        raise PausedStateError(claimed(str(target), _holder_of(name), since)) from None
 
 
-def why_claimed(name: Path) -> str:
-    """Why a saved pause cannot be used.
-
-    Args:
-        name: its name while it is claimed.
-    """
-    try:
-        since = at(name.stat().st_ctime)  # a rename sets it
-    except OSError:
-        since = "an unknown time"
-    return claimed(str(name).rpartition(CLAIMED)[0], _claimant_of(name), since)
-
-
-def _claimant_of(name: Path) -> Claimant | None:
+def _holder_of(name: Path) -> ResumeHolder | None:
     before, mark, text = name.name.rpartition(f"{CLAIMED}-")
-    return Claimant.parse(text) if before and mark else None
+    return ResumeHolder.parse(text) if before and mark else None
+
+
+def _is_held(name: Path) -> bool:
+    """Whether the process that has claimed a saved pause is known to run still."""
+    holder = _holder_of(name)
+    return holder is not None and holder.is_running() is True

@@ -18,29 +18,24 @@ def is_state(value: object) -> TypeGuard[Mapping[str, Any]]:
 
 
 def check_state(state: Mapping[str, Any], secret: bytes | None) -> dict[str, Any]:
-    """Check that a state is unchanged.
-
-    Args:
-        state: the state.
-        secret: the secret that signed it; None if it is unsigned.
-
-    Returns:
-        A copy of the state, without its digest.
-
-    Raises:
-        PausedStateError: it was changed, or has another version or secret.
-    """
+    """A copy of a state without its digest, if it is as it was signed; else raises `PausedStateError`."""
     if state.get("version") != VERSION:
         raise PausedStateError(
             f"the paused state has version {state.get('version')!r}, expected {VERSION}"
         )
+    import hmac  # noqa: PLC0415 - it imports hashlib, which is slow
+
     signed = {key: value for key, value in state.items() if key != "digest"}
-    if not _is_signed(signed, secret, state["digest"]):
-        raise PausedStateError(
-            "the paused state was changed, or signed with another secret, since it was made"
-        )
-    copied: dict[str, Any] = json.loads(json.dumps(signed))
-    return copied
+    try:
+        digests = str(state["digest"]).encode(), digest_of(signed, secret).encode()
+        if hmac.compare_digest(*digests):
+            copied: dict[str, Any] = json.loads(json.dumps(signed))
+            return copied
+    except (TypeError, ValueError, RecursionError):  # it is not JSON
+        pass
+    raise PausedStateError(
+        "the paused state was changed, or signed with another secret, since it was made"
+    )
 
 
 def digest_of(state: Mapping[str, Any], secret: bytes | None) -> str:
@@ -53,12 +48,3 @@ def digest_of(state: Mapping[str, Any], secret: bytes | None) -> str:
     import hmac  # noqa: PLC0415 - it imports hashlib
 
     return hmac.new(secret, text, "sha256").hexdigest()
-
-
-def _is_signed(state: Mapping[str, Any], secret: bytes | None, digest: object) -> bool:
-    import hmac  # noqa: PLC0415 - it imports hashlib, which is slow
-
-    try:
-        return hmac.compare_digest(str(digest).encode(), digest_of(state, secret).encode())
-    except (TypeError, ValueError, RecursionError):  # it is not JSON
-        return False

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from treadle.databases.sqlite import opened, path_of_file
 from treadle.errors import PausedStateError
-from treadle.pauses.claimant import Claimant
-from treadle.pauses.claims import Outcome, at, claimed, interrupted, resumed_already
+from treadle.pauses.claims import Outcome, claimed, interrupted, resumed_already
+from treadle.pauses.resume_holder import ResumeHolder
 
 if TYPE_CHECKING:
     import sqlite3
@@ -29,9 +29,8 @@ CREATE TABLE IF NOT EXISTS treadle_claims (
 class SQLiteClaims:
     """A `ClaimStore` in an SQLite file: of all processes that use the file, one resumes a pause.
 
-    The file system has to have file locks that work between these processes. Each operation opens the file, so
-    that an object may be shared by threads and inherited by forks. A row stays for each pause; it may be deleted
-    once no copy of the state of the pause is left.
+    The file system has to have file locks that work between these processes. An object may be shared by threads
+    and inherited by forks. A row stays for each pause; it may be deleted once no copy of the state is left.
 
     Args:
         path: the file; it is created, readable by its owner only, when a pause is claimed for the first time.
@@ -47,11 +46,7 @@ class SQLiteClaims:
         return f"SQLiteClaims({self.path!r})"
 
     def claim(self, pause_id: str, claimant: str, *, take_over: bool) -> bool:
-        """Claim a pause, in one atomic step.
-
-        Raises:
-            sqlite3.Error: the file cannot be used.
-        """
+        """Claim a pause, in one atomic step."""
         with self._transaction() as db:
             row = db.execute(
                 "SELECT claimant, claimed_at, status FROM treadle_claims WHERE pause_id = ?",
@@ -66,20 +61,15 @@ class SQLiteClaims:
         return True
 
     def release(self, pause_id: str, claimant: str, outcome: Outcome) -> None:
-        """End a claim.
-
-        Raises:
-            sqlite3.Error: the file cannot be used.
-        """
-        where = "WHERE pause_id = ? AND claimant = ?"
+        """End a claim."""
         with self._transaction() as db:
-            if outcome == "undone":
-                db.execute(f"DELETE FROM treadle_claims {where}", (pause_id, claimant))  # noqa: S608
-            else:
-                db.execute(
-                    f"UPDATE treadle_claims SET status = ? {where}",  # noqa: S608
-                    (outcome, pause_id, claimant),
-                )
+            db.execute(
+                "UPDATE treadle_claims SET status = ? WHERE pause_id = ? AND claimant = ?",
+                (outcome, pause_id, claimant),
+            )
+            db.execute(
+                "DELETE FROM treadle_claims WHERE pause_id = ? AND status = 'undone'", (pause_id,)
+            )
 
     @contextlib.contextmanager
     def _transaction(self) -> Generator[sqlite3.Connection]:
@@ -94,17 +84,13 @@ class SQLiteClaims:
 def _check_free(
     pause_id: str, claimant: str, claimed_at: float, status: str, *, take_over: bool
 ) -> None:
-    """Check that a pause can be taken over from its claimant.
-
-    Raises:
-        PausedStateError: it cannot.
-    """
+    """Raise `PausedStateError` if a pause cannot be taken over from its claimant."""
     if status == "done":
         raise PausedStateError(resumed_already(pause_id))
     if status == "interrupted":
         if not take_over:
             raise PausedStateError(interrupted(pause_id))
         return
-    holder = Claimant.parse(claimant)
+    holder = ResumeHolder.parse(claimant)
     if not take_over or (holder is not None and holder.is_running() is True):
-        raise PausedStateError(claimed(pause_id, holder, at(claimed_at)))
+        raise PausedStateError(claimed(pause_id, holder, claimed_at))

@@ -3,10 +3,10 @@
 import json
 import os
 import stat
-import threading
 
 import anyio
 import pytest
+from tests.loop.conftest import BATCH, SYNC, paused_at
 
 from treadle import (
     Loop,
@@ -17,16 +17,14 @@ from treadle import (
     Pauses,
     SQLiteClaims,
     approve,
-    deny,
     tool,
 )
 from treadle.events import RunStarted
-from treadle.pauses import file_claims
-from treadle.pauses.claimant import Claimant
+from treadle.pauses.resume_holder import ResumeHolder
+from treadle.pauses.saved import FileClaims
 from treadle.testing import ScriptedLLM, call, calls
 
 from .claiming import job, make, outcomes, paid, paused_in, started, until
-from .conftest import BATCH, SYNC, paused_at
 
 
 @pytest.fixture
@@ -158,11 +156,12 @@ class TestResuming:
     ):
         (loop, model, decisions), path = paused_twice, tmp_path / "p"
 
-        def full(*_):
+        def full(_):
             raise OSError("the disk is full")
 
-        monkeypatch.setattr(file_claims, "write_state", full)
-        again = way.resume(loop, path, decisions, model)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", full)
+            again = way.resume(loop, path, decisions, model)
         assert "could not be saved" in caplog.text
         assert names(path) == []
         again.save(path)
@@ -183,8 +182,8 @@ class TestResuming:
         assert (names(path), path.read_text()) == (["p"], "notes")
 
     def test_a_file_that_was_taken_over_does_not_get_the_next_pause(self, saved):
-        claims, other = file_claims.FileClaims(saved, take_over=False), str(Claimant.here())
-        pause_id, mine = claims.state["pause_id"], str(Claimant.here())
+        claims, other = FileClaims(saved, take_over=False), str(ResumeHolder.here())
+        pause_id, mine = claims.state["pause_id"], str(ResumeHolder.here())
         claims.claim(pause_id, mine, take_over=False)
         [claimed] = saved.parent.iterdir()
         claimed.rename(saved.with_name(f"approval.json.claimed-{other}"))
@@ -359,64 +358,3 @@ class TestProcesses:
         assert done[0] == "ok"
         assert all(one.startswith("refused: ") for one in done[1:])
         assert paid(tmp_path) == ["5", "5"]
-
-
-class TestSQLite:
-    """A table of claims in a file."""
-
-    def test_its_file_is_private_and_there_is_no_other(self, tmp_path):
-        folder = tmp_path / "claims"
-        folder.mkdir()
-        loop = make(tmp_path, claims=SQLiteClaims(folder / "c.db"))
-        paused = paused_in(tmp_path)
-        assert not list(folder.iterdir())
-        loop.resume_sync(paused, {paused.pending[0].id: approve}, ScriptedLLM("done"))
-        assert list(folder.iterdir()) == [folder / "c.db"]
-        assert stat.S_IMODE((folder / "c.db").stat().st_mode) == 0o600
-
-    @pytest.mark.parametrize("take_over", [False, True])
-    def test_of_several_threads_one_claims(self, tmp_path, take_over):
-        claims, start = SQLiteClaims(str(tmp_path / "c.db")), threading.Barrier(8)
-        claimed = []
-        if take_over:
-            claims.claim("p", "before", take_over=False)
-            claims.release("p", "before", "interrupted")
-
-        def work():
-            start.wait()
-            try:
-                claimed.append(claims.claim("p", str(Claimant.here()), take_over=take_over))
-            except PausedStateError:
-                claimed.append(False)
-
-        threads = [threading.Thread(target=work) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert sorted(claimed) == [False] * 7 + [True]
-
-    def test_what_was_undone_may_be_claimed_again(self, tmp_path):
-        claims = SQLiteClaims(tmp_path / "c.db")
-        claims.claim("p", "one", take_over=False)
-        claims.release("p", "another", "undone")
-        with pytest.raises(PausedStateError):
-            claims.claim("p", "two", take_over=False)
-        claims.release("p", "one", "undone")
-        assert claims.claim("p", "two", take_over=False)
-
-    @pytest.mark.parametrize("path", ["", ":memory:", None, 5])
-    def test_its_path_is_that_of_a_file(self, path):
-        with pytest.raises(OptionError, match=r"^SQLiteClaims: expected the path of a file"):
-            SQLiteClaims(path)
-
-    def test_a_file_that_cannot_be_used_is_an_error_before_anything_runs(self, tmp_path):
-        import sqlite3
-
-        (tmp_path / "notes").write_text("These are notes, and no database. " * 9)
-        loop = make(tmp_path, claims=SQLiteClaims(tmp_path / "notes"))
-        paused = paused_in(tmp_path)
-        decisions = {paused.pending[0].id: deny()}
-        with pytest.raises(sqlite3.DatabaseError):
-            loop.resume_sync(paused, decisions, len)
-        assert isinstance(make(tmp_path).resume_sync(paused, decisions, ScriptedLLM("x")), Ok)

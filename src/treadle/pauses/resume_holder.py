@@ -9,33 +9,26 @@ from treadle.fast_dataclass import fast_dataclass
 
 
 @fast_dataclass
-class Claimant:
-    """One attempt to resume a paused run.
-
-    Args:
-        host: the name of the machine.
-        space: where the process id is valid: the number of the process namespace; empty where there are none.
-        pid: the process id.
-        start: identifies the process among those that have had this id: its start in clock ticks since the
-            start of the machine, or else a random text.
-        attempt: a random text.
-    """
+class ResumeHolder:
+    """One attempt to resume a paused run; also the holder of a lease."""
 
     host: str
     space: str
+    """Where the process id is valid: the number of the process namespace; empty where there are none."""
     pid: int
     start: str
+    """Identifies the process among those that have had this id: its start in clock ticks, or a random text."""
     attempt: str
 
     @classmethod
-    def here(cls) -> Claimant:
+    def here(cls) -> ResumeHolder:
         """A new attempt in this process."""
         pid = os.getpid()
         return cls(_host(), _space(pid), pid, _start_of(pid) or _token(pid), os.urandom(4).hex())
 
     @classmethod
-    def parse(cls, text: str) -> Claimant | None:
-        """Read the text of a claimant; None if it is none."""
+    def parse(cls, text: str) -> ResumeHolder | None:
+        """Read the text of a holder; None if it is none."""
         parts = text.rsplit("-", 4)
         if len(parts) < 5 or not parts[2].isdecimal():  # noqa: PLR2004 - the fields
             return None
@@ -75,21 +68,18 @@ def _host() -> str:
 @cache
 def _space(pid: int) -> str:
     """The number of the process namespace, on Linux."""
-    from pathlib import Path  # noqa: PLC0415 - it is slow to import
-
     try:
-        link = Path(f"/proc/{pid}/ns/pid").readlink()
+        link = os.readlink(f"/proc/{pid}/ns/pid")  # noqa: PTH115 - pathlib is slow to import
     except OSError:
         return ""
-    return "".join(filter(str.isdecimal, str(link)))
+    return "".join(filter(str.isdecimal, link))
 
 
 def _start_of(pid: int) -> str | None:
     """When a process was started; empty if it has ended; None if that is not known. See proc_pid_stat(5)."""
-    from pathlib import Path  # noqa: PLC0415 - it is slow to import
-
     try:
-        text = Path(f"/proc/{pid}/stat").read_bytes()
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - pathlib is slow to import
+            text = file.read()
     except OSError:
         return None
     state, *fields = text[text.rindex(b")") + 2 :].split()
@@ -97,7 +87,6 @@ def _start_of(pid: int) -> str | None:
 
 
 @cache
-def _token(pid: int) -> str:
+def _token(_pid: int) -> str:
     """A random text of this process; a fork, which has another id, gets another."""
-    del pid
     return f"r{os.urandom(4).hex()}"

@@ -6,13 +6,12 @@ import threading
 import anyio
 import pytest
 from tests.deciding import on
+from tests.loop.conftest import SYNC, Way, paused_at
 
 from treadle import Loop, Ok, PausedStateError, Pauses, approve
 from treadle.pauses import ProcessClaims
-from treadle.pauses.claimant import Claimant
+from treadle.pauses.resume_holder import ResumeHolder
 from treadle.testing import ScriptedLLM, call, calls
-
-from .conftest import SYNC, Way, paused_at
 
 
 class Store:
@@ -60,7 +59,7 @@ class TestStore:
         assert isinstance(result, Ok)
         (_, pause_id, claimant, took_over), end = store.log
         assert (pause_id, took_over) == (paused.state["pause_id"], take_over)
-        assert Claimant.parse(claimant).is_running()
+        assert ResumeHolder.parse(claimant).is_running()
         assert end == ("done", pause_id, claimant)
 
     @pytest.mark.parametrize("kind", [Store, AsyncStore])
@@ -202,31 +201,3 @@ class TestProcess:
         claims.claim("p", "one", take_over=False)
         claims.release("p", "one", "undone")
         assert claims.claim("p", "two", take_over=False)
-
-
-class TestClaimant:
-    """A text that identifies a process among all machines that share a pause."""
-
-    def test_it_is_read_as_it_was_written(self):
-        here = Claimant.here()
-        assert Claimant.parse(str(here)) == here
-        assert here.is_running() is True
-        assert Claimant.here() != here
-
-    @pytest.mark.parametrize("text", ["", "a", "h-1-x-2-3", "1-2-3", "h-s-1-t"])
-    def test_another_text_is_none(self, text):
-        assert Claimant.parse(text) is None
-
-    def test_a_process_on_another_machine_is_unknown(self):
-        here = Claimant.here()
-        other = Claimant("elsewhere", here.space, here.pid, here.start, "x")
-        assert other.is_running() is None
-
-    def test_an_earlier_process_with_the_same_id_has_ended(self):
-        """As in a container whose program always has the id 1."""
-        here = Claimant.here()
-        assert Claimant(here.host, here.space, here.pid, "1", "x").is_running() is False
-
-    def test_a_process_id_that_no_process_has_has_ended(self):
-        here = Claimant.here()
-        assert Claimant(here.host, here.space, 2**22 + 1, "1", "x").is_running() is False
