@@ -109,13 +109,13 @@ def _is_of_pydantic(value: Any) -> bool:
 def _parts_of(value: Any) -> Mapping[Any, Any]:
     """The parts of a value as the encoder reads them: of a subclass, by the methods of its base."""
     parts: Mapping[Any, Any] = {}
-    if isinstance(value, dict):
-        parts = dict[Any, Any](dict.items(value))  # pyright: ignore[reportUnknownArgumentType]
-    elif isinstance(value, _COLLECTIONS):
-        base: Any = next(one for one in _COLLECTIONS if isinstance(value, one))
-        parts = dict[Any, Any](enumerate(base.__iter__(value)))
+    base: Any = next((one for one in (dict, *_COLLECTIONS) if isinstance(value, one)), None)
+    if base is dict:
+        parts = dict(base.items(value))
+    elif base is not None:
+        parts = dict(enumerate(base.__iter__(value)))
     elif _is_of_pydantic(value):
-        extra = getattr(value, "__pydantic_extra__", None) or {}
+        extra: Any = getattr(value, "__pydantic_extra__", None) or {}
         parts = {**getattr(value, "__dict__", {}), **extra}
     elif dataclasses.is_dataclass(value):
         parts = {spec.name: getattr(value, spec.name) for spec in dataclasses.fields(value)}
