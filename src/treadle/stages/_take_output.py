@@ -13,6 +13,7 @@ from treadle.messages import MAX_VIOLATIONS, ToolResult, safe_str
 from treadle.results import OutputMissing
 from treadle.stages._terminal_call import ending_call, with_output
 from treadle.tools import OutputContract
+from treadle.tools.output import REJECTED
 
 
 def take_output(ctx: Context, output: OutputContract, *, is_cut: bool = False) -> Steps[Context]:
@@ -93,8 +94,8 @@ def _rejected(ctx: Context, output: OutputContract, problems: Sequence[str]) -> 
 
     While the model is asked for its last answer at a limit, the run decides how often that is.
     """
-    ctx = ctx.evolve(memo=output.reject(ctx.memo, problems))
-    attempts = len(output.rejected(ctx.memo))
+    rejected = (*output.rejected(ctx.memo), tuple(problems))
+    ctx, attempts = ctx.evolve(memo={**ctx.memo, REJECTED: rejected}), len(rejected)
     if attempts > output.max_retries and ctx.run.ledger.finishing is None:
         return ctx.stop(OutputMissing(attempts, tuple(problems)))
     return ctx if ctx.tool_calls else ctx.evolve(guidance=_reminder(output, problems))

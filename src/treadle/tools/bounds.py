@@ -109,11 +109,12 @@ def _is_of_pydantic(value: Any) -> bool:
 def _parts_of(value: Any) -> Mapping[Any, Any]:
     """The parts of a value as the encoder reads them: of a subclass, by the methods of its base."""
     parts: Mapping[Any, Any] = {}
-    base: Any = next((one for one in (dict, *_COLLECTIONS) if isinstance(value, one)), None)
+    kinds = type(value).__mro__
+    base: Any = next((one for one in (dict, *_COLLECTIONS) if one in kinds), None)
     if base is dict:
-        parts = dict(base.items(value))
+        parts = dict(base.items(value))  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
     elif base is not None:
-        parts = dict(enumerate(base.__iter__(value)))
+        parts = dict(enumerate(base.__iter__(value)))  # pyright: ignore[reportUnknownArgumentType]
     elif _is_of_pydantic(value):
         extra: Any = getattr(value, "__pydantic_extra__", None) or {}
         parts = {**getattr(value, "__dict__", {}), **extra}
@@ -129,7 +130,6 @@ def _changed(value: Any, parts: Mapping[str, Any], kept: Mapping[str, Any]) -> A
         if kept.get(name) is not part:
             holder = value.__dict__ if name in value.__dict__ else value.__pydantic_extra__
             # A field of the type Iterable expects an iterator.
-            holder[name] = (
-                iter(kept.get(name, ())) if isinstance(part, Iterator) else kept.get(name)
-            )
+            is_iterator = isinstance(part, Iterator)
+            holder[name] = iter(kept.get(name, ())) if is_iterator else kept.get(name)
     return value
