@@ -280,7 +280,7 @@ def _alternatives(given: Any, tools: Mapping[str, Tool]) -> list[Any]:
     """The types and tools of which the output is one; a union is the list of its members."""
     is_union = typing.get_origin(given) in {Union, types.UnionType}
     if is_union or isinstance(given, (list, tuple)):
-        parts: Sequence[Any] = typing.get_args(given) if is_union else given
+        parts: Any = typing.get_args(given) if is_union else cast("Any", given)
         if not parts:
             raise OptionError("output: expected at least one type, got an empty list")
         return [one for part in parts for one in _alternatives(part, tools)]
