@@ -4,7 +4,7 @@ import pytest
 
 from treadle.effects import Mode
 from treadle.errors import OptionError, ToolDefinitionError
-from treadle.tools import Recipe, RecipeStep, Resolver, Tool, as_recipe, check_implementations
+from treadle.tools import Recipe, RecipeStep, Resolver, Tool, check_implementations
 
 
 class Full:
@@ -57,9 +57,9 @@ def test_it_knows_the_names_it_lists_or_any_name_if_it_lists_none():
 
 
 def test_it_has_recipes_for_some_names():
-    assert Resolver(Full()).recipe("a") is not None
-    assert Resolver(Full()).recipe("b") is None
-    assert Resolver(lambda call: 1).recipe("a") is None
+    assert Resolver(Full()).recipe("a", {}) == Recipe((), ())
+    assert Resolver(Full()).recipe("b", {}) is None
+    assert Resolver(lambda call: 1).recipe("a", {}) is None
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,11 @@ def test_it_has_recipes_for_some_names():
     ],
 )
 def test_a_recipe_may_be_a_mapping_or_a_triple_and_steps_too(made):
-    assert as_recipe(made) == Recipe(
+    class Resolving(Full):
+        def dispatch_recipe(self, name):
+            return lambda arguments: made
+
+    assert Resolver(Resolving()).recipe("a", {}) == Recipe(
         (RecipeStep("a", {"x": 1}),), (RecipeStep("b", {}, "B"),), None
     )
 

@@ -23,6 +23,7 @@ from treadle.pipeline import stage
 from treadle.results import EmptyResponse, OutputMissing, PendingCall, ResponseIncomplete
 from treadle.stages._answers import edit_note, refusal
 from treadle.tools import NotRun, OutputContract, not_run
+from treadle.tools.output import REJECTED
 
 BLANK_NUDGE = (
     "Your last reply was empty. Answer the question, or call one of the tools if you need to."
@@ -199,8 +200,8 @@ def _take_output(
         text = f"Error: the output was not accepted: {problems[0]}"
         result = ToolResult(ending.id, text, True, "retry")
         ctx = ctx.evolve(tool_results={**ctx.tool_results, ending.id: result})
-    ctx = ctx.evolve(memo=output.reject(ctx.memo, problems))
-    attempts = len(output.rejected(ctx.memo))
+    rejected = (*output.rejected(ctx.memo), tuple(problems))
+    ctx, attempts = ctx.evolve(memo={**ctx.memo, REJECTED: rejected}), len(rejected)
     # For the last answer at a limit, the run decides how often the model is asked.
     if attempts > output.max_retries and not ctx.run.budget.is_finishing:
         return ctx.stop(OutputMissing(attempts, tuple(problems)))

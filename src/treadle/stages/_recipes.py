@@ -18,7 +18,7 @@ from treadle.stages._run_call import (
     log_exception,
     perform_call,
 )
-from treadle.tools import NotRun, Recipe, RecipeStep, Resolver, as_recipe, not_run, tool_result
+from treadle.tools import NotRun, Recipe, RecipeStep, Resolver, not_run, tool_result
 from treadle.tracebacks import from_user_code
 
 
@@ -46,8 +46,7 @@ def _by_recipe(
     effects.
     """
     try:
-        maker = resolver.recipe(call.name)
-        recipe = None if maker is None else as_recipe(maker(call.input or {}))
+        recipe = resolver.recipe(call.name, call.input or {})
     except Exception as error:  # noqa: BLE001 - a function of the resolver's author
         text = "the recipe of %r cannot be built; resolving it directly"
         log_exception(ctx, call, text, error=from_user_code(without_frame(error)))

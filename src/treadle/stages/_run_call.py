@@ -257,7 +257,7 @@ def _at_once(ctx: Context, result: ToolResult) -> Steps[Timed[ToolResult]]:
 def attempts(ctx: Context, call: ToolCall, tool: Tool | None) -> Steps[Timed[ToolResult]]:
     """Make a call, with the retries of its tool; an exception becomes its result."""
     retries = tool.retries if tool is not None else 0
-    is_in_steps = (tool is None or not tool.is_one_effect) and _is_in_steps(ctx, tool)
+    is_in_steps = _is_in_steps(ctx, tool)
     attempt = 1
     started = ctx.run.ledger.clock
     while True:

@@ -30,7 +30,7 @@ from treadle.tools.rendering import (
     truncate,
 )
 from treadle.tools.repeats import NOTE_FROM, Repeats
-from treadle.tools.resolver import Recipe, RecipeStep, Resolver, as_recipe, check_implementations
+from treadle.tools.resolver import Recipe, RecipeStep, Resolver, check_implementations
 from treadle.tools.return_value import tool_result
 from treadle.tools.tool_context import ToolContext
 from treadle.tools.unrun_calls import NotRun, not_run
@@ -66,7 +66,6 @@ __all__ = [
     "ToolLike",
     "approve",
     "as_made",
-    "as_recipe",
     "as_tool",
     "check_implementations",
     "deny",

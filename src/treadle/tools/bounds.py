@@ -109,13 +109,14 @@ def _is_of_pydantic(value: Any) -> bool:
 def _parts_of(value: Any) -> Mapping[Any, Any]:
     """The parts of a value as the encoder reads them: of a subclass, by the methods of its base."""
     parts: Mapping[Any, Any] = {}
-    if isinstance(value, dict):
-        parts = dict[Any, Any](dict.items(value))  # pyright: ignore[reportUnknownArgumentType]
-    elif isinstance(value, _COLLECTIONS):
-        base: Any = next(one for one in _COLLECTIONS if isinstance(value, one))
-        parts = dict[Any, Any](enumerate(base.__iter__(value)))
+    kinds = type(value).__mro__
+    base: Any = next((one for one in (dict, *_COLLECTIONS) if one in kinds), None)
+    if base is dict:
+        parts = dict(base.items(value))  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+    elif base is not None:
+        parts = dict(enumerate(base.__iter__(value)))  # pyright: ignore[reportUnknownArgumentType]
     elif _is_of_pydantic(value):
-        extra = getattr(value, "__pydantic_extra__", None) or {}
+        extra: Any = getattr(value, "__pydantic_extra__", None) or {}
         parts = {**getattr(value, "__dict__", {}), **extra}
     elif dataclasses.is_dataclass(value):
         parts = {spec.name: getattr(value, spec.name) for spec in dataclasses.fields(value)}
@@ -129,7 +130,6 @@ def _changed(value: Any, parts: Mapping[str, Any], kept: Mapping[str, Any]) -> A
         if kept.get(name) is not part:
             holder = value.__dict__ if name in value.__dict__ else value.__pydantic_extra__
             # A field of the type Iterable expects an iterator.
-            holder[name] = (
-                iter(kept.get(name, ())) if isinstance(part, Iterator) else kept.get(name)
-            )
+            is_iterator = isinstance(part, Iterator)
+            holder[name] = iter(kept.get(name, ())) if is_iterator else kept.get(name)
     return value

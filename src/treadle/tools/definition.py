@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
+from treadle.checks import FLAG, ValueCheck, checked, choice, number
 from treadle.effects import Mode, call_mode, generator_mode, is_sync_callable
-from treadle.errors import ToolDefinitionError, one_of
+from treadle.errors import ToolDefinitionError
 from treadle.fast_dataclass import light_dataclass
 from treadle.messages import copy_json, safe_str, short_name, valid_name
 from treadle.shown import shown
@@ -21,10 +23,6 @@ if TYPE_CHECKING:
     from treadle.tools.validation import SchemaValidator
 
 
-def _is_whole(least: int) -> Callable[[Any], bool]:
-    return lambda value: type(value) is int and value >= least
-
-
 def _is_seconds(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
 
@@ -34,33 +32,14 @@ def _is_names(value: Any) -> bool:
     return is_many and all(isinstance(name, str) for name in value)  # pyright: ignore[reportUnknownVariableType]
 
 
-_FLAGS = [
-    "parallel_safe",
-    "read_only",
-    "requires_fresh_input",
-    "volatile",
-    "terminal",
-    "idempotent",
-]
-_EXPECTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "timeout": (_is_seconds, "above 0"),
-    "retries": (_is_whole(0), "a whole number of at least 0"),
-    "max_parallel": (_is_whole(1), "a whole number of at least 1"),
-    "max_uses": (_is_whole(0), "a whole number of at least 0"),
-    **dict.fromkeys(_FLAGS, (lambda value: isinstance(value, bool), "True or False")),
-    "dedupe": (DEDUPE_MODES.__contains__, one_of(DEDUPE_MODES)),
-    "dedupe_fields": (_is_names, "names of fields"),
-    "lock": (
-        lambda value: isinstance(value, str) or is_sync_callable(value),
-        "a key, or a sync function of the arguments that makes one",
-    ),
-    "requires_approval": (
-        lambda value: isinstance(value, bool) or is_sync_callable(value),
-        "True, False, or a sync function of the arguments",
-    ),
-}
-"""The check of each option, and its description for errors. An option whose default is None may be None."""
-
+_LOCK = ValueCheck(
+    lambda value: isinstance(value, str) or is_sync_callable(value),
+    "a key, or a sync function of the arguments that makes one",
+)
+_APPROVAL = ValueCheck(
+    lambda value: isinstance(value, bool) or is_sync_callable(value),
+    "True, False, or a sync function of the arguments",
+)
 _SHOWN = ("__name__", "__qualname__", "__module__", "__doc__")
 
 Lock: TypeAlias = str | Callable[[Mapping[str, Any]], Any]
@@ -108,19 +87,6 @@ class Tool(Generic[ParamsT, ReturnT_co]):
         parse: makes an instance of the type from which the tool was made, from its arguments; raises pydantic's
             ``ValidationError``. None if it was not made from a type.
 
-    Attributes:
-        invoke: calls `fn` with valid arguments, and with a `ToolContext` if it takes one. It is compiled once per
-            tool. Each call gets its own copy of nested arguments, since a function may change them.
-        takes_context: whether `fn` takes a `ToolContext`.
-        is_async: whether calling `fn` returns an awaitable, or an async generator.
-        is_generator: whether `fn` is a generator function: each value that it yields is reported as progress, and
-            the last one is the result, unless it returns a value.
-        is_one_effect: whether an attempt is one effect, in which `fn` runs and reports nothing.
-        is_plain: whether a plan has nothing to check but duplicates.
-        dedupe_mode: ``off`` for a volatile tool; else `dedupe`.
-        is_slow_to_check: whether checking even short arguments may take long: a type has custom validators, or
-            the schema is recursive.
-
     Raises:
         ToolDefinitionError: an invalid name, schema or option.
     """
@@ -131,37 +97,24 @@ class Tool(Generic[ParamsT, ReturnT_co]):
         default_factory=lambda: {"type": "object", "properties": {}}
     )
     fn: Callable[ParamsT, ReturnT_co] | None = None
-    parallel_safe: bool | None = None
-    read_only: bool | None = None
-    requires_fresh_input: bool = False
-    max_parallel: int | None = None
-    lock: Lock | None = None
-    dedupe: Dedupe | None = None
-    dedupe_fields: Sequence[str] | None = None
-    volatile: bool = False
-    idempotent: bool | None = None
-    timeout: float | None = None
-    retries: int = 0
-    max_uses: int | None = None
-    requires_approval: bool | ApprovalRule = False
-    terminal: bool = False
+    parallel_safe: bool | None = checked(None, FLAG)
+    read_only: bool | None = checked(None, FLAG)
+    requires_fresh_input: bool = checked(False, FLAG)
+    max_parallel: int | None = checked(None, number(1))
+    lock: Lock | None = checked(None, _LOCK)
+    dedupe: Dedupe | None = checked(None, choice(*DEDUPE_MODES))
+    dedupe_fields: Sequence[str] | None = checked(None, ValueCheck(_is_names, "names of fields"))
+    volatile: bool = checked(False, FLAG)
+    idempotent: bool | None = checked(None, FLAG)
+    timeout: float | None = checked(None, ValueCheck(_is_seconds, "above 0"))
+    retries: int = checked(0, number(0))
+    max_uses: int | None = checked(None, number(0))
+    requires_approval: bool | ApprovalRule = checked(False, _APPROVAL)
+    terminal: bool = checked(False, FLAG)
     annotations: Mapping[str, Any] = field(default_factory=dict[str, Any])
     steps: Callable[..., Any] | None = field(default=None, repr=False)
     signature: Signature | None = field(default=None, repr=False, compare=False)
     parse: Callable[[Mapping[str, Any]], Any] | None = field(default=None, repr=False)
-    invoke: Invoke = field(init=False, repr=False, compare=False)
-    takes_context: bool = field(init=False, repr=False, compare=False, default=False)
-    is_async: bool = field(init=False, repr=False, compare=False, default=False)
-    is_generator: bool = field(init=False, repr=False, compare=False, default=False)
-    is_one_effect: bool = field(init=False, repr=False, compare=False, default=False)
-    is_plain: bool = field(init=False, repr=False, compare=False, default=False)
-    dedupe_mode: Dedupe | None = field(init=False, repr=False, compare=False, default=None)
-    is_slow_to_check: bool = field(init=False, repr=False, compare=False, default=False)
-    _validator: SchemaValidator = field(init=False, repr=False, compare=False)
-    _check_types: Callable[[Mapping[str, Any]], tuple[Any, list[str]]] | None = field(
-        init=False, repr=False, compare=False
-    )
-    _accepts: Callable[[Any], bool] | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or valid_name(self.name) != self.name:  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -172,6 +125,13 @@ class Tool(Generic[ParamsT, ReturnT_co]):
             raise ToolDefinitionError(
                 f"tool {self.name!r}: description must be text, not {self.description!r}"
             )
+        for spec in dataclasses.fields(self):
+            check, value = spec.metadata.get("check"), getattr(self, spec.name)
+            is_default = value is None and spec.default is None
+            if check is not None and not is_default and not check.accepts(value):
+                raise ToolDefinitionError(
+                    f"tool {self.name!r}: {spec.name} must be {check.expected}, not {shown(value)}"
+                )
         hints = dict(self.annotations)
         self._set(annotations=hints)
         if self.read_only is None:
@@ -180,12 +140,6 @@ class Tool(Generic[ParamsT, ReturnT_co]):
             self._set(parallel_safe=bool(self.read_only) or not hints.get("destructiveHint"))
         if self.idempotent is None:
             self._set(idempotent=bool(self.read_only) or bool(hints.get("idempotentHint")))
-        for option, (accepts, expected) in _EXPECTED.items():
-            value = getattr(self, option)
-            if not accepts(value) and not (value is None and getattr(Tool, option) is None):
-                raise ToolDefinitionError(
-                    f"tool {self.name!r}: {option} must be {expected}, not {shown(value)}"
-                )
         if not isinstance(self.input_schema, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ToolDefinitionError(
                 f"tool {self.name!r}: input_schema: expected a JSON Schema, "
@@ -194,54 +148,75 @@ class Tool(Generic[ParamsT, ReturnT_co]):
         self._set(input_schema=copy_json(dict(self.input_schema)))
         if self.fn is not None:  # documentation tools then show it; not every callable has a name
             self._set(**{name: getattr(self.fn, name) for name in _SHOWN if hasattr(self.fn, name)})
-        self._compile()
+        _ = self._validator  # which raises the errors of the schema
 
     def _set(self, **values: Any) -> None:
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
-    def _compile(self) -> None:
-        """Compute everything that does not depend on a call."""
+    # What does not depend on a call is computed once.
+
+    @cached_property
+    def invoke(self) -> Invoke:
+        """Calls `fn` with a copy of valid arguments, and with a `ToolContext` if it takes one."""
+        call = _call_of(self)
+        return lambda arguments, context: call(copy_json(arguments), context)
+
+    @cached_property
+    def takes_context(self) -> bool:
+        """Whether `fn` takes a `ToolContext`."""
+        if self.signature is None:
+            return hasattr(self.fn, "call_in_context")
+        return self.signature.context_parameter is not None
+
+    @cached_property
+    def is_generator(self) -> bool:
+        """Whether each value that `fn` yields is progress, and the last or the returned one is the result."""
+        return self.fn is not None and generator_mode(self.fn) is not None
+
+    @cached_property
+    def is_async(self) -> bool:
+        """Whether calling `fn` returns an awaitable, or an async generator."""
+        fn = self.fn
+        return fn is not None and (generator_mode(fn) or call_mode(fn)) is Mode.ASYNC
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether a plan has nothing to check but duplicates."""
+        bounds = (self.max_parallel, self.max_uses)
+        needs_check = self.requires_approval is not False or self.requires_fresh_input
+        return bool(self.parallel_safe) and bounds == (None, None) and not needs_check
+
+    @cached_property
+    def dedupe_mode(self) -> Dedupe | None:
+        """``off`` for a volatile tool; else `dedupe`."""
+        return "off" if self.volatile else self.dedupe
+
+    @cached_property
+    def is_slow_to_check(self) -> bool:
+        """Whether checking even short arguments may take long: by custom validators, or a recursive schema."""
+        runs_code = self._type is not None and getattr(self._type, "runs_code", True)
+        return runs_code or self._validator.is_recursive
+
+    @cached_property
+    def _validator(self) -> SchemaValidator:
         from treadle.tools.validation import SchemaValidator  # noqa: PLC0415 - slow to import
 
-        schema, signature = self.input_schema, self.signature
-        parse, check_types, is_slow = self.parse, None, False
-        if signature is not None:
-            parse = None if signature.is_plain else signature.parse
-        if parse is not None:
-            from treadle.tools.function_schema import parsed  # noqa: PLC0415 - as above
+        return SchemaValidator(self.input_schema, f"tool {self.name!r}: input_schema")
 
-            check_types = functools.partial(parsed, parse)
-            is_slow = getattr(parse, "runs_code", True)  # of any other function that is not known
-        is_as_signed = signature is None or schema == signature.input_schema
-        generator = None if self.fn is None else generator_mode(self.fn)
-        mode = None if self.fn is None else generator or call_mode(self.fn)
-        invoke = _compile_call(self)
-        validator = SchemaValidator(schema, f"tool {self.name!r}: input_schema")
-        if signature is None:
-            takes_context = hasattr(self.fn, "call_in_context")
-        else:
-            takes_context = signature.context_parameter is not None
-        runs_at_once = self.fn is not None and self.steps is None and generator is None
-        self._set(
-            _validator=validator,
-            is_slow_to_check=is_slow or validator.is_recursive,
-            _check_types=check_types,
-            _accepts=validator.accepts if check_types is None and is_as_signed else None,
-            invoke=_copying_arguments(invoke),
-            takes_context=takes_context,
-            is_async=mode is Mode.ASYNC,
-            is_generator=generator is not None,
-            is_one_effect=runs_at_once and not takes_context,
-            is_plain=(
-                self.parallel_safe
-                and self.max_parallel is None
-                and self.max_uses is None
-                and self.requires_approval is False
-                and not self.requires_fresh_input
-            ),
-            dedupe_mode="off" if self.volatile else self.dedupe,
-        )
+    @cached_property
+    def _type(self) -> Callable[[Mapping[str, Any]], Any] | None:
+        """Makes an instance of the type of the arguments; None if the schema fully describes it."""
+        if self.signature is None:
+            return self.parse
+        return None if self.signature.is_plain else self.signature.parse
+
+    @cached_property
+    def _accepts(self) -> Callable[[Mapping[str, Any]], bool] | None:
+        """Accepts arguments that are valid as they are; None if the schema does not fully describe them."""
+        signature = self.signature
+        is_as_signed = signature is None or self.input_schema == signature.input_schema
+        return self._validator.accepts if is_as_signed and self._type is None else None
 
     @property
     def has_implementation(self) -> bool:
@@ -303,8 +278,10 @@ class Tool(Generic[ParamsT, ReturnT_co]):
             return [], arguments
         try:
             problems = self._validator.problems_of(arguments)
-            if not problems and self._check_types is not None:
-                problems = self._check_types(arguments)[1]
+            if not problems and self._type is not None:
+                from treadle.tools.function_schema import parsed  # noqa: PLC0415 - slow to import
+
+                problems = parsed(self._type, arguments)[1]
             elif not problems and self.signature is not None:
                 arguments = self.signature.normal(arguments)
         except Exception as error:  # noqa: BLE001 - validators of types may raise anything
@@ -336,26 +313,19 @@ class Tool(Generic[ParamsT, ReturnT_co]):
         return self.fn(*args, **kwargs)
 
 
-def _compile_call(tool: Tool) -> Invoke:
-    """Make `Tool.invoke`, without the copying of nested arguments."""
+def _call_of(tool: Tool) -> Invoke:
+    """The call of a tool's function, which may change nested arguments."""
     fn, signature = tool.fn, tool.signature
     if fn is None:
         return lambda _arguments, _context: tool()  # which raises
     if signature is None:
         in_context: Invoke | None = getattr(fn, "call_in_context", None)
         return in_context or (lambda arguments, _context: fn(**arguments))
-    if not signature.takes_as_given:
-
-        def invoke_converted(arguments: Mapping[str, Any], context: ToolContext | None) -> Any:
-            positional, named = signature.bind(arguments, context)
-            return fn(*positional, **named)
-
-        return invoke_converted
-    parameter = signature.context_parameter
-    if parameter is None:
+    if signature.takes_as_given:
         return lambda arguments, _context: fn(**arguments)
-    return lambda arguments, context: fn(**{**arguments, parameter: context})
 
+    def bound(arguments: Mapping[str, Any], context: ToolContext | None) -> Any:
+        positional, named = signature.bind(arguments, context)
+        return fn(*positional, **named)
 
-def _copying_arguments(invoke: Invoke) -> Invoke:
-    return lambda arguments, context: invoke(copy_json(arguments), context)
+    return bound

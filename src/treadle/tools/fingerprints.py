@@ -6,8 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeAlias, get_args
 
-from treadle.messages import ATOMS, ToolCall, canonical_json, sha256
-from treadle.tools.rendering import json_encoder
+from treadle.messages import ToolCall, canonical_json, sha256
 
 Dedupe: TypeAlias = Literal["evidence", "strict", "off"]
 """When a repeated call is skipped, that is answered with its earlier result.
@@ -26,16 +25,8 @@ def fingerprint(name: str, arguments: Mapping[str, Any] | str) -> str:
         name: the tool's name.
         arguments: the decoded arguments; or their text if it cannot be decoded, so that two different malformed
             calls are never equal.
-
-    Returns:
-        SHA-256 in hexadecimal.
     """
-    try:
-        # pydantic's encoder takes half the time of json's; name and arguments are encoded together.
-        text = json_encoder()([name, _sorted(arguments)])
-    except (ValueError, RecursionError):  # lone surrogates; endless nesting
-        text = canonical_json([name, arguments]).encode()
-    return sha256(text)
+    return sha256(canonical_json([name, arguments]).encode())
 
 
 def marked(call: ToolCall) -> ToolCall:
@@ -44,23 +35,7 @@ def marked(call: ToolCall) -> ToolCall:
     return dataclasses.replace(call, input=None, fingerprint=print_)
 
 
-def _sorted(value: Any) -> Any:
-    """JSON with the keys of every object in order."""
-    if isinstance(value, dict):
-        fields: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
-        ordered: dict[str, Any] = {}
-        for key in sorted(fields):  # sorting items, or one expression, takes longer
-            part = fields[key]
-            ordered[key] = part if part.__class__ in ATOMS else _sorted(part)
-        return ordered
-    if isinstance(value, list):
-        return [_sorted(part) for part in value]  # pyright: ignore[reportUnknownVariableType]
-    return value
-
-
 def signature(fingerprints: Iterable[str]) -> str:
     """Make a digest of all calls of an iteration that does not depend on their order."""
     ordered = sorted(fingerprints)
-    if len(ordered) == 1:
-        return ordered[0]
-    return sha256("\n".join(ordered).encode())
+    return ordered[0] if len(ordered) == 1 else sha256("\n".join(ordered).encode())

@@ -5,10 +5,12 @@ The module is imported with the first tool, not with the package, since importin
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
 import math
 import sys
+import textwrap
 import types
 import typing
 import warnings
@@ -25,7 +27,6 @@ from treadle.errors import ToolDefinitionError
 from treadle.messages import MAX_COUNTED, format_path
 from treadle.tools.docstrings import read_docstring
 from treadle.tools.tool_context import ToolContext
-from treadle.tools.wrappers import filled_by_wrappers, signature_of
 
 
 class _Untitled(GenerateJsonSchema):
@@ -49,88 +50,79 @@ class Signature:
     Attributes:
         name: the function's name.
         description: the description in its docstring.
-        model: the pydantic model of the arguments.
-        parse: makes an instance of the model from arguments.
+        parse: makes an instance of the pydantic model of the arguments.
         input_schema: the JSON Schema of the arguments.
         context_parameter: the name of the parameter that the loop fills; None if there is none.
         is_plain: whether the schema fully describes the types.
-        takes_as_given: whether valid arguments can be passed by keyword without conversion.
+        takes_as_given: whether valid arguments, by keyword and without conversion, are all that it takes.
 
     Raises:
         ToolDefinitionError: a model cannot fill a parameter: ``*args``, or a type without a schema.
     """
 
     def __init__(self, fn: Callable[..., Any]) -> None:
-        inner, filled = _unwrapped(fn)
+        inner, self._filled = _unwrapped(fn)
         own: str = getattr(inner, "__name__", type(inner).__name__)
         self.name: str = getattr(fn, "__name__", own)
         self.description, described = _described(inner)
         self.context_parameter: str | None = None
         self._positional: list[str] = []
         self._with_defaults: set[str] = set()
-        self._names: dict[str, str] = {}
-        self._filled = filled
-        fields: dict[str, Any] = {}
-        extra: Literal["allow", "forbid"] = "forbid"
-        hint_of_extra: Any = Any
-        hints = _hints_of(inner, self.name)
-        parameters = _parameters_of(fn, inner, self.name)
-        for parameter in (one for one in parameters if one.name not in filled):
-            hint = hints.get(parameter.name, Any)
-            if parameter.kind is parameter.POSITIONAL_ONLY:
-                self._positional.append(parameter.name)
-            if _takes_context(hint):
-                self._set_context_parameter(parameter.name)
-            elif parameter.kind is parameter.VAR_POSITIONAL:
-                raise ToolDefinitionError(
-                    f"tool {self.name!r}: a model names its arguments, so *{parameter.name} "
-                    f"cannot be filled; take a list instead"
-                )
-            elif parameter.kind is parameter.VAR_KEYWORD:
-                keys = _unpacked(hint)
-                extra, hint_of_extra = ("allow", hint) if keys is None else ("forbid", Any)
-                taken = filled | filled_by_wrappers(inner) if keys else filled
-                left = {key: facts for key, facts in (keys or {}).items() if key not in taken}
-                for key, (own, is_required) in left.items():
-                    hints[key] = own
-                    # A factory, since a default would be in the schema; a key that was not given is not passed.
-                    default: Any = ... if is_required else Field(default_factory=dict)
-                    fields[self._new(key)] = _field(key, own, described, default)
-            else:
-                if isinstance(parameter.default, FieldInfo):  # it only describes the default
-                    self._with_defaults.add(parameter.name)
-                default = ... if parameter.default is parameter.empty else parameter.default
-                fields[self._new(parameter.name)] = _field(parameter.name, hint, described, default)
-        if _dispatches(inner) and self._names and not self._positional:
-            self._positional.append(next(iter(self._names.values())))
-        types_of_all = (hint_of_extra, *(hints.get(name, Any) for name in self._names.values()))
+        given = self._read(fn, inner)
+        if _dispatches(inner) and given and not self._positional:
+            self._positional.append(next(iter(given)))
+        types_of_all = (self._hint_of_extra or Any, *(hint for hint, _ in given.values()))
         self.is_plain = not self._with_defaults and all(map(_is_plain, types_of_all))
         self._with_defaults.update(self._positional)
-        may_override = extra == "allow" and (bool(filled) or hint_of_extra is not Any)
-        self.takes_as_given = self.is_plain and not self._positional and not may_override
+        is_converted = not self.is_plain or self._positional or self.context_parameter is not None
+        extra = self._hint_of_extra
+        may_override = extra is not None and (extra is not Any or bool(self._filled))
+        self.takes_as_given = not (is_converted or may_override)
         # Fields are numbered, with the real names as aliases: a tool may call a parameter "schema".
-        config = ConfigDict(extra=extra, arbitrary_types_allowed=False, validate_by_alias=True)
+        self._names = {f"p{number}": name for number, name in enumerate(given)}
+        fields = {
+            field: _field(name, *given[name], described) for field, name in self._names.items()
+        }
         try:
-            self.model: Any = _model_of(f"{self.name}_arguments", config, hint_of_extra, fields)
+            model: Any = _model_of(f"{self.name}_arguments", self._hint_of_extra, fields)
         except (PydanticUserError, SchemaError, TypeError) as error:
             raise ToolDefinitionError(f"tool {self.name!r}: {error}") from error
-        core = self.model.__pydantic_core_schema__
-        self.parse = Parser(self.model.__pydantic_validator__, core)
-        self.input_schema = schema_of(self.model, f"tool {self.name!r}")
+        self.parse = Parser(model.__pydantic_validator__, model.__pydantic_core_schema__)
+        self.input_schema = schema_of(model, f"tool {self.name!r}")
 
-    def _new(self, name: str) -> str:
-        """The field of a parameter."""
-        field = f"p{len(self._names)}"
-        self._names[field] = name
-        return field
-
-    def _set_context_parameter(self, name: str) -> None:
-        if self.context_parameter is not None:
-            raise ToolDefinitionError(
-                f"tool {self.name!r}: {self.context_parameter} and {name} are both a ToolContext; "
-                f"a tool takes one"
-            )
-        self.context_parameter = name
+    def _read(self, fn: Callable[..., Any], inner: Any) -> dict[str, tuple[Any, Any]]:
+        """The parameters that the model fills, each with its type and its default."""
+        given: dict[str, tuple[Any, Any]] = {}
+        self._hint_of_extra: Any = None
+        hints = _hints_of(inner, self.name)
+        parameters = _parameters_of(fn, inner, self.name)
+        for parameter in (one for one in parameters if one.name not in self._filled):
+            name, default = parameter.name, parameter.default
+            hint = hints.get(name, Any)
+            if parameter.kind is parameter.POSITIONAL_ONLY:
+                self._positional.append(name)
+            if _takes_context(hint):
+                if self.context_parameter is not None:
+                    raise ToolDefinitionError(
+                        f"tool {self.name!r}: {self.context_parameter} and {name} are both a ToolContext; "
+                        f"a tool takes one"
+                    )
+                self.context_parameter = name
+            elif parameter.kind is parameter.VAR_POSITIONAL:
+                raise ToolDefinitionError(
+                    f"tool {self.name!r}: a model names its arguments, so *{name} "
+                    f"cannot be filled; take a list instead"
+                )
+            elif parameter.kind is not parameter.VAR_KEYWORD:
+                if isinstance(default, FieldInfo):  # it only describes the default
+                    self._with_defaults.add(name)
+                given[name] = hint, ... if default is parameter.empty else default
+            elif (keys := _unpacked(hint)) is None:
+                self._hint_of_extra = hint
+            else:
+                taken = self._filled | _filled_by_wrappers(inner)
+                given.update({key: one for key, one in keys.items() if key not in taken})
+        return given
 
     def normal(
         self, arguments: Mapping[str, Any], with_defaults: Collection[str] = ()
@@ -140,11 +132,10 @@ class Signature:
         A default is included only for the parameters ``with_defaults``.
         """
         model = self.parse(arguments)
-        given = model.model_fields_set
         values = {
             name: getattr(model, field)
             for field, name in self._names.items()
-            if field in given or name in with_defaults
+            if field in model.model_fields_set or name in with_defaults
         }
         more: Mapping[str, Any] = model.model_extra or {}
         return {**values, **{name: more[name] for name in more if name not in self._filled}}
@@ -152,21 +143,21 @@ class Signature:
     def bind(
         self, arguments: Mapping[str, Any], context: ToolContext | None
     ) -> tuple[list[Any], dict[str, Any]]:
-        """Make the positional and the keyword arguments of the function.
-
-        Args:
-            arguments: valid arguments.
-            context: the value of the context parameter, if there is one.
-        """
+        """Make the positional and the keyword arguments of the function from valid arguments and a context."""
         values = self.normal(arguments, self._with_defaults)
         if self.context_parameter is not None:
             values[self.context_parameter] = context
         return [values.pop(name) for name in self._positional], values
 
 
-def _model_of(name: str, config: ConfigDict, hint_of_extra: Any, fields: dict[str, Any]) -> Any:
-    """The pydantic model of arguments; further ones have the type of the hint of ``**kwargs``."""
-    if hint_of_extra is Any or config.get("extra") != "allow":
+def _model_of(name: str, hint_of_extra: Any, fields: dict[str, Any]) -> Any:
+    """The pydantic model of arguments; the hint of ``**kwargs`` is the type of further ones, None forbids them."""
+    config = ConfigDict(
+        extra="forbid" if hint_of_extra is None else "allow",
+        arbitrary_types_allowed=False,
+        validate_by_alias=True,
+    )
+    if hint_of_extra in (None, Any):
         return create_model(name, __config__=config, **fields)
     hints = {"__pydantic_extra__": dict[str, hint_of_extra]}
     facts = {"__module__": __name__, "__annotations__": hints, "model_config": config}
@@ -286,7 +277,7 @@ def _described(fn: Any) -> tuple[str, dict[str, str]]:
 
 def _parameters_of(fn: Callable[..., Any], inner: Any, name: str) -> list[inspect.Parameter]:
     try:
-        parameters = list(signature_of(fn).parameters.values())
+        parameters = list(_signature_of(fn).parameters.values())
     except (TypeError, ValueError) as error:
         raise ToolDefinitionError(
             f"tool {name!r}: its signature cannot be read: {error}"
@@ -318,7 +309,7 @@ def _hints_of(fn: Any, name: str) -> dict[str, Any]:
         ) from error
 
 
-def _field(name: str, hint: Any, described: Mapping[str, str], default: Any) -> Any:
+def _field(name: str, hint: Any, default: Any, described: Mapping[str, str]) -> Any:
     # Without a description in the docstring, the description in the type hint is kept.
     facts: dict[str, Any] = {"description": described[name]} if name in described else {}
     return Annotated[hint, Field(alias=name, **facts)], default
@@ -329,13 +320,16 @@ def _dispatches(fn: Any) -> bool:
     return hasattr(fn, "register") and (hasattr(fn, "dispatch") or hasattr(fn, "__wrapped__"))
 
 
-def _unpacked(hint: Any) -> dict[str, tuple[Any, bool]] | None:
-    """The keys of ``**kwargs: Unpack[SomeTypedDict]``, each with its type and whether it is required; or None."""
+def _unpacked(hint: Any) -> dict[str, tuple[Any, Any]] | None:
+    """The keys of ``**kwargs: Unpack[SomeTypedDict]``, each with its type and its default; or None."""
     if getattr(typing.get_origin(hint), "__name__", str(typing.get_origin(hint))) not in _UNPACK:
         return None
     (kind,) = typing.get_args(hint)
     hints = typing.get_type_hints(kind, include_extras=True)
-    return {name: (_bare(hints[name]), name in kind.__required_keys__) for name in hints}
+    # A factory, since a default would be in the schema; a key that was not given is not passed.
+    optional: Any = Field(default_factory=dict)
+    required: frozenset[str] = kind.__required_keys__
+    return {key: (_bare(one), ... if key in required else optional) for key, one in hints.items()}
 
 
 _UNPACK = frozenset({"Unpack", "typing.Unpack", "typing_extensions.Unpack"})
@@ -368,3 +362,76 @@ def _is_plain(hint: Any) -> bool:
     if origin is dict and parts[0] not in {str, Any}:  # keys are text in JSON
         return False
     return origin in {list, dict, Union, types.UnionType} and all(map(_is_plain, parts))
+
+
+# Wrappers
+
+_ARGS, _KWARGS = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+
+
+def _signature_of(fn: Callable[..., Any]) -> inspect.Signature:
+    """The signature with which a callable can be called; raises `TypeError` or `ValueError` if it has none.
+
+    `inspect.signature` describes the innermost function of `functools.wraps`. A wrapper that names its parameters
+    is called with these. One that takes ``*args`` and ``**kwargs`` is called with the parameters of the function
+    that it wraps, without those that its source fills: ``fn(db, *args, **kwargs)``, ``kwargs["db"] = db``.
+    """
+    wrapped = getattr(fn, "__wrapped__", None)
+    if not isinstance(fn, types.FunctionType) or wrapped is None or hasattr(fn, "__signature__"):
+        return inspect.signature(fn)
+    own = inspect.signature(fn, follow_wrapped=False)
+    named = [one for one in own.parameters.values() if one.kind not in {_ARGS, _KWARGS}]
+    if len(named) == len(own.parameters):
+        return own
+    leading, filled = _filled_by(fn, wrapped)
+    inner = list(_signature_of(wrapped).parameters.values())[leading:]
+    rest = {one.name: one for one in inner if one.name not in filled}
+    added = [one for one in named if one.name not in rest]
+    first = [one for one in added if one.kind is not one.KEYWORD_ONLY and one.default is one.empty]
+    others = [one.replace(kind=one.KEYWORD_ONLY) for one in added if one not in first]
+    parameters = [*first, *rest.values(), *others]
+    return inspect.Signature(parameters, __validate_parameters__=False)
+
+
+def _filled_by_wrappers(fn: Any) -> set[str]:
+    """The names of the arguments that the wrappers of a function fill."""
+    wrapped: Any = getattr(fn, "__wrapped__", None)
+    if not isinstance(fn, types.FunctionType) or wrapped is None:
+        return set()
+    return _filled_by(fn, wrapped)[1] | _filled_by_wrappers(wrapped)
+
+
+def _filled_by(fn: types.FunctionType, wrapped: Any) -> tuple[int, set[str]]:
+    """How many positional arguments a wrapper adds before its own, and the names that it passes itself."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(fn.__code__)))
+        cells = inspect.getclosurevars(fn).nonlocals
+    except (OSError, TypeError, SyntaxError, ValueError):  # `exec` made it; a cell is empty
+        return 0, set()
+    names = {name for name, one in cells.items() if one is wrapped}
+    kinds = {
+        one.kind: one.name
+        for one in inspect.signature(fn, follow_wrapped=False).parameters.values()
+    }
+    args, kwargs = kinds.get(_ARGS), kinds.get(_KWARGS)
+    leading, filled = 0, list[Any]()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id=name), args=given, keywords=keywords) if name in names:
+                stars = [ast.unparse(argument) == f"*{args}" for argument in given]
+                leading = max(leading, stars.index(True) if True in stars else len(stars))
+                filled += [keyword.arg for keyword in keywords]
+            case ast.Subscript(
+                value=ast.Name(id=name), slice=ast.Constant(value=key), ctx=ast.Store()
+            ) if name == kwargs:  # kwargs["db"] = db
+                filled.append(key)
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(id=name), attr="setdefault" | "update"),
+                args=given,
+                keywords=keywords,
+            ) if name == kwargs:  # kwargs.setdefault("db", db), kwargs.update(db=db)
+                filled += [one.value for one in given[:1] if isinstance(one, ast.Constant)]
+                filled += [keyword.arg for keyword in keywords]
+            case _:
+                pass
+    return leading, {one for one in filled if isinstance(one, str)}

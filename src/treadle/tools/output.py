@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import inspect
 import json
 import re
@@ -110,7 +111,8 @@ class Output(Generic[OutputT_co]):
         object.__setattr__(self, "validators", copied(self.validators))
 
 
-_REJECTED = "loop_decision.rejected_outputs"
+REJECTED = "loop_decision.rejected_outputs"
+"""The key, in the memo of a context, of the violations of each response that had no valid output."""
 
 
 @light_dataclass(frozen=True)
@@ -160,12 +162,8 @@ class OutputContract:
         return self.forms[0].of_json(data)
 
     def rejected(self, memo: Mapping[str, Any]) -> tuple[Sequence[str], ...]:
-        """The violations of each response so far that had no valid output, in the memo of a context."""
-        return memo.get(_REJECTED, ())
-
-    def reject(self, memo: Mapping[str, Any], problems: Sequence[str]) -> dict[str, Any]:
-        """The memo after one more response without a valid output."""
-        return {**memo, _REJECTED: (*self.rejected(memo), tuple(problems))}
+        """The violations of each response so far that had no valid output."""
+        return memo.get(REJECTED, ())
 
     def is_last_attempt(self, memo: Mapping[str, Any]) -> bool:
         """Whether the model is asked for the last time."""
@@ -195,32 +193,30 @@ def make_output(wanted: Output[Any], tools: Mapping[str, Tool]) -> OutputContrac
     validators = tuple(
         (one, _takes_context(one)) for one in ([given] if callable(given) else given)
     )
+    contract = functools.partial(
+        OutputContract, validators=validators, max_retries=wanted.max_retries
+    )
     if wanted.mode == "json":
         form = _json_form(alternatives)
-        options = {"response_format": form.response_format()}
-        return OutputContract(
-            (form,), {}, validators, wanted.max_retries, is_json=True, options=options
-        )
+        return contract((form,), {}, is_json=True, options=form.response_format())
     forms = _forms([one for one in alternatives if one is not str])
     named: dict[str, Tool] = {}
     for tool in (form.tool for form in forms):
         if tool.name in named or tools.get(tool.name, tool) is not tool:
             raise OptionError(f"output: there are two tools named {tool.name!r}")
         named[tool.name] = dataclasses.replace(tool, terminal=True)
-    return OutputContract(
-        forms, named, validators, wanted.max_retries, allows_text=str in alternatives
-    )
+    return contract(forms, named, allows_text=str in alternatives)
 
 
 def _takes_context(validator: Validator) -> bool:
     """Whether a validator takes the context before the output."""
     try:
-        parameters = inspect.signature(validator).parameters.values()
-    except (TypeError, ValueError):  # a builtin
+        inspect.signature(validator).bind(None)
+    except ValueError:  # of a builtin
         return False
-    kinds = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
-    required = [p for p in parameters if p.kind in kinds and p.default is p.empty]
-    return len(required) > 1
+    except TypeError:
+        return True
+    return False
 
 
 # Forms
@@ -271,7 +267,7 @@ class _Form:
         except NotInSubsetError:
             is_strict = False
         facts = {"name": self.name, "schema": schema, "strict": is_strict}
-        return {"type": "json_schema", "json_schema": facts}
+        return {"response_format": {"type": "json_schema", "json_schema": facts}}
 
 
 def _parsed(parse: Callable[[Any], Any], value: Any) -> Checked:
@@ -282,24 +278,21 @@ def _parsed(parse: Callable[[Any], Any], value: Any) -> Checked:
 
 def _alternatives(given: Any, tools: Mapping[str, Tool]) -> list[Any]:
     """The types and tools of which the output is one; a union is the list of its members."""
-    if isinstance(given, (list, tuple)):
-        if not given:
+    is_union = typing.get_origin(given) in {Union, types.UnionType}
+    if is_union or isinstance(given, (list, tuple)):
+        parts: Any = typing.get_args(given) if is_union else cast("Any", given)
+        if not parts:
             raise OptionError("output: expected at least one type, got an empty list")
-        parts = cast("Sequence[Any]", given)
         return [one for part in parts for one in _alternatives(part, tools)]
-    if typing.get_origin(given) in {Union, types.UnionType}:
-        return [one for part in typing.get_args(given) for one in _alternatives(part, tools)]
     if isinstance(given, str):
         check_names([given], tools, "output: there is no tool")
         return [tools[given]]
-    if is_mapping(given) and _is_tool_dict(given):
+    schemas = {"input_schema", "inputSchema", "parameters"}
+    if is_mapping(given) and (
+        given.get("type") == "function" or ("name" in given and not schemas.isdisjoint(given))
+    ):
         return [as_tool(given, "output")]
     return [given]
-
-
-def _is_tool_dict(given: Mapping[str, Any]) -> bool:
-    schemas = {"input_schema", "inputSchema", "parameters"}
-    return given.get("type") == "function" or ("name" in given and not schemas.isdisjoint(given))
 
 
 def _forms(alternatives: Sequence[Any]) -> tuple[_Form, ...]:

@@ -10,7 +10,7 @@ import functools
 import importlib
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 Matcher: TypeAlias = Callable[[str], bool]
@@ -104,28 +104,10 @@ def _ways(tree: Any) -> int:
     """In how many ways a parsed pattern can match at one place, at most; ``MAX_WAYS + 1`` if there are more."""
     product = 1
     for operation, argument in tree:
-        product = min(product * _ways_of(str(operation), argument), MAX_WAYS + 1)
+        # A character, a place and the text of a group match in one way.
+        ways = _WAYS[str(operation)](argument) if str(operation) in _WAYS else 1
+        product = min(product * ways, MAX_WAYS + 1)
     return product
-
-
-def _ways_of(operation: str, argument: Any) -> int:
-    ways = 1  # of a character, a place, or the text of a group
-    match operation:
-        case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
-            ways = _ways_repeated(*argument)
-        case "BRANCH":
-            ways = _ways_of_branch(argument[1])
-        case "SUBPATTERN":
-            ways = _ways(argument[-1])
-        case "ASSERT" | "ASSERT_NOT":  # a long one takes time at each place
-            ways = _ways(argument[1]) * (1 + min(argument[1].getwidth()[0], MAX_BACKTRACKED) // 50)
-        case "ATOMIC_GROUP":
-            ways = _ways(argument)
-        case "GROUPREF_EXISTS":
-            ways = sum(_ways(part) for part in argument[1:] if part is not None)
-        case _:
-            pass
-    return ways
 
 
 def _ways_repeated(least: int, most: int, body: Any) -> int:
@@ -141,18 +123,30 @@ def _ways_repeated(least: int, most: int, body: Any) -> int:
 
 def _ways_of_branch(branches: list[Any]) -> int:
     """The ways of alternatives: as many as of one of them, if the first character of a text chooses it."""
-    firsts = [_first_character(branch) for branch in branches]
-    is_chosen = None not in firsts and len(set(firsts)) == len(firsts)
+    starts = [branch[0] for branch in branches if branch and str(branch[0][0]) == "LITERAL"]
+    is_chosen = len({chr(code).casefold() for _, code in starts}) == len(branches)
     return (max if is_chosen else sum)(map(_ways, branches))
 
 
-def _first_character(tree: Any) -> str | None:
-    """The literal with which a parsed pattern starts, in any case; None if it may start in another way."""
-    for operation, argument in tree[:1]:
-        if str(operation) == "LITERAL":
-            return chr(argument).casefold()
-    return None
+def _ways_looking(argument: Any) -> int:
+    """The ways of an assertion, of which a long one takes time at each place."""
+    return _ways(argument[1]) * (1 + min(argument[1].getwidth()[0], MAX_BACKTRACKED) // 50)
 
+
+_WAYS: Mapping[str, Callable[[Any], int]] = {
+    **dict.fromkeys(
+        ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"),
+        lambda argument: _ways_repeated(*argument),
+    ),
+    **dict.fromkeys(("ASSERT", "ASSERT_NOT"), _ways_looking),
+    "BRANCH": lambda argument: _ways_of_branch(argument[1]),
+    "SUBPATTERN": lambda argument: _ways(argument[-1]),
+    "ATOMIC_GROUP": _ways,
+    "GROUPREF_EXISTS": lambda argument: sum(
+        _ways(part) for part in argument[1:] if part is not None
+    ),
+}
+"""The ways of the operations of Python's parser."""
 
 _OPAQUE = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 """An escape, or a character class, whose first ``]`` is a member."""

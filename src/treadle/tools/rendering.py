@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from treadle.messages import ATOMS, safe_str
@@ -42,20 +41,14 @@ def render(value: Any) -> str:
         try:
             if not is_plain(value):  # pyright: ignore[reportUnknownArgumentType]
                 value = bounds.apply(value)
-            text = json_encoder()(value, fallback=str, inf_nan_mode="strings").decode()
+            from pydantic_core import to_json  # noqa: PLC0415 - slow to import
+
+            text = to_json(value, fallback=str, inf_nan_mode="strings").decode()
         except Exception:  # noqa: BLE001 - a cycle, bytes that are not text, a lone surrogate
             text = safe_str(value)
     if "\0" in text:
         return f"(binary output, {len(text.encode('utf-8', 'replace'))} bytes)"
     return text or "(no output)"
-
-
-@functools.cache
-def json_encoder() -> Callable[..., bytes]:
-    """The encoder of pydantic, which supports dataclasses, dates and the like; imported when first needed."""
-    from pydantic_core import to_json  # noqa: PLC0415 - slow to import
-
-    return to_json
 
 
 def error_text(error: BaseException) -> str:

@@ -74,17 +74,19 @@ class Resolver:
         self._recipe = _method(given, "dispatch_recipe")
 
     def knows(self, name: str, has_tools: bool) -> bool:
-        """Whether the resolver takes calls of a name that is not among the tools of the run.
-
-        Args:
-            name: the name that the model wrote.
-            has_tools: whether the run has tools. Without tools, a resolver that lists no names takes every call.
-        """
+        """Whether it takes calls of a name that is no tool: one that it lists, or any in a run without tools."""
         return name in self.names if self.names is not None else not has_tools
 
-    def recipe(self, name: str) -> Callable[[Arguments], Any] | None:
-        """The function that makes the recipe for a call of this name; None if it is resolved directly."""
-        return None if self._recipe is None else self._recipe(name)
+    def recipe(self, name: str, arguments: Arguments) -> Recipe | None:
+        """The recipe for a call, from any form of it; None if the call is resolved directly."""
+        maker = None if self._recipe is None else self._recipe(name)
+        if maker is None:
+            return None
+        made = _as(Recipe, maker(arguments))
+        serial, parallel = (
+            tuple(_as(RecipeStep, step) for step in steps) for steps in (made.serial, made.parallel)
+        )
+        return Recipe(serial, parallel, made.compose)
 
 
 def _method(given: Any, name: str) -> Callable[..., Any] | None:
@@ -101,17 +103,8 @@ def _name_of(available: Any) -> str:
     return str(available.name)
 
 
-def as_recipe(made: Any) -> Recipe:
-    """Make a recipe from a `Recipe`, a mapping with its fields, or a triple of them; steps likewise."""
-    recipe = _as(Recipe, made)
-    serial, parallel = (
-        tuple(_as(RecipeStep, given) for given in steps)
-        for steps in (recipe.serial, recipe.parallel)
-    )
-    return Recipe(serial, parallel, recipe.compose)
-
-
 def _as(kind: type[T], given: Any) -> T:
+    """A recipe or a step from itself, a mapping with its fields, or a tuple of them."""
     if isinstance(given, kind):
         return given
     return kind(**given) if is_mapping(given) else kind(*given)
@@ -120,19 +113,14 @@ def _as(kind: type[T], given: Any) -> T:
 def check_implementations(
     tools: Iterable[Tool], resolver: Resolver | None, where: str = ""
 ) -> None:
-    """Check that something can run every tool. A call of a terminal tool ends the run, so nothing has to run it.
+    """Raise `ToolDefinitionError` for a tool that nothing can run; a terminal tool does not have to run.
 
     Args:
         tools: the tools.
         resolver: runs the tools without a function; None if there is none.
         where: the start of the error text.
-
-    Raises:
-        ToolDefinitionError: a tool has no function, and there is no resolver.
     """
-    if resolver is not None:
-        return
-    for tool in tools:
+    for tool in tools if resolver is None else ():
         if not tool.has_implementation and not tool.terminal:
             raise ToolDefinitionError(
                 f"{where}tool {tool.name!r} has no function, and there is no resolve_tool to run it"

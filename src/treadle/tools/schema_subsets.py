@@ -5,6 +5,7 @@ What a model wrote is validated against the schema of the user, whatever was sen
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -321,19 +322,15 @@ LONG_ENUM, MAX_LONG_ENUM = 250, 15_000
 def _check_limits(schema: JSONDict) -> None:
     nodes = list(_nodes(schema))
     names = [name for node in nodes for name in node.get("properties", ())]
-    defined = [name for key in _DEFINITIONS for name in schema.get(key, ())]
-    lists: list[list[Any]] = [node["enum"] for node in nodes if "enum" in node]
-    values = [value for one in lists for value in one]
-    constants = [node["const"] for node in nodes if "const" in node]
-    longest = max((_length(one) for one in lists if len(one) > LONG_ENUM), default=0)
+    enums: list[list[Any]] = [node["enum"] for node in nodes if "enum" in node]
+    values = list(itertools.chain.from_iterable(enums))
+    texts = [*names, *values, *(node["const"] for node in nodes if "const" in node)]
+    texts += [name for key in _DEFINITIONS for name in schema.get(key, ())]
+    longest = max((_length(enum) for enum in enums if len(enum) > LONG_ENUM), default=0)
     for count, limit, title in (
         (len(names), MAX_PROPERTIES, "properties"),
         (len(values), MAX_ENUM, "values of enumerations"),
-        (
-            _length((*names, *defined, *values, *constants)),
-            MAX_CHARACTERS,
-            "characters of names and values",
-        ),
+        (_length(texts), MAX_CHARACTERS, "characters of names and values"),
         (longest, MAX_LONG_ENUM, "characters of one enumeration"),
         (_nesting(schema, schema, {}), MAX_NESTING, "levels"),
     ):
