@@ -145,3 +145,50 @@ def test_a_stream_of_completions_without_a_finish_reason_is_incomplete():
 
 def test_a_stream_of_texts_needs_no_finish_reason():
     assert assembled("Hel").content == "Hel"
+
+
+def blocks(*pieces):
+    stream = StreamAccumulator()
+    for piece in pieces:
+        stream.add(Chunk(extra={"reasoning_details": [piece]}))
+    return stream.response().extra["reasoning_details"]
+
+
+def thought(text, index=0, **keys):
+    return {"type": "reasoning.text", "text": text, "index": index, **keys}
+
+
+def test_pieces_of_one_block_become_one_item_with_its_signature():
+    signature = {"type": "reasoning.text", "signature": "c2ln", "index": 0, "text": None}
+    assert blocks(thought("I ", signature=None), thought("think."), signature) == [
+        {"type": "reasoning.text", "index": 0, "text": "I think.", "signature": "c2ln"}
+    ]
+
+
+def test_pieces_of_several_blocks_stay_apart_and_in_order():
+    encrypted = {"type": "reasoning.encrypted", "data": "eA==", "index": 0}
+    given = [
+        thought("a"),
+        encrypted,
+        thought("b", 1),
+        thought("c", 1, part=1),
+        thought("d", 1, part=1, id="x"),
+    ]
+    assert blocks(*given, thought("e", 1, part=1, id="y")) == [
+        thought("a"),
+        encrypted,
+        thought("b", 1),
+        thought("cd", 1, part=1, id="x"),
+        thought("e", 1, part=1, id="y"),
+    ]
+
+
+def test_items_without_an_index_stay_as_they_came():
+    given = [{"type": "reasoning.text", "text": "a"}, {"type": "reasoning.text", "text": "b"}, "c"]
+    assert blocks(*given) == given
+
+
+def test_pieces_are_not_changed():
+    first, second = thought("a"), thought("b")
+    blocks(first, second)
+    assert (first, second) == (thought("a"), thought("b"))

@@ -12,7 +12,7 @@ from genai_prices import Usage as ListedUsage
 from genai_prices import calc_price
 
 from treadle import Err, Limits, Loop, Ok, OptionError, Response, Usage
-from treadle.model import ModelClient
+from treadle.model import ModelClient, ModelRequest
 from treadle.providers import JSONToolModel, Prices, backend
 from treadle.providers.openai import OpenAIModel
 from treadle.providers.prices import listed_cost
@@ -249,7 +249,7 @@ class TestTheLoop:
 
         def rerouting(request, send):
             client = ModelClient(other, {})
-            return (yield from send(client.request(request.messages, [], {})))
+            return (yield from send(ModelRequest(client, request.messages, {})))
 
         model = priced("x")
         result = model.run(model_middleware=[rerouting])

@@ -42,7 +42,7 @@ from treadle import (
 from treadle.context import Request
 from treadle.effects import Call
 from treadle.loop.options import Settings
-from treadle.model import ModelClient
+from treadle.model import ModelClient, ModelRequest
 from treadle.providers.openai import OpenAIModel
 from treadle.reports import Recorder
 from treadle.stages import validate_calls
@@ -205,7 +205,7 @@ def test_of_a_loop_and_its_options():
 def test_of_models_and_requests():
     model = OpenAIModel("m", base_url="http://127.0.0.1:9/v1", api_key=SECRET, extra_headers=OPTS)
     client = ModelClient(scripted(), OPTS)
-    objects = [model, client, client.request([], [], {}), client.model_info(), Resolver(Client())]
+    objects = [model, client, ModelRequest(client, [], {}), client.model_info(), Resolver(Client())]
     assert shows(*objects, Request(USER, options=OPTS)) == []
 
 

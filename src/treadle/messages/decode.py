@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from treadle.errors import ProviderError, TreadleError
 from treadle.messages.immutable import NOTHING
 from treadle.messages.json_text import safe_str, short_json
-from treadle.messages.measurement import Usage
+from treadle.messages.measurement import COUNTS, Usage
 from treadle.messages.message import (
     JSONDict,
     copy_json,
@@ -31,25 +32,21 @@ class NotAResponseError(TreadleError, TypeError):
     """The model returned something that is not a response."""
 
 
-_Kind: TypeAlias = tuple[type | tuple[type, ...], str]
-"""The types that a field may have, and their description for errors."""
-_TEXT: _Kind = (str, "text")
-_TEXT_OR_NONE: _Kind = ((str, type(None)), "text")
-_OF_CALL: Mapping[str, _Kind] = dict.fromkeys(("id", "name", "arguments"), _TEXT)
-_OF_BOTH: Mapping[str, _Kind] = {
-    **dict.fromkeys(("finish_reason", "model", "id"), _TEXT_OR_NONE),
-    "tool_calls": ((tuple, list), "a tuple of calls"),
+_KINDS: Mapping[Any, tuple[tuple[type, ...], str]] = {
+    "str": ((str,), "text"),
+    "str | None": ((str, type(None)), "text"),
+    "int": ((int,), "a number"),
+    "tuple[ToolCall, ...]": ((tuple, list), "a tuple of calls"),
+    "tuple[CallChunk, ...]": ((tuple, list), "a tuple of calls"),
+    "Mapping[str, Any]": ((dict, Mapping), "a mapping"),
 }
-_FIELDS: Mapping[type, Mapping[str, _Kind]] = {
-    ToolCall: _OF_CALL,
-    CallChunk: {**_OF_CALL, "index": (int, "a number")},
-    Response: {**dict.fromkeys(("content", "refusal", "provider"), _TEXT_OR_NONE), **_OF_BOTH},
-    Chunk: {"text": _TEXT, **_OF_BOTH},
+"""What the values of fields of a type have to be, and its description for errors."""
+_FIELDS = {
+    kind: [
+        (spec.name, *_KINDS[spec.type]) for spec in dataclasses.fields(kind) if spec.type in _KINDS
+    ]
+    for kind in (Response, Chunk, ToolCall, CallChunk)
 }
-_COUNTS = (
-    *("input_tokens", "output_tokens", "total_tokens"),
-    *("cached_tokens", "cache_write_tokens", "reasoning_tokens"),
-)
 
 
 def _wrong(expectation: str, value: Any) -> NotAResponseError:
@@ -59,12 +56,10 @@ def _wrong(expectation: str, value: Any) -> NotAResponseError:
 def _checked(made: T, base: type[T]) -> T:
     """Check the types of the fields of an object that the backend made."""
     where = type(made).__name__
-    for name, (kinds, expected) in _FIELDS[base].items():
+    for name, kinds, expected in _FIELDS[base]:
         value = getattr(made, name, ...)
         if not isinstance(value, kinds):
             raise _wrong(f"{where}.{name}: expected {expected}", value)
-    if not is_mapping(made.extra):
-        raise _wrong(f"{where}.extra: expected a mapping", made.extra)
     for key in made.extra:
         if not isinstance(key, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise _wrong(f"{where}.extra: expected keys that are text", key)
@@ -73,7 +68,7 @@ def _checked(made: T, base: type[T]) -> T:
 
 def _checked_answer(made: Any, base: type[Any], kind_of_call: type[Any]) -> Any:
     """Check a `Response` or a `Chunk` that the backend made, and its calls."""
-    where, extra = type(made).__name__, _checked(made, base).extra
+    where, extra, usage = type(made).__name__, _checked(made, base).extra, made.usage
     parts = extra.get("content")
     if parts is not None and not (is_list(parts) and all(map(is_part, parts))):
         raise _wrong(f"{where}.extra['content']: expected a list of parts, each with a type", parts)
@@ -83,14 +78,12 @@ def _checked_answer(made: Any, base: type[Any], kind_of_call: type[Any]) -> Any:
         if not isinstance(call, kind_of_call):
             raise _wrong(f"{where}.tool_calls: expected calls", call)
         _checked(call, kind_of_call)
-    usage = made.usage
-    if usage is not None:
-        if not isinstance(usage, Usage):
-            raise _wrong("usage: expected Usage", usage)
-        if not all(_is_count(getattr(usage, name)) for name in _COUNTS):
-            raise NotAResponseError("llm_send_fn: usage: expected numbers of tokens of at least 0")
-        if usage.cost is not None and not is_cost(usage.cost):
-            raise _wrong("usage.cost: expected US dollars", usage.cost)
+    if not isinstance(usage, (Usage, type(None))):
+        raise _wrong("usage: expected Usage", usage)
+    if usage is not None and not all(_is_count(getattr(usage, name)) for name in COUNTS):
+        raise NotAResponseError("llm_send_fn: usage: expected numbers of tokens of at least 0")
+    if usage is not None and usage.cost is not None and not is_cost(usage.cost):
+        raise _wrong("usage.cost: expected US dollars", usage.cost)
     return made
 
 
@@ -105,11 +98,7 @@ def is_cost(value: Any) -> bool:
 
 
 def to_response(raw: Any) -> Response:
-    """Convert the return value of a backend to a response.
-
-    Raises:
-        NotAResponseError: it is not a response; the text says what it is.
-    """
+    """Convert the return value of a backend to a response; `NotAResponseError` says what another value is."""
     if isinstance(raw, Response):
         return _checked_answer(raw, Response, ToolCall)
     if isinstance(raw, str):
@@ -117,15 +106,14 @@ def to_response(raw: Any) -> Response:
     value = _as_mapping(raw)
     if value is None:
         found = describe(raw)
-    elif "role" in value or "content" in value or "tool_calls" in value:
-        if _KNOWN.issuperset(value):  # the common case
-            return _from_message(value, None, None, value)
-        check_no_error(value)
-        # A function of the user may put the reason into the message; the second name is Anthropic's.
-        reason = value.get("finish_reason") or value.get("stop_reason")
-        return _from_message(value, text_or_none(reason), None, value)
+    elif _KNOWN.issuperset(value) and value:  # the common case
+        return _from_message(value, None, None, value)
     else:
         check_no_error(value)
+        if "role" in value or "content" in value or "tool_calls" in value:
+            # A function of the user may put the reason into the message; the second name is Anthropic's.
+            reason = value.get("finish_reason") or value.get("stop_reason")
+            return _from_message(value, text_or_none(reason), None, value)
         if "choices" in value:
             return _from_completion(value)
         found = f"a dict with {', '.join(map(str, list(value)[:5])) or 'no keys'}"
@@ -136,17 +124,8 @@ def to_response(raw: Any) -> Response:
 
 
 def check_no_error(*holders: Mapping[str, Any] | None) -> None:
-    """Raise the error that a server reports in a body, a piece of a stream or a choice, if there is one.
-
-    Args:
-        *holders: the body or the piece, and its choice.
-
-    Raises:
-        ProviderError: there is an error; it has the server's text, its code and its type.
-    """
-    for holder in holders:
-        if holder is None:
-            continue
+    """Raise the `ProviderError` that a server reports in a body, a piece of a stream or a choice, if any."""
+    for holder in filter(None, holders):
         error = holder.get("error")
         if isinstance(error, str) and error and "code" in holder:
             error = {**holder, "message": error}
@@ -160,12 +139,7 @@ def check_no_error(*holders: Mapping[str, Any] | None) -> None:
 
 
 def provider_error(error: Any, retryable: bool | None = None) -> ProviderError:
-    """The exception for an error in a body.
-
-    Args:
-        error: the server's object, or its text.
-        retryable: whether another attempt may succeed; None decides by the code and the type.
-    """
+    """The exception for an error in a body; its code and its type decide on a retry if ``retryable`` is None."""
     value = _as_mapping(error)
     if value is None:
         return ProviderError(safe_str(error), retryable=retryable)
@@ -189,12 +163,11 @@ def _from_completion(value: Mapping[str, Any]) -> Response:
     first = _first(choices) or NOTHING
     check_no_error(first)
     message, reason = _as_mapping(first.get("message")), _reason_of(first)
-    if message is None and reason is None:
+    if message is None and reason is None:  # a filter may have replaced the message
         raise NotAResponseError(
             f"llm_send_fn: the chat completion has no choices[0].message: {describe(choices)}"
         )
-    # A filter may have replaced the message.
-    message = _with_logprobs(NOTHING if message is None else message, first)
+    message = _with_logprobs(message or NOTHING, first)
     return _from_message(message, reason, value.get("usage"), value)
 
 
@@ -212,9 +185,8 @@ def _from_message(
     completion: Mapping[str, Any],
 ) -> Response:
     content = message.get("content")
-    if is_list(content) and any(
-        is_mapping(part) and part.get("type") in _CALL_KINDS for part in content
-    ):
+    parts: list[Any] = content if is_list(content) else []
+    if parts and any(is_mapping(part) and part.get("type") in _CALL_KINDS for part in parts):
         raise NotAResponseError(
             "llm_send_fn: the content has calls in the form of another API; use the name of the model, such as "
             "'anthropic:NAME', or return a Response with tool_calls"
@@ -223,17 +195,16 @@ def _from_message(
         raise NotAResponseError(
             f"llm_send_fn: expected a message of the role assistant, got {message['role']!r}"
         )
-    text = _text_of(content)
-    tool_calls = tuple(map(_to_call, _calls_of(message)))
-    if completion is message and text is content and _KNOWN.issuperset(message):
-        return Response(text, tool_calls)  # a plain message has nothing else
+    calls = tuple(map(_to_call, _calls_of(message)))
+    if completion is message and not parts and _KNOWN.issuperset(message):
+        return Response(_text_of(content), calls)  # the common case
     extra = _unknown(message, _KNOWN)
     if is_list(content) and all(map(is_part, content)):
         # Malformed parts would make the history invalid; only their text is kept.
         extra["content"] = copy_json(content)
     return Response(
-        content=text,
-        tool_calls=tool_calls,
+        content=_text_of(content),
+        tool_calls=calls,
         finish_reason=finish_reason,
         usage=None if usage is None else to_usage(usage),
         model=text_or_none(completion.get("model")),
@@ -307,18 +278,15 @@ def _to_call(raw: Any) -> ToolCall:
     name = function.get("name") if function is not None else None
     if value is None or function is None or not isinstance(name, str):
         raise _wrong("a call needs a function with a name", raw)
-    arguments = function.get("arguments")
-    if arguments is None:
-        arguments = ""
-    elif not isinstance(arguments, str):  # some servers return the object itself
-        arguments = _as_text(arguments)
-    call_id = value.get("id")
     extra = _unknown(value, _KNOWN_OF_CALL)
-    return ToolCall(call_id if isinstance(call_id, str) else "", name, arguments, None, "", extra)
+    arguments = _as_text(function.get("arguments"))
+    return ToolCall(text_or_none(value.get("id")) or "", name, arguments, None, "", extra)
 
 
 def _as_text(arguments: Any) -> str:
-    """Encode arguments that a server returned as an object; if they are not JSON, they are rejected later."""
+    """The arguments of a call, of which some servers return the object; what is not JSON is rejected later."""
+    if arguments is None or isinstance(arguments, str):
+        return arguments or ""
     try:
         return json.dumps(arguments, default=safe_str)
     except (TypeError, ValueError, RecursionError):
@@ -375,11 +343,7 @@ def _detail(value: Mapping[str, Any], name: str, *sides: str) -> int:
 
 
 def to_chunk(raw: Any) -> Chunk:
-    """Convert one piece of a stream to a chunk.
-
-    Raises:
-        NotAResponseError: it is neither text, a chunk, nor a chat-completion chunk.
-    """
+    """Convert one piece of a stream to a chunk; `NotAResponseError` says what another value is."""
     if isinstance(raw, Chunk):
         return _checked_answer(raw, Chunk, CallChunk)
     if isinstance(raw, str):
@@ -393,14 +357,12 @@ def to_chunk(raw: Any) -> Chunk:
     check_no_error(choice)
     delta = _with_logprobs(_as_mapping(choice.get("delta")) or {}, choice)
     content, extra = delta.get("content"), _unknown(delta, _KNOWN)
-    text = _text_of(content) or ""
-    if is_list(content) and (refusal := refusal_of_parts(content)):
+    if refusal := refusal_of_parts(content):
         extra["refusal"] = refusal
-    calls = _calls_of(delta)
     number: Any = choice.get("index")
     return Chunk(
-        text=text,
-        tool_calls=tuple(map(_to_call_chunk, calls)),
+        text=_text_of(content) or "",
+        tool_calls=tuple(map(_to_call_chunk, _calls_of(delta))),
         finish_reason=_reason_of(choice),
         usage=_usage_of(value, choice),
         model=text_or_none(value.get("model")),
@@ -429,11 +391,10 @@ def _to_call_chunk(raw: Any) -> CallChunk:
     value = _as_mapping(raw) or {}
     function = _as_mapping(value.get("function")) or {}
     index: Any = value.get("index")
-    arguments: Any = function.get("arguments") or ""
     return CallChunk(
         index if isinstance(index, int) else 0,
         text_or_none(value.get("id")) or "",
         text_or_none(function.get("name")) or "",
-        arguments if isinstance(arguments, str) else _as_text(arguments),
+        _as_text(function.get("arguments") or ""),
         _unknown(value, _KNOWN_OF_CALL),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -64,6 +65,8 @@ class Usage:
 
 
 _UNKNOWN = Usage(is_lower_bound=True)
+COUNTS = tuple(spec.name for spec in dataclasses.fields(Usage) if spec.type == "int")
+"""The fields of `Usage` that are numbers of tokens."""
 
 
 class ModelCallStatus(StrEnum):

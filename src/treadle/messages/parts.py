@@ -21,22 +21,16 @@ def is_content_part(value: object) -> TypeGuard[JSONDict]:
     """
     if not is_dict(value) or len(value) != 2:  # noqa: PLR2004 - the type and the value
         return False
-    kind = value.get("type")
-    facts = value.get(kind) if isinstance(kind, str) else None
-    if kind == "text":
-        return isinstance(facts, str)
-    found = (
-        [isinstance(facts.get(key), str) for key in _KEYS.get(kind, ())] if is_dict(facts) else []
-    )
-    return any(found) if kind == "file" else bool(found) and all(found)
-
-
-_KEYS: Mapping[Any, tuple[str, ...]] = {
-    "image_url": ("url",),
-    "input_audio": ("data", "format"),
-    "file": ("file_data", "file_id"),
-}
-"""The keys of a part's value that are texts: all of them, or of a file at least one."""
+    match value:
+        case {"type": "text", "text": str()}:
+            return True
+        case {"type": "image_url", "image_url": {"url": str()}}:
+            return True
+        case {"type": "input_audio", "input_audio": {"data": str(), "format": str()}}:
+            return True
+        case {"type": "file", "file": {"file_data": str()} | {"file_id": str()}}:
+            return True
+    return False
 
 
 def content_parts(value: Any) -> list[JSONDict] | None:
@@ -45,9 +39,8 @@ def content_parts(value: Any) -> list[JSONDict] | None:
     It is a part, or a list or tuple with at least one part, and strings, which become text parts.
     """
     given: list[Any] = [*value] if isinstance(value, (list, tuple)) else [value]
-    if not all(isinstance(one, str) or is_content_part(one) for one in given):
-        return None
-    if not any(map(is_content_part, given)):
+    others = [one for one in given if not isinstance(one, str)]
+    if not others or not all(map(is_content_part, others)):
         return None
     return [text_part(one) if isinstance(one, str) else copy_json(one) for one in given]
 
@@ -59,11 +52,10 @@ def text_part(text: str) -> JSONDict:
 
 def text_of_parts(parts: Iterable[Mapping[str, Any]]) -> str:
     """The text of content parts, with a placeholder for each part that is not text."""
-    return "\n".join(_text_of(part) for part in parts)
-
-
-def _text_of(part: Mapping[str, Any]) -> str:
-    return str(part.get("text", "")) if part.get("type") == "text" else placeholder(part)
+    return "\n".join(
+        str(part.get("text", "")) if part.get("type") == "text" else placeholder(part)
+        for part in parts
+    )
 
 
 def placeholder(part: Mapping[str, Any]) -> str:
@@ -74,10 +66,11 @@ def placeholder(part: Mapping[str, Any]) -> str:
     kind = safe_str(part.get("type"))
     value = part.get(kind)
     facts: JSONDict = value if is_dict(value) else {}
+    name = ""
     if kind == "input_audio":
-        name, media, data = "", f"audio/{facts.get('format')}", safe_str(facts.get("data", ""))
+        media, data = f"audio/{facts.get('format')}", safe_str(facts.get("data", ""))
     elif kind == "file":
-        name = safe_str(facts.get("filename") or "")
+        name = f"{safe_str(facts['filename'])}, " if facts.get("filename") else ""
         if not facts.get("file_data"):
             return f"[file {facts.get('file_id')}]"
         given = safe_str(facts["file_data"])
@@ -86,31 +79,22 @@ def placeholder(part: Mapping[str, Any]) -> str:
         url = safe_str(facts.get("url", value))
         found = data_url(url)
         if found is None:
-            digest = sha256(url.encode("utf-8", "replace"))[:DIGEST_LENGTH]
-            return f"[{kind.removesuffix('_url')} at {url[:MAX_URL]}, {digest}]"
-        name, (media, data, _) = "", found
+            return f"[{kind.removesuffix('_url')} at {url[:MAX_URL]}, {_digest(url)}]"
+        media, data, _ = found
     size = len(data) * 3 // 4 - data[-2:].count("=")  # of base64
-    digest = sha256(data.encode("utf-8", "replace"))[:DIGEST_LENGTH]
-    return f"[{name}{', ' if name else ''}{media}, {size:,} bytes, {digest}]"
+    return f"[{name}{media}, {size:,} bytes, {_digest(data)}]"
 
 
-DIGEST_LENGTH = 8
-"""The number of hexadecimal digits of a digest in a placeholder."""
+def _digest(text: str) -> str:
+    return sha256(text.encode("utf-8", "replace"))[:8]
+
+
 MAX_URL = 80
 """The maximum length of a link in a placeholder."""
 
 
-# Data URLs
-
-
 class DataURL(NamedTuple):
-    """A URL with the data in it.
-
-    Args:
-        media: the media type, in lower case and by its usual name.
-        text: what comes after the comma.
-        is_base64: whether the URL says that the text is base64.
-    """
+    """A URL with the data in it: the media type by its usual name, and the text after the comma."""
 
     media: str
     text: str
@@ -193,9 +177,6 @@ def audio_format(media: str) -> str:
     return _USUAL.get(kind, kind).removeprefix("audio/").replace("mpeg", "mp3")
 
 
-# Parts that can be sent
-
-
 def sendable_parts(parts: Iterable[Any]) -> list[JSONDict]:
     """Copy content parts so that they can be sent.
 
@@ -262,9 +243,6 @@ _SENDABLE: Mapping[str, Callable[[Any], Any]] = {
     "file": _file,
 }
 """The value of a part that can be sent, by its type; None if there is none."""
-
-
-# The form for backends that take only text in tool messages
 
 
 def has_parts(message: Mapping[str, Any]) -> bool:

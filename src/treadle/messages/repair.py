@@ -27,11 +27,7 @@ from treadle.messages.sanitizing import sendable, sendable_json, valid_arguments
 
 
 class InvalidMessagesError(TreadleError, ValueError):
-    """Malformed messages, which cannot be made into a history.
-
-    Args:
-        problems: one line for each problem: the place, what was expected, and what was found.
-    """
+    """Malformed messages, which cannot be made into a history; ``problems`` has one line for each problem."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))
@@ -44,8 +40,7 @@ def validate_messages(
     """Copy and check messages, and repair what a provider would reject.
 
     Args:
-        raw: a list of message dicts or of an SDK's message objects; or one text, which becomes a user message.
-            It is not changed.
+        raw: a list of message dicts or of an SDK's message objects, or the text of a user message.
         taken: ids that calls of these messages may not have, because later calls have them.
 
     Returns:
@@ -92,36 +87,40 @@ def repair_history(
 
 class _Repair:
     def __init__(self, taken: Iterable[str]) -> None:
-        self._out: list[JSONDict] = []
+        self._groups: list[list[JSONDict]] = []  # of messages that become one
         self._repairs: list[str] = []
         self._open: tuple[int, JSONDict] | None = None  # a message whose results follow
         self._results: defaultdict[str, deque[tuple[int, JSONDict]]] = defaultdict(deque)
-        self._joined: defaultdict[int, list[JSONDict]] = defaultdict(list)  # by place in `_out`
         self._taken = dict.fromkeys(taken, 1)
         self._new_ids = History()
 
     def run(self, messages: Sequence[JSONDict]) -> tuple[list[JSONDict], tuple[str, ...]]:
         for index, message in enumerate(messages):
-            self._repair_values(message, index)
+            self._repair_values(index, message)
             if message["role"] == "tool":
                 self._results[message["tool_call_id"]].append((index, message))
                 continue
             self._add_exchange()
-            if message["role"] != "assistant":
-                self._out.append(message)
-            elif message.get("tool_calls"):
+            if message["role"] == "assistant" and message.get("tool_calls"):
                 self._open = (index, message)
-            else:
-                self._add_text(message, index)
+            elif message["role"] != "assistant" or not self._is_empty(index, message):
+                self._add(index, message)
         self._add_exchange()
-        for place, group in self._joined.items():
-            self._out[place] = join_messages(*group)
-        return self._out, tuple(self._repairs)
+        joined = [join_messages(*group) if group[1:] else group[0] for group in self._groups]
+        return joined, tuple(self._repairs)
 
     def _report(self, index: int, what: str) -> None:
         self._repairs.append(f"messages[{index}]: {what}")
 
-    def _repair_values(self, message: JSONDict, index: int) -> None:
+    def _add(self, index: int, message: JSONDict) -> None:
+        """Append a message, or join it to the one before it."""
+        if self._groups and can_join(self._groups[-1][-1], message):
+            self._report(index, "it followed another assistant message; the two were joined")
+            self._groups[-1].append(message)
+        else:
+            self._groups.append([message])
+
+    def _repair_values(self, index: int, message: JSONDict) -> None:
         """Replace what cannot be sent, but for calls and their ids."""
         values = {key: message[key] for key in message if key not in _FIELDS_OF_CALLS}
         if all(value.__class__ is str and value.isascii() for value in values.values()):
@@ -142,50 +141,55 @@ class _Repair:
         message.clear()
         message.update(sent, **others)
 
+    def _is_empty(self, index: int, message: JSONDict) -> bool:
+        """Whether an assistant message has neither calls nor content."""
+        if message.get("tool_calls") is not None:
+            del message["tool_calls"]
+            self._report(index, "its list of calls was empty; it was removed")
+        has_content = message.get("refusal") or message.get("extra_content")
+        is_empty = is_blank(message.get("content")) and not has_content
+        if is_empty:
+            self._report(index, "it was an empty assistant message; it was removed")
+        return is_empty
+
     def _add_exchange(self) -> None:
         """Append the open message with exactly one result for each call, in order; other results follow."""
         if self._open is not None:
             (index, message), self._open = self._open, None
-            results = [self._result_of(call, index) for call in message["tool_calls"]]
+            results: list[tuple[int, JSONDict]] = []
+            for call in message["tool_calls"]:
+                old_id, waiting = call["id"], self._results.get(call["id"])
+                self._repair_call(index, call)
+                if waiting:
+                    results.append(waiting.popleft())
+                else:
+                    what = f"call {old_id!r} had no answer; it was answered as interrupted"
+                    self._report(index, what)
+                    results.append((0, {"role": "tool", "content": NO_RESULT}))
+                results[-1][1]["tool_call_id"] = call["id"]
             places = [place for place, _ in results if place]
             if places != sorted(places):
                 self._report(index, "its answers were put in the order of its calls")
-            self._add_assistant(message, index)
-            self._out.extend(result for _, result in results)
-        if not self._results:  # which is so in a valid history
-            return
+            self._add(index, message)
+            self._groups += ([result] for _, result in results)
         others = itertools.chain.from_iterable(self._results.values())
         for index, message in sorted(others, key=operator.itemgetter(0)):
             self._report(index, "it answers no call; it was kept as a user message")
             content = _joined(("Result of an earlier tool call: ", message["content"]), "")
-            self._out.append({"role": "user", "content": content})
+            self._groups.append([{"role": "user", "content": content}])
         self._results.clear()
 
-    def _result_of(self, call: JSONDict, index: int) -> tuple[int, JSONDict]:
-        """Repair a call; return the index of its result, and the result; a missing one is made, with index 0."""
-        old_id = call["id"]
-        waiting = self._results.get(old_id)
-        found = waiting.popleft() if waiting else None
-        self._repair_call(call, index)
-        if found is None:
-            self._report(index, f"call {old_id!r} had no answer; it was answered as interrupted")
-            return 0, {"role": "tool", "tool_call_id": call["id"], "content": NO_RESULT}
-        found[1]["tool_call_id"] = call["id"]
-        return found
-
-    def _repair_call(self, call: JSONDict, index: int) -> None:
+    def _repair_call(self, index: int, call: JSONDict) -> None:
         """Give a call a unique id, a valid name, arguments that can be parsed, and text that can be encoded."""
         sent = sendable_json(call)
         if call.get("type", "function") == "function":
             function, made = call["function"], sent["function"]
             name, text = function["name"], function.get("arguments", "")
-            function["name"] = made["name"] = valid_name(name)
+            function["name"] = made["name"] = valid = valid_name(name)
             made["arguments"] = valid_arguments(text)
-            if function["name"] != name:
-                became = function["name"]
-                self._report(
-                    index, f"the name {short_name(name)!r} is invalid; it became {became!r}"
-                )
+            if valid != name:
+                shown = short_name(name)
+                self._report(index, f"the name {shown!r} is invalid; it became {valid!r}")
             if made["arguments"] != text and not is_object(text):
                 function["arguments"] = made["arguments"]
                 if text.strip():
@@ -199,27 +203,6 @@ class _Repair:
         if unique != call["id"]:
             self._report(index, f"the id {call['id']!r} was in use; renamed to {unique!r}")
             call["id"] = unique
-
-    def _add_text(self, message: JSONDict, index: int) -> None:
-        if message.get("tool_calls") is not None:
-            del message["tool_calls"]
-            self._report(index, "its list of calls was empty; it was removed")
-        has_content = message.get("refusal") or message.get("extra_content")
-        if is_blank(message.get("content")) and not has_content:
-            self._report(index, "it was an empty assistant message; it was removed")
-        else:
-            self._add_assistant(message, index)
-
-    def _add_assistant(self, message: JSONDict, index: int) -> None:
-        """Append an assistant message, or join it to a preceding one without calls."""
-        before = self._out[-1] if self._out else None
-        if before is not None and can_join(before, message):
-            self._report(index, "it followed another assistant message; the two were joined")
-            group = self._joined[len(self._out) - 1]
-            group.extend((message,) if group else (before, message))
-            self._out[-1] = message  # until the end
-        else:
-            self._out.append(message)
 
 
 _FIELDS_OF_CALLS = frozenset({"tool_calls", "tool_call_id"})

@@ -2,26 +2,15 @@
 
 # ruff: noqa: I001 - the aliases of one module stand together
 from treadle.model.client import (
-    EventsOf as EventsOf,
     ModelClient as ModelClient,
-    ModelRequest as ModelRequest,
     check_no_tools as check_no_tools,
 )
-from treadle.model.cost import with_cost as with_cost
 from treadle.model.info import (
     LLMSendFn as LLMSendFn,
     Model as Model,
     ModelInfo as ModelInfo,
     host_of as host_of,
     model_info as model_info,
-)
-from treadle.model.middleware import (
-    ModelMiddleware as ModelMiddleware,
-    SendRequest as SendRequest,
-    SharedLimit as SharedLimit,
-    StreamInterruptedError as StreamInterruptedError,
-    TimedResponse as TimedResponse,
-    through as through,
 )
 from treadle.model.registry import (
     Embedder as Embedder,
@@ -34,6 +23,17 @@ from treadle.model.registry import (
     find_provider as find_provider,
     named_model as named_model,
     providers as providers,
+)
+from treadle.model.request import (
+    EventsOf as EventsOf,
+    ModelMiddleware as ModelMiddleware,
+    ModelRequest as ModelRequest,
+    SendRequest as SendRequest,
+    SharedLimit as SharedLimit,
+    StreamInterruptedError as StreamInterruptedError,
+    TimedResponse as TimedResponse,
+    through as through,
+    with_cost as with_cost,
 )
 from treadle.model.retry import (
     BASE_DELAY as BASE_DELAY,

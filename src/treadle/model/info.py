@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from treadle.messages import is_dict
+from treadle.messages.ending import words_of
 from treadle.shown import callable_name
 
 LLMSendFn: TypeAlias = Callable[..., Any]
@@ -26,33 +27,17 @@ _PROVIDERS: Mapping[str, str] = {
 }
 """The values of ``gen_ai.provider.name`` in OpenTelemetry's conventions, by the package of the SDK."""
 
-OPTIONS = frozenset(
-    {
-        "frequency_penalty",
-        "max_completion_tokens",
-        "max_tokens",
-        "n",
-        "presence_penalty",
-        "reasoning_effort",
-        "seed",
-        "stop",
-        "stream",
-        "temperature",
-        "top_k",
-        "top_p",
-    }
+OPTIONS = words_of(
+    """
+    frequency_penalty max_completion_tokens max_tokens n presence_penalty reasoning_effort seed stop stream
+    temperature top_k top_p
+    """
 )
 """OpenAI's options for the response. No other option is read: a header may hold a secret."""
 
 
 class ModelInfo(NamedTuple):
-    """What is known about a callable that calls a model.
-
-    Args:
-        model: the requested model; None if unknown.
-        provider: the provider, as OpenTelemetry's conventions name it; None if unknown.
-        request: options for the response, the same in every request.
-    """
+    """The model and the provider of a callable, if known, and its options for every response."""
 
     model: str | None
     provider: str | None
@@ -60,13 +45,7 @@ class ModelInfo(NamedTuple):
 
 
 def model_info(fn: Any, opts: Mapping[str, Any]) -> ModelInfo:
-    """Inspect a callable that calls a model.
-
-    Args:
-        fn: a function, a method of a client, a partial of one, or an object that may have the attributes
-            ``model``, ``provider`` and ``opts``.
-        opts: the options of every request; they override those of ``fn``.
-    """
+    """The model of a callable, as it or its attributes show it; ``opts`` take precedence over its own."""
     request: dict[str, Any] = dict(opts)
     while isinstance(fn, functools.partial):
         request = {**fn.keywords, **request}
@@ -87,9 +66,7 @@ def model_info(fn: Any, opts: Mapping[str, Any]) -> ModelInfo:
 def origin_of(fn: Any) -> str:
     """The server that a callable asks, such as ``openai@api.openai.com``, or the name of the callable.
 
-    Args:
-        fn: as for `model_info`. It may declare its server: by the attribute ``origin``, or by ``provider`` and
-            ``endpoint_url``, the base URL of the server.
+    It may declare its server: by the attribute ``origin``, or by ``provider`` and ``endpoint_url``, the base URL.
     """
     fn = without_partials(fn)
     declared, dialect = _name(attribute_of(fn, "origin")), _name(attribute_of(fn, "provider"))

@@ -12,7 +12,6 @@ from typing import Any, TypeAlias
 from treadle.errors import OptionError, did_you_mean
 from treadle.fast_dataclass import light_dataclass
 from treadle.model.info import LLMSendFn
-from treadle.model.reading import close_unawaited
 from treadle.redaction import redacted
 
 log = logging.getLogger("treadle.model")
@@ -73,7 +72,8 @@ class Provider:
             A command, such as ``pip install 'treadle[openai]'``, or the setting of a variable.
         """
         if self.package is not None and not _is_installed(self.package):
-            return f"pip install {self.package}" if self.extra is None else install_of(self.extra)
+            what = self.package if self.extra is None else f"'treadle[{self.extra}]'"
+            return f"pip install {what}"
         is_set = not self.needs_key or any(map(os.environ.get, self.key_variables))
         if not is_set:
             return f"set {' or '.join(self.key_variables)}"
@@ -90,11 +90,6 @@ def _is_installed(package: str) -> bool:
         return find_spec(package) is not None
     except ModuleNotFoundError:  # the package around it
         return False
-
-
-def install_of(extra: str) -> str:
-    """The command that installs an extra of treadle."""
-    return f"pip install 'treadle[{extra}]'"
 
 
 @functools.cache
@@ -186,9 +181,8 @@ def check_model(fn: object) -> None:
     elif not callable(fn):
         from treadle.model.wrong_model import advice_on  # noqa: PLC0415 - most programs need no advice
 
-        advice = advice_on(fn)
-        close_unawaited(fn)
-        raise OptionError(f"llm_send_fn: expected a callable, got {type(fn).__name__}; {advice}")
+        kind = type(fn).__name__
+        raise OptionError(f"llm_send_fn: expected a callable, got {kind}; {advice_on(fn)}")
 
 
 LEAST_KEY = 20

@@ -24,8 +24,8 @@ MAX_ASKED_DELAY = 60.0
 RETRYABLE_STATUS = frozenset({408, 409, 425, 429, *range(500, 600)})
 """The statuses that OpenAI's client retries; and 425 (too early)."""
 
-_PERMANENT_CODES = frozenset(
-    {"context_length_exceeded", "insufficient_quota", "invalid_api_key", "model_not_found"}
+_PERMANENT_CODES = words_of(
+    "context_length_exceeded insufficient_quota invalid_api_key model_not_found"
 )
 """OpenAI's codes for requests that cannot succeed, whatever the status: an exhausted quota is a 429."""
 
@@ -53,9 +53,7 @@ _CONNECTION_CLASSES = words_of(
 generated SDKs, httpx, aiohttp, requests, botocore, websockets, urllib3, Python, anyio and trio; of ``socket`` and
 ``ssl``, which are slow to import; and of bodies that are cut off or come from a proxy."""
 
-_PERMANENT_CLASSES = frozenset(
-    {"SSLCertVerificationError", "CertificateError", "LocalProtocolError"}
-)
+_PERMANENT_CLASSES = words_of("SSLCertVerificationError CertificateError LocalProtocolError")
 """Class names of errors that SDKs report as failed connections, and that every attempt would have."""
 
 _CONNECTION_ERRNO = frozenset(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from treadle.effects import is_awaitable
@@ -11,53 +11,39 @@ from treadle.errors import OptionError
 from treadle.messages import NotAResponseError
 from treadle.model.info import attribute_of, without_partials
 
-PARTIAL = "functools.partial(client.chat.completions.create, model='...')"
+_PARTIAL = "functools.partial(client.chat.completions.create, model='...')"
+_CALLABLE = "the model is a callable that takes messages"
 _NAME = "pass a name, such as 'openai:gpt-5-mini'"
-_OF_VALUES: tuple[tuple[Callable[[Any], bool], str], ...] = (
-    (
-        lambda value: isinstance(value, bytes),
-        "a name of a model is text, such as 'openai:gpt-5-mini'",
+_OF_METHODS = {
+    "chat.completions.create": f"{_NAME}, or a method of the client: {_PARTIAL}",
+    "messages.create models.generate_content converse": (
+        f"{_NAME}, or a function that takes messages, calls this client and returns the text"
     ),
-    (
-        lambda value: any(
-            is_one(value)
-            for is_one in (inspect.isawaitable, inspect.isasyncgen, inspect.isgenerator)
-        ),
-        "pass the function itself, without calling it; the loop calls it for each request",
+    "as_tool": (
+        "an agent or a loop is no model: make it a tool, tools=[other.as_tool(...)], or a function that takes "
+        "messages, runs it and returns its text"
     ),
-    (
-        lambda value: isinstance(value, (list, tuple, dict)),
-        "tools belong in tools=, options of the request in llm_opts=; the model is a callable that takes messages",
+    "run run_sync invoke ainvoke kickoff predict generate chat complete": (
+        "pass a function that takes messages, calls this object and returns the text or an assistant message"
     ),
-)
-_OF_METHODS = (
-    ("chat.completions.create", f"{_NAME}, or a method of the client: {PARTIAL}"),
-    (
-        "messages.create models.generate_content converse",
-        f"{_NAME}, or a function that takes messages, calls this client and returns the text",
-    ),
-    (
-        "as_tool",
-        "an agent or a loop is no model: make it a tool, tools=[other.as_tool(...)], or a function that takes "  # noqa: ISC004
-        "messages, runs it and returns its text",
-    ),
-    (
-        "run run_sync invoke ainvoke kickoff predict generate chat complete",
-        "pass a function that takes messages, calls this object and returns the text or an assistant message",
-    ),
-)
+}
 """The methods by which an object is known, and the advice on it; the first one that fits."""
 
 
 def advice_on(value: Any) -> str:
     """What to pass as the model in place of a value that is not callable."""
-    for is_one, advice in _OF_VALUES:
-        if is_one(value):
-            return advice
-    for paths, advice in _OF_METHODS:
+    if isinstance(value, bytes):
+        return "a name of a model is text, such as 'openai:gpt-5-mini'"
+    if inspect.isawaitable(value) or inspect.isasyncgen(value) or inspect.isgenerator(value):
+        if inspect.iscoroutine(value) and inspect.getcoroutinestate(value) == inspect.CORO_CREATED:
+            value.close()  # else Python warns that it was never awaited
+        return "pass the function itself, without calling it; the loop calls it for each request"
+    if isinstance(value, (list, tuple, dict)):
+        return f"tools belong in tools=, options of the request in llm_opts=; {_CALLABLE}"
+    for paths, advice in _OF_METHODS.items():
         if any(callable(_nested(value, path)) for path in paths.split()):
             return advice
-    return f"{_NAME}; otherwise the model is a callable that takes messages, such as {PARTIAL}"
+    return f"{_NAME}; otherwise {_CALLABLE}, such as {_PARTIAL}"
 
 
 def _nested(value: Any, path: str) -> Any:
@@ -87,50 +73,45 @@ def check_method(fn: Any) -> None:
 
 
 def checked_answers(call: Callable[..., Any]) -> Callable[..., Any]:
-    """A method of an SDK, sync or async, whose return values are checked by `check_answer`."""
+    """A method of an SDK, sync or async, whose return values are checked as `checked_answer` does."""
 
     def checked(*args: Any, **opts: Any) -> Any:
         raw = call(*args, **opts)
         if is_awaitable(raw):
-            return _awaited(raw)
-        try:
-            return check_answer(raw)
-        except NotAResponseError:
+            return checked_answer(raw)
+        problem = _problem_of(raw)
+        if problem is not None:
             if not isinstance(raw, str):
                 raw.close()
-            raise
+            raise problem
+        return raw
 
     return checked
 
 
-async def _awaited(raw: Any) -> Any:
-    return await check_async_answer(await raw)
-
-
-async def check_async_answer(raw: Any) -> Any:
-    """As `check_answer`. A stream that is none is closed."""
-    try:
-        return check_answer(raw)
-    except NotAResponseError:
-        if not isinstance(raw, str):
-            await raw.close()
-        raise
-
-
-def check_answer(raw: Any) -> Any:
-    """Return what an SDK returned, if it can be a response or a stream.
-
-    An SDK returns the body of a response that is no JSON as text, and reads a stream without events from it.
+async def checked_answer(answer: Awaitable[Any]) -> Any:
+    """What an SDK returns, if it can be a response or a stream.
 
     Raises:
         NotAResponseError: the server sent a page, or another text that is no JSON.
     """
+    raw = await answer
+    problem = _problem_of(raw)
+    if problem is not None:
+        if not isinstance(raw, str):
+            await raw.close()
+        raise problem
+    return raw
+
+
+def _problem_of(raw: Any) -> NotAResponseError | None:
+    """An SDK returns the body of a response that is no JSON as text, and reads a stream without events from it."""
     headers = attribute_of(attribute_of(raw, "response"), "headers")
     if isinstance(raw, str):
         found = f"a text that is not JSON: {' '.join(raw[:240].split())[:60]!r}"
     elif headers is not None and "text/html" in str(headers.get("content-type", "")).lower():
         found = "a web page"
     else:
-        return raw
+        return None
     advice = "check the base URL, whose path is usually /v1"
-    raise NotAResponseError(f"llm_send_fn: the server responded with {found}; {advice}")
+    return NotAResponseError(f"llm_send_fn: the server responded with {found}; {advice}")

@@ -7,7 +7,7 @@ from typing import Any
 
 from treadle.errors import OptionError, did_you_mean
 from treadle.messages import JSONDict, provider_error
-from treadle.model.wrong_model import check_async_answer
+from treadle.model.wrong_model import checked_answer
 from treadle.providers.openai_client import OPENAI, XAI, OpenAIEmbedder, new_client, parameters_of
 from treadle.providers.openai_messages import known_messages
 from treadle.providers.sdk_model import SDKModel, provider_of
@@ -49,7 +49,7 @@ class OpenAIModel(SDKModel):
     async def _send(self, client: Any, body: JSONDict, is_streamed: bool) -> Any:
         if is_streamed:
             body = {**_STREAM_OPTIONS, **body}
-        raw = await check_async_answer(await client.chat.completions.create(**body))
+        raw = await checked_answer(client.chat.completions.create(**body))
         return await _whole(raw) if is_streamed and _is_whole(raw) else raw
 
     def _response(self, raw: Any) -> Any:

@@ -444,7 +444,8 @@ def _model_request(ctx: Context, model: ModelClient, request: Request) -> ModelR
     events = None
     if run.has_listeners:  # without the context, to which the run refers: that would be a cycle
         events = functools.partial(events_of_chunks, ctx.iteration, run.output, request.tools)
-    sent = model.request(messages, offered, request.options, choice, events)
+    opts = model.opts_of(request.options, offered, choice)
+    sent = ModelRequest(model, messages, opts, events)
     sent.has_origins = request.messages is not ctx.messages or ctx.messages.has_origins
     return sent
 

@@ -68,7 +68,7 @@ def request_from_data(
     if has_listeners:
         names = [one["function"]["name"] for one in tools]
         events = functools.partial(events_of_chunks, iteration, loop.output, names)
-    request = client.request(messages, tools, opts, choice, events)
+    request = ModelRequest(client, messages, client.opts_of(opts, tools, choice), events)
     request.is_priced = data["priced"]
     return request
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from treadle.http_bodies import client_options
 from treadle.messages import Chunk, JSONDict, Response
-from treadle.model.wrong_model import check_async_answer
+from treadle.model.wrong_model import checked_answer
 from treadle.providers.anthropic.options import body_of, check_options
 from treadle.providers.anthropic.request import conversation_of
 from treadle.providers.anthropic.response import response_of
@@ -86,7 +86,7 @@ class AnthropicModel(SDKModel):
     async def _send(self, client: Any, body: JSONDict, is_streamed: bool) -> Any:
         if not is_streamed:
             body = {"timeout": WHOLE_SECONDS, **body}
-        return await check_async_answer(await client.messages.create(**body, stream=is_streamed))
+        return await checked_answer(client.messages.create(**body, stream=is_streamed))
 
     def _response(self, raw: Any) -> Response:
         return response_of(raw)

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 from treadle.effects import Mode, is_awaitable
 from treadle.errors import OptionError, one_of
 from treadle.messages import JSONDict, Response, for_sdk
-from treadle.model import LLMSendFn, Model, ModelClient, ModelRequest, backend
+from treadle.model import LLMSendFn, Model, ModelClient, backend
 from treadle.providers.json_tools.conversation import plain_messages
 from treadle.providers.json_tools.offer import Offer, offer_of
 from treadle.providers.json_tools.reply import translated
@@ -83,14 +83,14 @@ class JSONToolModel:
             if self._response_format is not None:
                 changes["response_format"] = constraint(self._response_format, offer)
         messages = plain_messages(for_sdk(messages, self.origin), offer)
-        request = self._client.request(messages, [], changes)
+        changes = self._client.opts_of(changes)
         if self._client.mode is Mode.ASYNC:
-            return self._answer(request, offer)
-        raw = self._client.send(request.messages, request.opts)
+            return self._answer(messages, changes, offer)
+        raw = self._client.send(messages, changes)
         return _awaited(raw, offer) if is_awaitable(raw) else _read(raw, offer)
 
-    async def _answer(self, request: ModelRequest, offer: Offer | None) -> Any:
-        raw = self._client.send(request.messages, request.opts)
+    async def _answer(self, messages: list[JSONDict], opts: JSONDict, offer: Offer | None) -> Any:
+        raw = self._client.send(messages, opts)
         return _read(await raw if is_awaitable(raw) else raw, offer)
 
     @property

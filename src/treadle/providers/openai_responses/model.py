@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from treadle.messages import Chunk, JSONDict, Response
-from treadle.model.wrong_model import check_async_answer
+from treadle.model.wrong_model import checked_answer
 from treadle.providers.openai_client import OPENAI, new_client, parameters_of
 from treadle.providers.openai_responses.options import body_of, check_options
 from treadle.providers.openai_responses.request import input_items
@@ -41,7 +41,7 @@ class ResponsesModel(SDKModel):
         return {**body, "input": input_items(messages, is_stored=body["store"] is not False)}
 
     async def _send(self, client: Any, body: JSONDict, is_streamed: bool) -> Any:
-        return await check_async_answer(await client.responses.create(**body, stream=is_streamed))
+        return await checked_answer(client.responses.create(**body, stream=is_streamed))
 
     def _response(self, raw: Any) -> Response:
         return response_of(raw)

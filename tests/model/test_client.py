@@ -2,18 +2,21 @@
 
 import functools
 import inspect
+import types
 from types import SimpleNamespace
 
 import anyio
 import pytest
+from tests.loop.conftest import USER, way
 
 from treadle import Loop, OptionError, tool
 from treadle.effects import Mode
-from treadle.model import ModelClient
+from treadle.model import ModelClient, ModelRequest
+from treadle.model.client import signature_of
 from treadle.stages import loop_decision
 from treadle.testing import ScriptedLLM, call, calls
 
-from .conftest import USER
+__all__ = ["way"]
 
 
 @tool
@@ -32,12 +35,13 @@ def seen():
 def sent(fn, **llm_opts):
     """Send one request as a run does."""
     client = ModelClient(fn, llm_opts)
-    return client.request(list(USER), list(TOOLS), client.options).send(reporter())
+    return answer_of(client, list(TOOLS))
 
 
-def reporter():
-    """The reporter that a driver passes to a call."""
-    return SimpleNamespace(now=lambda: 0.0, emit=lambda event: None)
+def answer_of(client, tools=()):
+    """The answer to one request."""
+    request = ModelRequest(client, list(USER), client.opts_of(client.options, tools))
+    return request.send(SimpleNamespace(now=lambda: 0.0, emit=lambda event: None))[0]
 
 
 class TestForms:
@@ -125,7 +129,7 @@ class TestForms:
         }
 
     def test_without_tools_the_request_has_no_key_for_them(self, seen):
-        ModelClient(lambda m, **o: seen.update(o) or "x", {}).request(USER, [], {}).send(reporter())
+        answer_of(ModelClient(lambda m, **o: seen.update(o) or "x", {}))
         assert seen == {}
 
     @pytest.mark.parametrize(
@@ -137,10 +141,7 @@ class TestForms:
         ids=["named", "any"],
     )
     def test_a_required_parameter_for_tools_is_none_without_tools(self, fn):
-        client = ModelClient(fn, {})
-        assert (
-            client.request(list(USER), [], client.options).send(reporter())[0].text == "None None"
-        )
+        assert answer_of(ModelClient(fn, {})).text == "None None"
 
     def test_user_supplied_tools_take_precedence(self, seen):
         sent(lambda m, **o: seen.update(o) or "x", tools=["mine"])
@@ -272,3 +273,83 @@ def test_a_model_that_changes_the_options_changes_its_own_copy(is_nested):
     Loop.run_sync(USER, mutate, llm_opts=given, stages=[loop_decision(max_blank_stops=2), ...])
     assert seen == [before] * 3
     assert repr(given) == before
+
+
+def plain(messages, temperature=None):
+    return "x"
+
+
+def closure(*, with_options):
+    def fn(messages, seed=None):
+        return "x"
+
+    def fn_with_options(messages, **options):
+        return "x"
+
+    return fn_with_options if with_options else fn
+
+
+class Backend:
+    def __call__(self, messages, seed=None):
+        return "x"
+
+    def method(self, messages, top_p=None):
+        return "x"
+
+
+class Derived(Backend):
+    pass
+
+
+class Static:
+    __call__ = staticmethod(vars(Backend)["__call__"])
+
+
+class Declared(Backend):
+    __signature__ = inspect.signature(plain)
+
+
+def wrapper(fn):
+    @functools.wraps(fn)
+    def wrapped(*args, **kwargs):
+        return fn(*args, **kwargs)
+
+    return wrapped
+
+
+CALLABLES = {
+    "function": lambda: plain,
+    "closure": lambda: closure(with_options=False),
+    "another closure": lambda: closure(with_options=True),
+    "object": Backend,
+    "object of a derived class": Derived,
+    "object with a static call": Static,
+    "object with a signature": Declared,
+    "bound method": lambda: Backend().method,
+    "function of a class": lambda: Backend.method,
+    "partial": lambda: functools.partial(plain, temperature=1),
+    "partial with a position": lambda: functools.partial(plain, []),
+    "partial of an object": lambda: functools.partial(Backend(), seed=1),
+    "wrapper": lambda: wrapper(plain),
+    "wrapper of another": lambda: wrapper(Backend.method),
+    "other defaults": lambda: types.FunctionType(plain.__code__, {}, "plain", ()),
+    "builtin": lambda: print,
+    "class": lambda: Backend,
+}
+
+
+@pytest.mark.parametrize("turn", range(3))
+@pytest.mark.parametrize("made", CALLABLES.values(), ids=CALLABLES.keys())
+def test_the_signature_is_that_of_inspect(made, turn):
+    found, given = signature_of(made()), inspect.signature(made()).parameters.values()
+    named = [one for one in given if one.kind in {one.KEYWORD_ONLY, one.POSITIONAL_OR_KEYWORD}]
+    positional = [one for one in named if one.kind is one.POSITIONAL_OR_KEYWORD]
+    assert found.known == {one.name for one in named} - {one.name for one in positional[:1]}
+    assert found.second == (positional[1] if len(positional) > 1 else None)
+    assert found.takes_any is any(one.kind is one.VAR_KEYWORD for one in given)
+
+
+def test_that_of_functions_with_the_same_code_is_read_once():
+    made = CALLABLES["closure"]
+    assert made() is not made()
+    assert signature_of(made()) is signature_of(made())
