@@ -410,7 +410,7 @@ def plan_all(_run, ctx):
 
 
 def plan_unknown_call(_run, ctx):
-    return ctx.replace(plan=Plan.of_one(ToolCall("stranger", "note", '{"n": 9}', {"n": 9}, "x")))
+    return ctx.replace(plan=Plan(((ToolCall("stranger", "note", '{"n": 9}', {"n": 9}, "x"),),)))
 
 
 def refuse_by_plan(run, ctx):

@@ -169,17 +169,12 @@ def check_call(
         call.name,
         call.arguments,
         None if problems else arguments,
-        _fingerprint(ctx, call.name, arguments),
+        fingerprint(call.name, arguments if tool is None else tool.dedupe_key(arguments)),
         call.extra,
         call.raw_arguments,
         call.is_whole,
     )
     return checked, tuple(problems)
-
-
-def _fingerprint(ctx: Iteration, name: str, arguments: Mapping[str, Any]) -> str:
-    tool = ctx.tools.get(name)
-    return fingerprint(name, arguments if tool is None else tool.dedupe_key(arguments))
 
 
 def _why_not_whole(response: Response) -> str:
@@ -259,8 +254,9 @@ def with_calls(ctx: IterationT, given: Any) -> IterationT:
             )
         calls[call.id] = call
         if call.input is not None and not call.fingerprint:
-            made = _fingerprint(ctx, call.name, call.input)
-            calls[call.id] = dataclasses.replace(call, fingerprint=made)
+            tool = ctx.tools.get(call.name)
+            key = call.input if tool is None else tool.dedupe_key(call.input)
+            calls[call.id] = dataclasses.replace(call, fingerprint=fingerprint(call.name, key))
     lost = [call_id for call_id in known if call_id not in calls]
     if lost:
         raise OptionError(
