@@ -136,12 +136,6 @@ def test_a_run_cannot_be_done_without_a_request_or_an_answer(iteration):
     assert "the model was not asked yet, and there is no answer" in result.reason.message
 
 
-def test_counters_are_no_fields():
-    for field in ("usage", "tool_calls_count"):
-        result = EditedRun(ONE).run(at(6, lambda ctx, field=field: ctx.replace(**{field: 99})))
-        assert f"no field {field!r}" in result.reason.message
-
-
 # Calls that are taken out or answered
 
 
