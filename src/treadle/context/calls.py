@@ -127,18 +127,14 @@ def _requests(calls: Sequence[ToolCall], catalog: Catalog | None) -> list[tuple[
 def check_call(
     ctx: Iteration, call: ToolCall, hints: dict[str, str] | None = None, *, is_ours: bool = False
 ) -> tuple[ToolCall, tuple[str, ...]]:
-    """Check one call.
+    """Check a call; return it, with its input if it is valid, and the problems.
 
     Args:
         ctx: has the tools and the resolver.
         call: the call.
-        hints: the answers to the calls of the response whose tools do not exist or are not offered, by name; it is
-            updated. None if it is the only call.
+        hints: the answers for the names in the response that no tool has, which are updated.
         is_ours: whether the call is a step of a recipe: its tool need not be offered to the model, and the
             resolver runs names that it does not list, too.
-
-    Returns:
-        The call, with its input if it is valid, and the problems: none if it is.
     """
     catalog, resolver = ctx.run.catalog, ctx.run.resolver
     if catalog is not None:

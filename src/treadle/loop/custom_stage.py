@@ -25,15 +25,7 @@ _CHECKED: WeakSet[Any] = WeakSet()
 
 
 def checked(stage: Stage[..., Any]) -> Stage[..., Any]:
-    """Copy a custom stage so that it checks its contexts.
-
-    Args:
-        stage: a plain function, a generator or an ``async def``. A copy that this function made is returned
-            unchanged, as it arrives with ``Loop(stages=loop.pipeline)``.
-
-    Returns:
-        A stage of the same kind, with the same name, fields and options.
-    """
+    """Copy a custom stage so that it checks its contexts; such a copy is returned unchanged."""
     fn: Any = stage.fn
     if isinstance(fn, FunctionType) and fn in _CHECKED:
         return stage
@@ -91,11 +83,7 @@ def _protect_fields(one: Any, *names: str) -> None:
 
 
 def _check(before: Context, after: Any) -> Any:
-    """Check the context that a custom stage returned; it gets the results of all calls that ran.
-
-    Raises:
-        TypeError: a fact of the loop was changed, or a call that ran is missing.
-    """
+    """Check the context that a custom stage returned; it gets the results of all calls that ran."""
     if not isinstance(after, Context):
         return after  # the pipeline refuses it
     if after is not before:
@@ -147,18 +135,13 @@ def _with_all_results(ctx: Context) -> Context:
 
 
 def lost_calls(ctx: Context, dispatched: Sequence[Context] | None = None) -> list[str]:
-    """The ids of the calls that ran and are neither in a context nor in its history.
-
-    Args:
-        ctx: the context.
-        dispatched: the contexts whose calls ran; None is all that were dispatched last.
-    """
+    """The ids of calls that ran, in some or all contexts of late, and are neither in a context nor its history."""
     lost: list[str] = []
     for one in ctx.run.ledger.dispatched if dispatched is None else dispatched:
         # Once the model is asked again, their results are in the history only.
         kept = ctx.tool_results if one.is_injected else {call.id for call in ctx.tool_calls}
         lost.extend(call.id for call in one.plan.calls if call.id not in kept)
-    if lost:
-        made = {call["id"] for one in ctx.messages.raw() for call in one.get("tool_calls") or ()}
-        lost = [call_id for call_id in lost if call_id not in made]
-    return lost
+    if not lost:
+        return []
+    made = {call["id"] for one in ctx.messages.raw() for call in one.get("tool_calls") or ()}
+    return [call_id for call_id in lost if call_id not in made]

@@ -224,7 +224,8 @@ class Repeats:
         step = tuple(parts)
         rounds, period = 1, 1
         if step not in self.steps:
-            self._end_streak()
+            if self.least:
+                self._end_streak()
         else:
             self.least = max(self.least, self._least_rounds(calls, results, tools))
             self.was_skipped |= self.is_skipped
