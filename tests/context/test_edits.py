@@ -74,7 +74,7 @@ def test_a_field_that_the_stage_does_not_provide_is_refused_with_its_verb(field,
         ("tool_results", 6, lambda ctx: {}, "the results of a are missing; ctx.edit_result"),
         ("tool_results", 5, lambda ctx: {"a": 5}, "expected a ToolResult, got int 5"),
         ("tool_results", 5, lambda ctx: {"b": ToolResult("b", "x")}, "the id of a call"),
-        ("plan", 5, lambda ctx: Plan.of_one(ToolCall("b", "note", "{}")), "no call of this"),
+        ("plan", 5, lambda ctx: Plan(((ToolCall("b", "note", "{}"),),)), "no call of this"),
         ("plan", 5, lambda ctx: Plan(ctx.tool_calls), "expected batches of calls, got ToolCall"),
         ("plan", 5, lambda ctx: None, "expected a Plan, got nothing"),
         ("response", 0, lambda ctx: Response(5), "Response.content: expected text, got int"),
@@ -134,12 +134,6 @@ def test_a_run_cannot_be_done_without_a_request_or_an_answer(iteration):
     result = EditedRun(ONE).run(at(0, done))
     assert refused_by(result) == "edit"
     assert "the model was not asked yet, and there is no answer" in result.reason.message
-
-
-def test_counters_are_no_fields():
-    for field in ("usage", "tool_calls_count"):
-        result = EditedRun(ONE).run(at(6, lambda ctx, field=field: ctx.replace(**{field: 99})))
-        assert f"no field {field!r}" in result.reason.message
 
 
 # Calls that are taken out or answered
@@ -359,7 +353,7 @@ def each(ctx):
 
 def test_a_call_that_a_stage_does_not_plan_is_answered():
     run = EditedRun(SEVERAL)
-    third = lambda ctx: ctx.replace(plan=Plan.of_one(ctx.tool_calls[2]))  # noqa: E731
+    third = lambda ctx: ctx.replace(plan=Plan((ctx.tool_calls[2:],)))  # noqa: E731
     result = run.run(providing("plan", first_only(third), 5))
     assert sorted(run.ran) == [3, 4]
     assert [answer_to(result, one) for one in "ab"] == ["Not run: it was not planned."] * 2

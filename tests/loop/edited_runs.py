@@ -227,7 +227,7 @@ def at(position, edit, of=None):
 
 def custom(edit, name, of=None):
     """A stage that edits; one that plans says so."""
-    provides = ("plan",) if (of or edit) in PLANNING else ()
+    provides = ("plan",) if (of or edit) in OF_PLANS.values() else ()
     return stage(edit, name, provides=provides)
 
 
@@ -251,58 +251,6 @@ def with_handle(options):
 # Edits: each takes the run and the context, and returns a context
 
 
-def append(_run, ctx):
-    return ctx.replace(messages=ctx.messages.append({"role": "user", "content": "More"}))
-
-
-def append_list(_run, ctx):
-    return ctx.replace(messages=[*ctx.messages, {"role": "user", "content": "More"}])
-
-
-def prepend(_run, ctx):
-    return ctx.replace(messages=[{"role": "system", "content": "Be brief"}, *ctx.messages])
-
-
-def trim(_run, ctx):
-    return ctx.replace(messages=list(ctx.messages)[-1:])
-
-
-def trim_to_first(_run, ctx):
-    return ctx.replace(messages=list(ctx.messages)[:1])
-
-
-def rewrite(_run, ctx):
-    return ctx.replace(messages=[{"role": "user", "content": "Something else"}])
-
-
-def redact(_run, ctx):
-    return ctx.replace(
-        messages=[{**m, "content": (m["content"] or "") and "[gone]"} for m in ctx.messages]
-    )
-
-
-def redact_in_place(_run, ctx):
-    for message in ctx.messages:
-        message["content"] = "[gone]"
-    return ctx
-
-
-def same_as_list(_run, ctx):
-    return ctx.replace(messages=list(ctx.messages))
-
-
-def reverse_messages(_run, ctx):
-    return ctx.replace(messages=list(reversed(ctx.messages)))
-
-
-def repeat_messages(_run, ctx):
-    return ctx.replace(messages=[*ctx.messages, *ctx.messages])
-
-
-def no_messages(_run, ctx):
-    return ctx.replace(messages=[])
-
-
 def _take_out(run, ctx, ids):
     done = set(ctx.tool_results) | {n.group_id for n in _nodes(ctx)}
     run.taken_out |= {
@@ -320,21 +268,36 @@ def calls_of(ctx):
     return ctx.tool_calls or ctx.response.tool_calls
 
 
-def drop_calls(run, ctx):
-    _take_out(run, ctx, {c.id for c in ctx.tool_calls})
-    for one in calls_of(ctx):
-        ctx = ctx.drop(one, "it is not needed.")
-    return ctx
+def _each_call(edit):
+    """An edit of each call of the iteration, which does not run as the model made it."""
+
+    def edit_all(run, ctx):
+        _take_out(run, ctx, {c.id for c in ctx.tool_calls})
+        for one in calls_of(ctx):
+            ctx = edit(ctx, one)
+        return ctx
+
+    return edit_all
+
+
+def _drop(ctx, one):
+    return ctx.drop(one, "it is not needed.")
 
 
 def drop_first_call(run, ctx):
     _take_out(run, ctx, {c.id for c in ctx.tool_calls[:1]})
-    return ctx.drop(calls_of(ctx)[0], "it is not needed.") if calls_of(ctx) else ctx
+    return _drop(ctx, calls_of(ctx)[0]) if calls_of(ctx) else ctx
 
 
 def drop_from_plan(run, ctx):
     _take_out(run, ctx, {c.id for c in ctx.plan.calls[:1]})
-    return ctx.drop(ctx.plan.calls[0].id, "it is not needed.") if ctx.plan.calls else ctx
+    return _drop(ctx, ctx.plan.calls[0].id) if ctx.plan.calls else ctx
+
+
+def redact_in_place(_run, ctx):
+    for message in ctx.messages:
+        message["content"] = "[gone]"
+    return ctx
 
 
 def edit_arguments(run, ctx):
@@ -344,91 +307,22 @@ def edit_arguments(run, ctx):
     return ctx
 
 
-def add_call(run, ctx):
-    return ctx.add_call("note", {"n": next(run.numbers)}, call_id=f"extra_{ctx.iteration}")
-
-
-def add_call_that_waits(run, ctx):
-    return ctx.add_call("wipe", json.dumps({"n": next(run.numbers)}))
-
-
 def edit_results(_run, ctx):
     for call_id in ctx.tool_results:
         ctx = ctx.edit_result(call_id, f"edited {call_id}")
     return ctx
 
 
-def answer_calls(run, ctx):
-    _take_out(run, ctx, {c.id for c in ctx.tool_calls})
-    for one in calls_of(ctx):
-        ctx = ctx.answer(one, "from the stage")
-    return ctx
-
-
-def replace_response(run, ctx):
+def replace_response(run, ctx, response=None):
     if ctx.is_asked:
         _take_out(run, ctx, {c.id for c in ctx.tool_calls})
-    return ctx.with_response(Response(f"Replaced {ctx.iteration}."))
+    return ctx.with_response(response or Response(f"Replaced {ctx.iteration}."))
 
 
 def replace_response_by_call(run, ctx):
-    if ctx.is_asked:
-        _take_out(run, ctx, {c.id for c in ctx.tool_calls})
     arguments = json.dumps({"n": next(run.numbers)})
-    return ctx.with_response(Response(None, tool_calls=(ToolCall("new", "note", arguments),)))
-
-
-def replace_calls(_run, ctx):
-    return ctx.replace(tool_calls=tuple(reversed(ctx.tool_calls)))
-
-
-def replace_results(_run, ctx):
-    return ctx.replace(tool_results={})
-
-
-def replace_plan(_run, ctx):
-    return ctx.replace(plan=Plan())
-
-
-# Edits of a stage that provides the plan
-
-
-def empty_plan(run, ctx):
-    _take_out(run, ctx, {c.id for c in ctx.plan.calls})
-    return ctx.replace(plan=Plan())
-
-
-def plan_twice(_run, ctx):
-    return ctx.replace(
-        plan=dataclasses.replace(ctx.plan, batches=(*ctx.plan.batches, *ctx.plan.batches))
-    )
-
-
-def plan_all(_run, ctx):
-    batches = tuple((c,) for c in ctx.tool_calls)
-    return ctx.replace(plan=dataclasses.replace(ctx.plan, batches=batches))
-
-
-def plan_unknown_call(_run, ctx):
-    return ctx.replace(plan=Plan.of_one(ToolCall("stranger", "note", '{"n": 9}', {"n": 9}, "x")))
-
-
-def refuse_by_plan(run, ctx):
-    _take_out(run, ctx, {c.id for c in ctx.plan.calls})
-    reasons = {c.id: NotRun.DEFERRED for c in ctx.plan.calls}
-    return ctx.replace(plan=Plan(not_run=reasons))
-
-
-def replace_tools(run, ctx):
-    return ctx.with_tools(remove=list(ctx.tools), add=[run.other, run.note])
-
-
-def remove_tools(_run, ctx):
-    return ctx.with_tools(remove=list(ctx.tools))
-
-
-def add_tools(run, ctx):
-    return ctx.with_tools(add=[run.other])
+    made = Response(None, tool_calls=(ToolCall("new", "note", arguments),))
+    return replace_response(run, ctx, made)
 
 
 def change_request(run, ctx):
@@ -438,80 +332,92 @@ def change_request(run, ctx):
     return changed
 
 
-def pause(_run, ctx):
-    return ctx.pause(())
-
-
 def pause_once(_run, ctx):
-    return ctx if ctx.memo.get("paused") == ctx.iteration else _paused(ctx)
-
-
-def _paused(ctx):
+    if ctx.memo.get("paused") == ctx.iteration:
+        return ctx
     return ctx.remember("paused", ctx.iteration).pause(())
 
 
-def decide_done(_run, ctx):
-    return ctx.done()
+def _planned(ctx, batches):
+    return ctx.replace(plan=dataclasses.replace(ctx.plan, batches=tuple(batches)))
 
 
-def decide_stop(_run, ctx):
-    return ctx.stop("too long")
+def _planned_otherwise(reason=None):
+    def plan(run, ctx):
+        _take_out(run, ctx, {c.id for c in ctx.plan.calls})
+        refused = {} if reason is None else {c.id: reason for c in ctx.plan.calls}
+        return ctx.replace(plan=Plan(not_run=refused))
+
+    return plan
 
 
-def forget_injection(_run, ctx):
-    return ctx.evolve(result_messages=())
+MORE = {"role": "user", "content": "More"}
+SYSTEM = {"role": "system", "content": "Be brief"}
+OTHERWISE = {"role": "user", "content": "Something else"}
+STRANGER = ToolCall("stranger", "note", '{"n": 9}', {"n": 9}, "x")
 
+OF_MESSAGES = {
+    "append_list": lambda given: [*given, MORE],
+    "prepend": lambda given: [SYSTEM, *given],
+    "trim": lambda given: given[-1:],
+    "trim_to_first": lambda given: given[:1],
+    "rewrite": lambda given: [OTHERWISE],
+    "redact": lambda given: [
+        {**one, "content": (one["content"] or "") and "[gone]"} for one in given
+    ],
+    "same_as_list": lambda given: given,
+    "reverse_messages": lambda given: given[::-1],
+    "repeat_messages": lambda given: given * 2,
+    "no_messages": lambda given: [],
+}
+"""Edits of the list of messages."""
 
-def change_everything(run, ctx):
-    return drop_calls(run, rewrite(run, ctx))
-
-
-PLANNING = (empty_plan, plan_twice, plan_all, plan_unknown_call, refuse_by_plan)
+OF_PLANS = {
+    "empty_plan": _planned_otherwise(),
+    "refuse_by_plan": _planned_otherwise(NotRun.DEFERRED),
+    "plan_twice": lambda _run, ctx: _planned(ctx, ctx.plan.batches * 2),
+    "plan_all": lambda _run, ctx: _planned(ctx, [(c,) for c in ctx.tool_calls]),
+    "plan_unknown_call": lambda _run, ctx: ctx.replace(plan=Plan(((STRANGER,),))),
+}
+"""Edits of a stage that provides the plan."""
 
 EDITS = {
-    edit.__name__: edit
-    for edit in (
-        append,
-        append_list,
-        prepend,
-        trim,
-        trim_to_first,
-        rewrite,
-        redact,
-        redact_in_place,
-        same_as_list,
-        reverse_messages,
-        repeat_messages,
-        no_messages,
-        drop_calls,
-        drop_first_call,
-        drop_from_plan,
-        edit_arguments,
-        add_call,
-        add_call_that_waits,
-        edit_results,
-        answer_calls,
-        replace_response,
-        replace_response_by_call,
-        replace_calls,
-        replace_results,
-        replace_plan,
-        empty_plan,
-        plan_twice,
-        plan_all,
-        plan_unknown_call,
-        refuse_by_plan,
-        replace_tools,
-        remove_tools,
-        add_tools,
-        change_request,
-        pause,
-        pause_once,
-        decide_done,
-        decide_stop,
-        forget_injection,
-        change_everything,
-    )
+    "append": lambda _run, ctx: ctx.replace(messages=ctx.messages.append(MORE)),
+    **{
+        name: lambda _run, ctx, edit=edit: ctx.replace(messages=edit(list(ctx.messages)))
+        for name, edit in OF_MESSAGES.items()
+    },
+    "redact_in_place": redact_in_place,
+    "drop_calls": _each_call(_drop),
+    "drop_first_call": drop_first_call,
+    "drop_from_plan": drop_from_plan,
+    "edit_arguments": edit_arguments,
+    "add_call": lambda run, ctx: ctx.add_call(
+        "note", {"n": next(run.numbers)}, call_id=f"extra_{ctx.iteration}"
+    ),
+    "add_call_that_waits": lambda run, ctx: ctx.add_call(
+        "wipe", json.dumps({"n": next(run.numbers)})
+    ),
+    "edit_results": edit_results,
+    "answer_calls": _each_call(lambda ctx, one: ctx.answer(one, "from the stage")),
+    "replace_response": replace_response,
+    "replace_response_by_call": replace_response_by_call,
+    "replace_calls": lambda _run, ctx: ctx.replace(tool_calls=tuple(reversed(ctx.tool_calls))),
+    "replace_results": lambda _run, ctx: ctx.replace(tool_results={}),
+    "replace_plan": lambda _run, ctx: ctx.replace(plan=Plan()),
+    **OF_PLANS,
+    "replace_tools": lambda run, ctx: ctx.with_tools(
+        remove=list(ctx.tools), add=[run.other, run.note]
+    ),
+    "remove_tools": lambda _run, ctx: ctx.with_tools(remove=list(ctx.tools)),
+    "add_tools": lambda run, ctx: ctx.with_tools(add=[run.other]),
+    "change_request": change_request,
+    "pause": lambda _run, ctx: ctx.pause(()),
+    "pause_once": pause_once,
+    "decide_done": lambda _run, ctx: ctx.done(),
+    "decide_stop": lambda _run, ctx: ctx.stop("too long"),
+    "forget_injection": lambda _run, ctx: ctx.evolve(result_messages=()),
+    "change_everything": lambda run, ctx: EDITS["drop_calls"](run, EDITS["rewrite"](run, ctx)),
 }
 
 # Edits whose stages call the model or dispatch calls themselves: each returns steps
@@ -526,56 +432,9 @@ def dispatch_early(_run, ctx):
     return through(ctx, *(TO_DISPATCH[2:] if ctx.plan.calls else TO_DISPATCH))
 
 
-def dispatch_twice(_run, ctx):
-    yield from through(ctx, dispatch_tools)
-    return (yield from through(ctx, dispatch_tools))
-
-
 def dispatch_in_parts(_run, ctx):
     for batch in ctx.plan.batches:
         ctx = yield from run_calls(ctx, batch)
-    return ctx
-
-
-def dispatch_and_forget(_run, ctx):
-    yield from through(ctx, dispatch_tools)
-    return ctx
-
-
-def dispatch_and_raise(_run, ctx):
-    yield from through(ctx, dispatch_tools)
-    raise ValueError("later")
-
-
-def ask(_run, ctx):
-    return through(ctx, ask_model)
-
-
-def ask_and_dispatch(_run, ctx):
-    return through(ctx, ask_model, *TO_DISPATCH)
-
-
-def ask_and_dispatch_twice(_run, ctx):
-    return through(ctx, ask_model, *TO_DISPATCH, ask_model, *TO_DISPATCH)
-
-
-def ask_and_forget(_run, ctx):
-    yield from through(ctx, ask_model, *TO_DISPATCH)
-    return ctx
-
-
-def ask_twice_and_forget(_run, ctx):
-    yield from through(ctx, ask_model, *TO_DISPATCH, ask_model)
-    return ctx
-
-
-def ask_and_raise(_run, ctx):
-    yield from through(ctx, ask_model, *TO_DISPATCH, ask_model)
-    raise ValueError("later")
-
-
-def ask_and_inject_and_forget(_run, ctx):
-    yield from through(ctx, ask_model, *TO_DISPATCH, inject_results)
     return ctx
 
 
@@ -585,23 +444,33 @@ def respond_and_dispatch(run, ctx):
     return through(replace_response_by_call(run, ctx), *TO_DISPATCH)
 
 
+def _applying(*stages, then="returns"):
+    """An edit that applies stages; then it returns the context, forgets it, or raises."""
+
+    def apply(_run, ctx):
+        made = yield from through(ctx, *stages)
+        if then == "raises":
+            raise ValueError("later")
+        return ctx if then == "forgets" else made
+
+    return apply
+
+
+ASK_AND_DISPATCH = (ask_model, *TO_DISPATCH)
 ASKING = {
-    edit.__name__: edit
-    for edit in (
-        dispatch_early,
-        dispatch_twice,
-        dispatch_in_parts,
-        dispatch_and_forget,
-        dispatch_and_raise,
-        ask,
-        ask_and_dispatch,
-        ask_and_dispatch_twice,
-        ask_and_forget,
-        ask_twice_and_forget,
-        ask_and_raise,
-        ask_and_inject_and_forget,
-        respond_and_dispatch,
-    )
+    "dispatch_early": dispatch_early,
+    "dispatch_twice": _applying(dispatch_tools, dispatch_tools),
+    "dispatch_in_parts": dispatch_in_parts,
+    "dispatch_and_forget": _applying(dispatch_tools, then="forgets"),
+    "dispatch_and_raise": _applying(dispatch_tools, then="raises"),
+    "ask": _applying(ask_model),
+    "ask_and_dispatch": _applying(*ASK_AND_DISPATCH),
+    "ask_and_dispatch_twice": _applying(*ASK_AND_DISPATCH * 2),
+    "ask_and_forget": _applying(*ASK_AND_DISPATCH, then="forgets"),
+    "ask_twice_and_forget": _applying(*ASK_AND_DISPATCH, ask_model, then="forgets"),
+    "ask_and_raise": _applying(*ASK_AND_DISPATCH, ask_model, then="raises"),
+    "ask_and_inject_and_forget": _applying(*ASK_AND_DISPATCH, inject_results, then="forgets"),
+    "respond_and_dispatch": respond_and_dispatch,
 }
 
 REWRITES = {"redact", "edit_results"}

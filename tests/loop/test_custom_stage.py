@@ -241,6 +241,55 @@ def test_a_dispatcher_runs_each_call_once_and_its_results_are_kept(steps):
     assert [answer_to(result, one) for one in "ab"] == ["noted 1", "noted 2"]
 
 
+def one_by_one(ctx):
+    """Run the planned calls without `run_calls`, and report each result."""
+    for one in ctx.plan.calls:
+        ctx = ctx.answer(one, ctx.tools[one.name].fn(**one.input))
+    return ctx
+
+
+async def all_at_once(ctx):
+    made = {
+        one.id: ToolResult(one.id, ctx.tools[one.name].fn(**one.input)) for one in ctx.plan.calls
+    }
+    return ctx.replace(tool_results={**ctx.tool_results, **made})
+
+
+@pytest.mark.parametrize("dispatcher", [one_by_one, all_at_once])
+class TestDispatcherThatRunsCallsItself:
+    """Its results are those of the turn: the guards against repetition know them."""
+
+    def run(self, dispatcher, *script):
+        ran = []
+
+        @tool
+        def note(n: int):
+            ran.append(n)
+            return f"noted {n}"
+
+        stages = in_place_of_dispatch(dispatcher)
+        return ran, Loop.run_sync("Go.", ScriptedLLM(*script), tools=[note], stages=stages)
+
+    def test_a_call_that_returned_the_same_twice_is_skipped(self, dispatcher):
+        same = [calls(call("note", one, n=1), call("note", one * 2, n=2)) for one in "abc"]
+        ran, result = self.run(dispatcher, *same, "Done.")
+        assert ran == [1, 2, 1, 2]
+        for n, one in enumerate(["c", "cc"], 1):
+            assert answer_to(result, one).startswith("Not run again: ")
+            assert f"Its result was:\nnoted {n}\n" in answer_to(result, one)
+
+    def test_a_duplicate_in_a_response_has_the_result_of_the_first(self, dispatcher):
+        twins = calls(*(call("note", one, n=1) for one in "ab"))
+        ran, result = self.run(dispatcher, twins, "Done.")
+        assert ran == [1]
+        assert answer_to(result, "b").startswith("Not run twice: ")
+        assert answer_to(result, "b").endswith("\nnoted 1")
+
+    def test_an_endless_loop_ends_the_run(self, dispatcher):
+        ran, result = self.run(dispatcher, *[A] * 9)
+        assert (result.stop_reason, result.iterations, ran) == ("loop_detected", 4, [1, 1])
+
+
 @pytest.mark.parametrize("end", ["pipeline_failed", "deadline_exceeded"])
 def test_the_results_of_both_parts_are_kept_if_the_dispatcher_is_interrupted(end):
     limit = TimeLimit()

@@ -5,7 +5,6 @@ import dataclasses
 import pytest
 
 from treadle.errors import OptionError
-from treadle.results import PendingCall
 from treadle.tools import approve, deny, edit
 
 
@@ -41,15 +40,3 @@ def test_decisions_are_frozen_and_equal_by_value():
     assert deny("a") != deny("b")
     with pytest.raises(dataclasses.FrozenInstanceError):
         approve.runs = False
-
-
-def test_a_pending_call_has_the_call_and_the_question():
-    pending = PendingCall("c1", "send", {"to": "bob"}, "Send it?")
-    assert dataclasses.asdict(pending) == {
-        "id": "c1",
-        "name": "send",
-        "arguments": {"to": "bob"},
-        "question": "Send it?",
-    }
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        pending.name = "other"

@@ -117,22 +117,18 @@ class TestHalfOpen:
         assert probing.admit("t", "x", 131.0).error == "E"
 
 
-@pytest.mark.parametrize("threshold", [0, -1, 1.0, "3", None, True])
-def test_a_threshold_is_a_whole_number_of_at_least_one(threshold):
-    with pytest.raises(OptionError) as caught:
-        CircuitBreaker(threshold)
-    assert str(caught.value) == (
-        f"threshold: expected a whole number of at least 1, got {threshold!r}"
-    )
-
-
-@pytest.mark.parametrize("cool_down", [-0.1, "30", None, float("nan")])
-def test_a_cool_down_is_a_number_of_seconds(cool_down):
-    with pytest.raises(OptionError) as caught:
-        CircuitBreaker(cool_down=cool_down)
-    assert str(caught.value) == (
-        f"cool_down: expected a number of seconds of at least 0, got {cool_down!r}"
-    )
+@pytest.mark.parametrize(
+    ("option", "wrong", "expected"),
+    [
+        ("threshold", [0, -1, 1.0, "3", None, True], "a whole number of at least 1"),
+        ("cool_down", [-0.1, "30", None, float("nan")], "a number of seconds of at least 0"),
+    ],
+)
+def test_the_options_are_numbers(option, wrong, expected):
+    for value in wrong:
+        with pytest.raises(OptionError) as caught:
+            CircuitBreaker(**{option: value})
+        assert str(caught.value) == f"{option}: expected {expected}, got {value!r}"
 
 
 class TestThreads:

@@ -127,18 +127,14 @@ def _requests(calls: Sequence[ToolCall], catalog: Catalog | None) -> list[tuple[
 def check_call(
     ctx: Iteration, call: ToolCall, hints: dict[str, str] | None = None, *, is_ours: bool = False
 ) -> tuple[ToolCall, tuple[str, ...]]:
-    """Check one call.
+    """Check a call; return it, with its input if it is valid, and the problems.
 
     Args:
         ctx: has the tools and the resolver.
         call: the call.
-        hints: the answers to the calls of the response whose tools do not exist or are not offered, by name; it is
-            updated. None if it is the only call.
+        hints: the answers for the names in the response that no tool has, which are updated.
         is_ours: whether the call is a step of a recipe: its tool need not be offered to the model, and the
             resolver runs names that it does not list, too.
-
-    Returns:
-        The call, with its input if it is valid, and the problems: none if it is.
     """
     catalog, resolver = ctx.run.catalog, ctx.run.resolver
     if catalog is not None:
@@ -169,17 +165,12 @@ def check_call(
         call.name,
         call.arguments,
         None if problems else arguments,
-        _fingerprint(ctx, call.name, arguments),
+        fingerprint(call.name, arguments if tool is None else tool.dedupe_key(arguments)),
         call.extra,
         call.raw_arguments,
         call.is_whole,
     )
     return checked, tuple(problems)
-
-
-def _fingerprint(ctx: Iteration, name: str, arguments: Mapping[str, Any]) -> str:
-    tool = ctx.tools.get(name)
-    return fingerprint(name, arguments if tool is None else tool.dedupe_key(arguments))
 
 
 def _why_not_whole(response: Response) -> str:
@@ -259,8 +250,9 @@ def with_calls(ctx: IterationT, given: Any) -> IterationT:
             )
         calls[call.id] = call
         if call.input is not None and not call.fingerprint:
-            made = _fingerprint(ctx, call.name, call.input)
-            calls[call.id] = dataclasses.replace(call, fingerprint=made)
+            tool = ctx.tools.get(call.name)
+            key = call.input if tool is None else tool.dedupe_key(call.input)
+            calls[call.id] = dataclasses.replace(call, fingerprint=fingerprint(call.name, key))
     lost = [call_id for call_id in known if call_id not in calls]
     if lost:
         raise OptionError(

@@ -22,10 +22,7 @@ from treadle.messages import (
 def with_messages(ctx: IterationT, given: Any, *, injects: bool) -> IterationT:
     """The context with another history: repaired where it is broken; the current exchange stays whole.
 
-    Args:
-        ctx: the context.
-        given: a history, or a list of messages.
-        injects: whether the stage appends the exchange of the iteration.
+    ``injects`` is whether the stage appends the exchange of the iteration, in place of `inject_results`.
 
     Raises:
         OptionError: it is no list, or has calls of this iteration, which `inject_results` appends.

@@ -33,27 +33,25 @@ class Iteration:
     """The fields of a `treadle.Context`, which describes them and adds the verbs of stages."""
 
     messages: History
-    tools: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
-    response: Response = field(default_factory=Response)
+    tools: Mapping[str, Tool] = field(default_factory=lambda: NOTHING)
+    response: Response = field(default_factory=lambda: Response(extra=NOTHING))
     run: RunServices = field(default_factory=RunServices)
     iteration: int = 1
     tool_calls: tuple[ToolCall, ...] = ()
     plan: Plan = field(default_factory=Plan)
-    tool_results: Mapping[str, ToolResult] = field(default_factory=dict[str, ToolResult])
-    validation_errors: Mapping[str, tuple[str, ...]] = field(
-        default_factory=dict[str, tuple[str, ...]]
-    )
+    tool_results: Mapping[str, ToolResult] = field(default_factory=lambda: NOTHING)
+    validation_errors: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: NOTHING)
     result_messages: tuple[JSONDict, ...] = ()
     decision: Decision | None = None
     error: Reason | None = None
     output: Any = None
     guidance: str | None = None
-    memo: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    approvals: Mapping[str, Approval] = field(default_factory=dict[str, Approval])
+    memo: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
+    approvals: Mapping[str, Approval] = field(default_factory=lambda: NOTHING)
     waiting: tuple[PendingCall, ...] = ()
-    paused_runs: Mapping[str, JSONDict] = field(default_factory=dict[str, JSONDict])
+    paused_runs: Mapping[str, JSONDict] = field(default_factory=lambda: NOTHING)
     trace: Sequence[str] = ()
-    request_changes: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    request_changes: Mapping[str, Any] = field(default_factory=lambda: NOTHING, repr=False)
     is_asked: bool = False
     parsed: Response | None = None
     answered_by: ModelClient | None = None
@@ -168,32 +166,16 @@ class Iteration:
     ) -> Self:
         """A copy for another iteration, without the response and the results of the last one.
 
-        Args:
-            iteration: its number.
-            trace: the list to which the pipeline appends the names of its stages.
-            request_changes: the changes of its request.
+        The pipeline appends the names of its stages to ``trace``.
         """
-        return self.evolve(
-            **_UNASKED, iteration=iteration, trace=trace, request_changes=request_changes
-        )
+        begun = {"iteration": iteration, "trace": trace, "request_changes": request_changes}
+        return self.evolve(**{**_UNASKED, **begun})
 
 
 _new = object.__new__  # used several times in an iteration, like the next one
 _set_dict: Callable[[Iteration, dict[str, Any]], None] = vars(Iteration)["__dict__"].__set__
-_UNASKED: dict[str, Any] = {
-    "response": Response(extra=NOTHING),
-    "parsed": None,
-    "answered_by": None,
-    "accepted": None,
-    "is_asked": False,
-    "tool_calls": (),
-    "plan": Plan(),
-    "tool_results": NOTHING,
-    "validation_errors": NOTHING,
-    "result_messages": (),
-    "approvals": NOTHING,
-    "paused_runs": NOTHING,
-}
+_KEPT = ("messages", "tools", "run", "decision", "error", "output", "guidance", "memo", "waiting")
+_UNASKED = {name: one for name, one in vars(Iteration(History())).items() if name not in _KEPT}
 """The fields of an iteration in which the model was not asked yet; all iterations share the values."""
 _STATUS: Mapping[Decision | None, str] = {
     None: "continue",

@@ -60,10 +60,9 @@ class Ledger:
         dispatched: the contexts whose calls ran, until a stage's context is known to contain these calls.
         notes: what stages did, until it is emitted as events.
         unsettled: the calls whose outcome the shared circuit breaker does not know yet.
-        failures: the exceptions of the calls of the last iteration in which a call raised, by the number of the
-            iteration and the id of the call.
-        last_response: the latest response that was put in the history; None before the first.
-        interrupted_request: the request that was interrupted, after the number of its iteration; None before.
+        failures: the exceptions of calls, by iteration and id of the call; of the last iteration with some.
+        last_response: the latest response that was put in the history.
+        interrupted_request: the request that was interrupted, after the number of its iteration.
         estimated_prompt: the messages and tools of the latest request, and their estimated tokens; only with a
             limit of tokens or cost.
         payloads: the tools in the form in which they are offered, each with its `Tool`, by name.
@@ -76,15 +75,11 @@ class Ledger:
     dispatched: tuple[Any, ...] = ()
     notes: list[Note] = field(default_factory=list[Note])
     unsettled: list[ToolCall] = field(default_factory=list[ToolCall])
-    failures: dict[tuple[int, str], BaseException] = field(
-        default_factory=dict[tuple[int, str], BaseException]
-    )
+    failures: dict[tuple[int, str], BaseException] = field(default_factory=dict)
     last_response: Response | None = None
     interrupted_request: tuple[int, ModelRequest] | None = None
     estimated_prompt: tuple[Sequence[JSONDict], tuple[str, ...], int] = ((), (), 0)
-    payloads: dict[str, tuple[Tool, JSONDict]] = field(
-        default_factory=dict[str, tuple[Tool, JSONDict]]
-    )
+    payloads: dict[str, tuple[Tool, JSONDict]] = field(default_factory=dict)
 
     def advance(self, at: float) -> None:
         """Set the clock to a time, unless a later time is known: parallel calls end in any order."""
@@ -112,23 +107,20 @@ class RunServices:
         repeats: the calls of this turn, what they returned, and where their repetition leads.
         ledger: what else changes during the run.
         locks: which call holds which key.
-        held_locks: if the run is a subagent, the keys that its call holds, each with the name under which it is
-            held.
-        breaker: a circuit breaker that runs share; None if there is none.
-        resolver: runs the calls of tools without a function; None if there is none.
+        held_locks: the keys that the call of a subagent holds, each with the name under which it is held.
+        breaker: a circuit breaker that runs share.
+        resolver: runs the calls of tools without a function.
         catalog: which tools the requests offer, and which ones a search finds; None offers all.
-        model: the model; None in contexts that tests construct.
-        instructions: the system message of every request, or a function of the context that makes it; None
-            sends none.
+        model: None in contexts that tests construct.
+        instructions: the system message of every request, or a function of the context that makes it.
         has_listeners: whether there are listeners; without them, no events are made.
         streams_to_user: whether some of them are the caller's, who may show the text of a response as it arrives.
         deps: the object that the caller passed for tools and stages.
         asks_unknown: whether a person is asked about a call that may have run already; else the model is told.
         output: what the run has to end with; None if the text of the answer is the output.
         cost_of: returns the cost of a response in US dollars; None if only the model reports or computes costs.
-        check_kept: raises if a value that a stage keeps, by its name, cannot be carried on; None checks nothing.
-        provides: the fields that each stage of the loop provides, by the full name of the stage; empty in contexts
-            that tests construct.
+        check_kept: raises if a value that a stage keeps, by its name, cannot be carried on.
+        provides: the fields that each stage provides, by its full name; empty in contexts that tests construct.
     """
 
     state: RunState = field(default_factory=RunState)

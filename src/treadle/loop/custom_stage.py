@@ -17,6 +17,7 @@ from treadle.effects import Steps, is_awaitable
 from treadle.messages import ReadOnlyDict, ToolResult, read_only
 from treadle.pipeline import Stage
 from treadle.pipeline.compiler import Kind, kind_of
+from treadle.stages import concluded
 from treadle.tools import NotRun, not_run
 
 _CHECKED: WeakSet[Any] = WeakSet()
@@ -24,15 +25,7 @@ _CHECKED: WeakSet[Any] = WeakSet()
 
 
 def checked(stage: Stage[..., Any]) -> Stage[..., Any]:
-    """Copy a custom stage so that it checks its contexts.
-
-    Args:
-        stage: a plain function, a generator or an ``async def``. A copy that this function made is returned
-            unchanged, as it arrives with ``Loop(stages=loop.pipeline)``.
-
-    Returns:
-        A stage of the same kind, with the same name, fields and options.
-    """
+    """Copy a custom stage so that it checks its contexts; such a copy is returned unchanged."""
     fn: Any = stage.fn
     if isinstance(fn, FunctionType) and fn in _CHECKED:
         return stage
@@ -40,15 +33,15 @@ def checked(stage: Stage[..., Any]) -> Stage[..., Any]:
     def plain(ctx: Context, /, *args: Any, **options: Any) -> Any:
         _protect(ctx)
         after = fn(ctx, *args, **options)
-        return _awaited(ctx, after) if is_awaitable(after) else _checked_return(ctx, after)
+        return _awaited(ctx, after) if is_awaitable(after) else _check(ctx, after)
 
     def generator(ctx: Context, /, *args: Any, **options: Any) -> Steps[Any]:
         _protect(ctx)
-        return _checked_return(ctx, (yield from fn(ctx, *args, **options)))
+        return _check(ctx, (yield from fn(ctx, *args, **options)))
 
     async def coroutine(ctx: Context, /, *args: Any, **options: Any) -> Any:
         _protect(ctx)
-        return _checked_return(ctx, await fn(ctx, *args, **options))
+        return _check(ctx, await fn(ctx, *args, **options))
 
     wrappers: dict[Kind, Any] = {Kind.GENERATOR: generator, Kind.CALL: coroutine}
     wrapper = functools.wraps(fn)(wrappers.get(kind_of(fn, stage.name), plain))
@@ -57,12 +50,7 @@ def checked(stage: Stage[..., Any]) -> Stage[..., Any]:
 
 
 async def _awaited(before: Context, after: Awaitable[Any]) -> Any:
-    return _checked_return(before, await after)
-
-
-def _checked_return(before: Context, after: Any) -> Any:
-    """Check the returned context; the pipeline refuses any other value."""
-    return _check(before, after) if isinstance(after, Context) else after
+    return _check(before, await after)
 
 
 _FIXED = ("run", "iteration", "approvals", "paused_runs", "trace")
@@ -94,12 +82,10 @@ def _protect_fields(one: Any, *names: str) -> None:
             object.__setattr__(one, name, read_only(value))
 
 
-def _check(before: Context, after: Context) -> Context:
-    """Check the context that a custom stage returned; it gets the results of all calls that ran.
-
-    Raises:
-        TypeError: a fact of the loop was changed, or a call that ran is missing.
-    """
+def _check(before: Context, after: Any) -> Any:
+    """Check the context that a custom stage returned; it gets the results of all calls that ran."""
+    if not isinstance(after, Context):
+        return after  # the pipeline refuses it
     if after is not before:
         _check_facts(before, after)
     after = _with_all_results(after)
@@ -109,8 +95,12 @@ def _check(before: Context, after: Context) -> Context:
             f"calls {', '.join(lost)} ran, and the returned context does not have them; "
             "return the context that dispatch_tools returned"
         )
+    ran = {call.id for one in after.run.ledger.dispatched for call in one.plan.calls}
+    ran |= before.tool_results.keys()
     after.run.ledger.dispatched = ()
-    return after
+    results = after.run.in_flight.results
+    reported = [call for call in after.tool_calls if call.id in results.keys() - ran]
+    return concluded(after, reported) if reported else after
 
 
 def _check_facts(before: Context, after: Context) -> None:
@@ -145,18 +135,13 @@ def _with_all_results(ctx: Context) -> Context:
 
 
 def lost_calls(ctx: Context, dispatched: Sequence[Context] | None = None) -> list[str]:
-    """The ids of the calls that ran and are neither in a context nor in its history.
-
-    Args:
-        ctx: the context.
-        dispatched: the contexts whose calls ran; None is all that were dispatched last.
-    """
+    """The ids of calls that ran, in some or all contexts of late, and are neither in a context nor its history."""
     lost: list[str] = []
     for one in ctx.run.ledger.dispatched if dispatched is None else dispatched:
         # Once the model is asked again, their results are in the history only.
         kept = ctx.tool_results if one.is_injected else {call.id for call in ctx.tool_calls}
         lost.extend(call.id for call in one.plan.calls if call.id not in kept)
-    if lost:
-        made = {call["id"] for one in ctx.messages.raw() for call in one.get("tool_calls") or ()}
-        lost = [call_id for call_id in lost if call_id not in made]
-    return lost
+    if not lost:
+        return []
+    made = {call["id"] for one in ctx.messages.raw() for call in one.get("tool_calls") or ()}
+    return [call_id for call_id in lost if call_id not in made]

@@ -15,23 +15,12 @@ MAX_SHOWN = 5
 def detected_loop(context: Context, node: RunNode) -> LoopDetected | None:
     """Add a finished iteration to those of its run, and look for an endless loop; see `Repeats`.
 
-    A text counts if the run continues after it.
-
-    Args:
-        context: the context that the last stage returned.
-        node: gets the signature of the calls as ``metadata["tool_signature"]``.
-
-    Returns:
-        The reason to end the run, or None.
+    A text counts if the run continues after it. The node gets the signature of calls as ``tool_signature``.
     """
     calls, response = context.tool_calls, context.response
     made = ""
     if calls:
-        made = calls[0].fingerprint
-        if len(calls) > 1 or not made:
-            made = signature(
-                call.fingerprint or fingerprint(call.name, call.arguments) for call in calls
-            )
+        made = signature(one.fingerprint or fingerprint(one.name, one.arguments) for one in calls)
         node.metadata["tool_signature"] = made
     looked_at = made if calls or response.is_blank else response.text
     found = context.run.repeats.look(looked_at, calls, context.tool_results, context.tools)

@@ -12,7 +12,7 @@ from treadle.pipeline import Stage
 from treadle.stages._ask_model import OnRetry, ask_model, events_of_chunks
 from treadle.stages._budget_guard import budget_guard
 from treadle.stages._circuit_breaker import circuit_breaker
-from treadle.stages._dispatch_tools import dispatch_tools, run_calls
+from treadle.stages._dispatch_tools import concluded, dispatch_tools, run_calls
 from treadle.stages._inject_results import assistant_message, inject, inject_results
 from treadle.stages._loop_decision import incomplete, loop_decision
 from treadle.stages._notes import report_notes
@@ -91,6 +91,7 @@ __all__ = [
     "check_options",
     "checks_of",
     "circuit_breaker",
+    "concluded",
     "default_stages",
     "dispatch_tools",
     "events_of_chunks",

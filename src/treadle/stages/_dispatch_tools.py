@@ -68,7 +68,7 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
             return ctx.pause(waiting)
     if run.breaker is not None:
         yield from report_calls(ctx, plan.calls)
-    return _concluded(ctx)
+    return concluded(ctx, plan.calls)
 
 
 def run_calls(ctx: Context, calls: Iterable[ToolCall | str]) -> Steps[Context]:
@@ -149,10 +149,10 @@ def _nodes(
     return nodes, calls
 
 
-def _concluded(ctx: Context) -> Context:
-    """Record what the calls returned, and answer the duplicates of a batch with the result of the first."""
+def concluded(ctx: Context, calls: Iterable[ToolCall]) -> Context:
+    """Learn what calls returned, and answer the duplicates of a batch with the result of the first."""
     plan, results = ctx.plan, ctx.tool_results
-    ctx.run.repeats.learn(ctx.iteration, plan.calls, results, ctx.tools)
+    ctx.run.repeats.learn(ctx.iteration, calls, results, ctx.tools)
     if not plan.duplicates:
         return ctx
     answers = {

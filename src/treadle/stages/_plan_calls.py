@@ -205,7 +205,7 @@ def plan_calls(
         return ctx
     if len(waiting) == 1 and _is_simple(ctx, waiting[0]):
         ctx.run.reserve(waiting)
-        ctx = ctx.evolve(plan=Plan.of_one(waiting[0]))
+        ctx = ctx.evolve(plan=Plan(((waiting[0],),), PlanReason.SINGLE_CALL))
     else:
         refused = yield from refused_calls(ctx, waiting)
         planner = Planner(ctx, in_step=sequential == "in_step")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from treadle.errors import OptionError
+from treadle.checks import number
 from treadle.fast_dataclass import fast_dataclass
 from treadle.forks import renew_after_fork
 
@@ -34,13 +34,7 @@ class _Circuit:
 
 @fast_dataclass
 class BreakerAnswer:
-    """The state of a breaker for one tool before and after a call of the breaker.
-
-    Args:
-        before: the state before.
-        after: the state now.
-        error: the error that opened the breaker, if the call of the tool may not be made.
-    """
+    """The states of a breaker for one tool; the error that opened it, if a call of the tool may not be made."""
 
     before: BreakerState
     after: BreakerState
@@ -63,14 +57,8 @@ class CircuitBreaker:
     """
 
     def __init__(self, threshold: int = 3, cool_down: float = 30.0) -> None:
-        if type(threshold) is not int or threshold < 1:
-            raise OptionError(
-                f"threshold: expected a whole number of at least 1, got {threshold!r}"
-            )
-        if not isinstance(cool_down, (int, float)) or not cool_down >= 0:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise OptionError(
-                f"cool_down: expected a number of seconds of at least 0, got {cool_down!r}"
-            )
+        number(1).check("threshold", threshold)
+        number(0, "seconds").check("cool_down", cool_down)
         self.threshold = threshold
         self.cool_down = cool_down
         self._circuits: dict[str, _Circuit] = {}
@@ -96,29 +84,26 @@ class CircuitBreaker:
             now: seconds since the epoch.
         """
         with self._mutex:
-            circuit = self._circuits.get(tool)
-            if circuit is None or circuit.state is BreakerState.CLOSED:
-                return _STAYS_CLOSED
+            circuit = self._circuits.get(tool) or _Circuit()
             before = circuit.state
-            if now - circuit.opened_at >= self.cool_down:  # even if the last probe never ended
-                circuit.state, circuit.probe = BreakerState.HALF_OPEN, call_id
-                circuit.opened_at = now
-                return BreakerAnswer(before, circuit.state)
-            return BreakerAnswer(before, before, circuit.error)
+            if before is BreakerState.CLOSED:
+                return BreakerAnswer(before, before)
+            if now - circuit.opened_at < self.cool_down:
+                return BreakerAnswer(before, before, circuit.error)
+            # Even if the last probe never ended.
+            circuit.state, circuit.probe = BreakerState.HALF_OPEN, call_id
+            circuit.opened_at = now
+            return BreakerAnswer(before, circuit.state)
 
     def release(self, tool: str, call_id: str) -> BreakerAnswer:
         """Withdraw a call that did not run; if it was the probe, the next call becomes the probe."""
         with self._mutex:
-            circuit = self._circuits.get(tool)
-            if circuit is None or circuit.probe != call_id:
-                return (
-                    _STAYS_CLOSED
-                    if circuit is None
-                    else BreakerAnswer(circuit.state, circuit.state)
-                )
-            circuit.state, circuit.probe = BreakerState.OPEN, None
-            circuit.opened_at -= self.cool_down
-            return BreakerAnswer(BreakerState.HALF_OPEN, circuit.state)
+            circuit = self._circuits.get(tool) or _Circuit()
+            before = circuit.state
+            if circuit.probe == call_id:
+                circuit.state, circuit.probe = BreakerState.OPEN, None
+                circuit.opened_at -= self.cool_down
+            return BreakerAnswer(before, circuit.state)
 
     def record(self, tool: str, call_id: str, error: str | None, now: float) -> BreakerAnswer:
         """Record the outcome of a call.
@@ -132,20 +117,15 @@ class CircuitBreaker:
         with self._mutex:
             circuit = self._circuits.get(tool) or _Circuit()
             before = circuit.state
-            if before is not _CLOSED and circuit.probe != call_id:
-                return BreakerAnswer(
-                    before, before
-                )  # it started before the breaker opened, and does not count
+            is_open = before is not BreakerState.CLOSED
+            if is_open and circuit.probe != call_id:  # it started before, and does not count
+                return BreakerAnswer(before, before)
             if error is None:
                 self._circuits.pop(tool, None)
-                return BreakerAnswer(before, _CLOSED)
+                return BreakerAnswer(before, BreakerState.CLOSED)
             self._circuits[tool] = circuit
             circuit.failures = circuit.failures + 1 if circuit.error == error else 1
             circuit.error = error
-            if before is not _CLOSED or circuit.failures >= self.threshold:
+            if is_open or circuit.failures >= self.threshold:
                 circuit.state, circuit.opened_at, circuit.probe = BreakerState.OPEN, now, None
             return BreakerAnswer(before, circuit.state)
-
-
-_CLOSED = BreakerState.CLOSED
-_STAYS_CLOSED = BreakerAnswer(_CLOSED, _CLOSED)

@@ -19,21 +19,11 @@ class Catalog(Protocol):
     fixed: Mapping[str, Tool]
 
     def offered(self, tools: Mapping[str, Tool], more: Iterable[str]) -> tuple[str, ...]:
-        """The names of the tools of a request.
-
-        Args:
-            tools: the tools of the run.
-            more: names of further tools, such as those that were found; others are ignored.
-        """
+        """The names of the tools of a request, of those that the run has: the fixed ones, and further names."""
         ...
 
     def unwrapped(self, call: ToolCall, tools: Mapping[str, Tool]) -> ToolCall:
-        """The call of the tool that a call of a fixed tool names; any other call is returned unchanged.
-
-        Args:
-            call: the call.
-            tools: the tools of the run; a stage may have removed the fixed ones.
-        """
+        """The call of the tool that a call of a fixed tool names; any other call is returned unchanged."""
         ...
 
     def wrapped(self, call: ToolCall) -> tuple[str, str]:
@@ -41,13 +31,7 @@ class Catalog(Protocol):
         ...
 
     def on_unknown(self, name: str, tools: Mapping[str, Tool], *, suggests: bool) -> str:
-        """The answer to a call of a tool that does not exist.
-
-        Args:
-            name: the name in the call.
-            tools: the tools of the run.
-            suggests: whether to name similar tools, which takes a search.
-        """
+        """The answer to a call of a tool that does not exist; it may suggest similar ones, by a search."""
         ...
 
 
@@ -56,14 +40,7 @@ class CatalogOption(Protocol):
     """What the option ``tool_search`` takes, such as `ToolSearch`."""
 
     def catalog(self, tools: Mapping[str, Tool]) -> Catalog:
-        """Make the catalog of a loop.
-
-        Args:
-            tools: the tools of the loop.
-
-        Raises:
-            OptionError: the option does not fit the tools.
-        """
+        """Make the catalog of a loop with these tools; raises `OptionError` if the option does not fit them."""
         ...
 
 

@@ -47,32 +47,22 @@ class ToolCallTable:
             self.running[call.id] = call
 
     def complete(self, result: ToolResult) -> ToolResult:
-        """Record the result of a call, where it runs.
-
-        Returns:
-            The result; or the one that the call already has, because it was cancelled before.
-        """
-        call_id = result.tool_call_id
-        cancelled = self.results.get(call_id)
-        if cancelled is not None:
-            return cancelled
-        self.completed[call_id] = result
-        return result
+        """Record a result where the call runs; return it, or the one of a call that was cancelled before."""
+        cancelled = self.results.get(result.tool_call_id)
+        if cancelled is None:
+            self.completed[result.tool_call_id] = result
+        return cancelled or result
 
     def late_result(self, call_id: str) -> ToolResult | None:
         """The result that a call returned although it was cancelled; None if there is none."""
         return self.results.get(call_id) or self.completed.get(call_id)
 
     def mark_done(self, call_id: str, result: ToolResult) -> bool:
-        """Record a result.
-
-        Returns:
-            Whether the call was running; if not, the result is stale and is dropped.
-        """
-        if self.running.pop(call_id, None) is None:
-            return False
-        self.results[call_id] = result
-        return True
+        """Record a result; return whether the call was running. If not, the result is stale and is dropped."""
+        was_running = self.running.pop(call_id, None) is not None
+        if was_running:
+            self.results[call_id] = result
+        return was_running
 
     @property
     def done(self) -> bool:
@@ -96,11 +86,7 @@ class ToolCallTable:
             self.stop = Signal()
 
     def cancel_all(self) -> tuple[ToolCall, ...]:
-        """Cancel every running call. Each is answered as cancelled; a later result is dropped.
-
-        Returns:
-            The calls that were running.
-        """
+        """Cancel and return the running calls. Each is answered as cancelled; a later result is dropped."""
         stopped = tuple(self.running.values())
         for call in stopped:
             self.mark_done(call.id, not_run(call, NotRun.CANCELLED))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import field
 from enum import StrEnum
-from typing import Any
 
 from treadle.fast_dataclass import fast_dataclass
 from treadle.messages import NOTHING, ToolCall
@@ -29,10 +29,6 @@ class PlanReason(StrEnum):
     OVER_BUDGET = "over_budget"
 
 
-def _nothing() -> Mapping[str, Any]:
-    return NOTHING
-
-
 @fast_dataclass
 class Plan:
     """Which calls run in an iteration, together or one after another.
@@ -47,18 +43,11 @@ class Plan:
 
     batches: tuple[tuple[ToolCall, ...], ...] = ()
     reason: PlanReason = PlanReason.NO_CALLS
-    not_run: Mapping[str, NotRun] = field(default_factory=_nothing)
-    duplicates: Mapping[str, str] = field(default_factory=_nothing)
-    approvals: Mapping[str, str] = field(default_factory=_nothing)
-
-    @classmethod
-    def of_one(cls, call: ToolCall) -> Plan:
-        """The plan of a single call that runs; nearly every plan is one."""
-        return cls(((call,),), PlanReason.SINGLE_CALL, NOTHING, NOTHING, NOTHING)
+    not_run: Mapping[str, NotRun] = field(default_factory=lambda: NOTHING)
+    duplicates: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    approvals: Mapping[str, str] = field(default_factory=lambda: NOTHING)
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
         """All calls that run."""
-        if len(self.batches) == 1:
-            return self.batches[0]
-        return tuple(call for batch in self.batches for call in batch)
+        return tuple(itertools.chain.from_iterable(self.batches))

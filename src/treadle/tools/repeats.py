@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -23,15 +24,9 @@ _SKIPPED = frozenset({NotRun.NO_NEW_EVIDENCE.value, NotRun.DUPLICATE_IN_BATCH.va
 
 
 class Answer(NamedTuple):
-    """The latest result of a call.
+    """The latest result of a call, with the version of the known facts and the writes after its iteration.
 
-    Args:
-        version: the version of the known facts after its iteration.
-        iteration: the number of that iteration.
-        content: the text of the result.
-        is_error: whether it failed; then the call may be repeated.
-        times: how often in a row the call has returned this.
-        writes: the number of calls before it that may have changed something.
+    A call that failed may be repeated; ``times`` is how often in a row the call has returned this.
     """
 
     version: int
@@ -43,13 +38,7 @@ class Answer(NamedTuple):
 
 
 class Repeat(NamedTuple):
-    """How a repeated call is answered in place of a run.
-
-    Args:
-        reason: ``NO_NEW_EVIDENCE`` or ``RECALLED``.
-        answer: the result of the call.
-        may_run: whether it runs if the model makes it once more.
-    """
+    """The answer to a repeated call in place of a run, and whether it runs if the model makes it once more."""
 
     reason: NotRun
     answer: Answer
@@ -153,17 +142,13 @@ class Repeats:
     def learn(
         self,
         iteration: int,
-        calls: Sequence[ToolCall],
+        calls: Iterable[ToolCall],
         results: Mapping[str, ToolResult],
         tools: Mapping[str, Tool],
     ) -> None:
-        """Record the results of an iteration, which count as one step.
+        """Record the results of the calls of an iteration, which count as one step.
 
-        Args:
-            iteration: its number.
-            calls: the calls that were to run, in order.
-            results: the results, by id of the call.
-            tools: the tools, by name. A tool that only a resolver knows may change something.
+        A tool that only a resolver knows may change something.
         """
         ran: list[tuple[str, ToolResult]] = []
         writes = outdated = 0
@@ -190,12 +175,10 @@ class Repeats:
         # Next to others, a tool that is not read-only may have changed something before or after they ran.
         stamp = self.writes - 1 if writes and len(ran) > 1 else self.writes
         for place, (key, result) in enumerate(ran):
-            last, outcome, times = self.answers.get(key), (result.content, result.is_error), 1
-            was_hidden = (
-                self.hidden.pop(key, None) is not None
-            )  # the model had not seen the last one
-            if last is not None and not was_hidden and (last.content, last.is_error) == outcome:
-                times += last.times
+            last, outcome = self.answers.get(key), (result.content, result.is_error)
+            was_seen = self.hidden.pop(key, None) is None
+            is_same = last is not None and was_seen and (last.content, last.is_error) == outcome
+            times = last.times + 1 if last is not None and is_same else 1
             version = self.version - 1 if place < outdated else self.version
             self.answers[key] = Answer(version, iteration, *outcome, times, stamp)
         if was_cut_short:  # it has no result, and may have changed what others return
@@ -218,7 +201,7 @@ class Repeats:
         results: Mapping[str, ToolResult],
         tools: Mapping[str, Tool],
     ) -> tuple[int, int] | None:
-        """Add a finished iteration, and look for an endless loop.
+        """Add a finished iteration; return how often its pattern has occurred, and its length, if it is a loop.
 
         The same calls with other results are progress, and calls of volatile tools never count.
 
@@ -227,18 +210,20 @@ class Repeats:
             calls: the calls.
             results: the results, by id of the call.
             tools: the tools, by name.
-
-        Returns:
-            How often the pattern has occurred, and its length in iterations; None if there is none.
         """
         if self.threshold is None:
             return None
-        step = self._step(made, calls, results, tools)
-        if step is None:
+        parts, is_never_one = [made] if calls else ["text", made], not made
+        for call in sorted(calls, key=operator.attrgetter("fingerprint")):
+            tool = tools.get(call.name)
+            is_never_one |= tool is not None and tool.volatile
+            parts.append(self._learned(call, results.get(call.id)))
+        if is_never_one:
             self._begin_epoch()
             return None
+        step = tuple(parts)
         rounds, period = 1, 1
-        if step not in self.steps:  # the common case
+        if step not in self.steps:
             if self.least:
                 self._end_streak()
         else:
@@ -259,24 +244,6 @@ class Repeats:
         least = self.least or self._least_rounds(calls, results, tools)
         return (rounds, period) if self.was_skipped or rounds >= least else None
 
-    def _step(
-        self,
-        made: str,
-        calls: Sequence[ToolCall],
-        results: Mapping[str, ToolResult],
-        tools: Mapping[str, Tool],
-    ) -> tuple[str, ...] | None:
-        """The values by which an iteration is compared; None if it is never a repetition."""
-        if not calls:
-            return ("text", made) if made else None
-        for call in calls:
-            tool = tools.get(call.name)
-            if tool is not None and tool.volatile:
-                return None
-        if len(calls) > 1:  # their order is irrelevant
-            calls = sorted(calls, key=lambda call: call.fingerprint)
-        return (made, *(self._learned(call, results.get(call.id)) for call in calls))
-
     def _learned(self, call: ToolCall, result: ToolResult | None) -> str:
         """The result of a call; for a skipped call, its earlier result."""
         if result is None:
@@ -292,16 +259,11 @@ class Repeats:
     ) -> int:
         """In which round the model has seen a skip of one of the calls, if any is: run, skip, once more."""
         good = (call for call in calls if call.id in results and not results[call.id].is_error)
-        return max(
-            (_PROOF.get(self.mode_of(tools.get(call.name)), -1) + 2 for call in good), default=1
-        )
+        proofs = (_PROOF.get(self.mode_of(tools.get(call.name)), -1) for call in good)
+        return max((proof + 2 for proof in proofs), default=1)
 
     def hide(self, calls: Mapping[str, bool]) -> None:
-        """Note that the model no longer sees the results of some calls: they are no repetitions from now on.
-
-        Args:
-            calls: by fingerprint, each with whether the stored text is the whole result.
-        """
+        """Note that the model no longer sees the results of some calls; see ``hidden``."""
         self.hidden.update(calls)
         for fingerprint in calls:
             self.counts.pop(fingerprint, None)
