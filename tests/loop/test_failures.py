@@ -159,9 +159,9 @@ def records(caplog):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    from treadle.stages import _run_call
+    from treadle.stages import _attempts
 
-    monkeypatch.setattr(_run_call, "RETRY_DELAY", 0)
+    monkeypatch.setattr(_attempts, "RETRY_DELAY", 0)
 
 
 @pytest.mark.parametrize("path", PATHS)

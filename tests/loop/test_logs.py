@@ -46,7 +46,7 @@ def sign(text: str):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    from treadle.stages import _run_call as calling
+    from treadle.stages import _attempts as calling
 
     monkeypatch.setattr(calling, "RETRY_DELAY", 0)
 

@@ -13,8 +13,8 @@ from treadle.model.retry import MAX_DELAY
 from treadle.results import Err, Ok, Paused
 from treadle.run_state import RunNode, RunNodeStatus
 from treadle.stages import SubagentPausedError, prepare_call
+from treadle.stages._attempts import RETRY_DELAY
 from treadle.stages._recipes import run_call
-from treadle.stages._run_call import RETRY_DELAY
 from treadle.tools import Tool, ToolCallTable, ToolContext, fingerprint, tool
 
 

@@ -172,7 +172,7 @@ def play(driver, name, **options):
 
 @pytest.fixture
 def quick(monkeypatch):
-    from treadle.stages import _run_call as calling
+    from treadle.stages import _attempts as calling
 
     monkeypatch.setattr(calling, "RETRY_DELAY", 0)
 

@@ -6,7 +6,7 @@ import anyio
 from opentelemetry.trace import StatusCode
 
 from treadle import Chunk, tool
-from treadle.stages import _run_call as calling
+from treadle.stages import _attempts as calling
 from treadle.stages import loop_decision
 from treadle.telemetry import names
 from treadle.testing import ScriptedLLM, call, calls

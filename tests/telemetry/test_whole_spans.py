@@ -10,7 +10,7 @@ from tests.whole.scripts import HELLO, Busy, completion_chunks, doze
 from tests.whole.test_chaos import Trouble
 
 from treadle import Limits, Loop, Recipe, RecipeStep, ToolContext, approve, tool
-from treadle.stages import _run_call as calling
+from treadle.stages import _attempts as calling
 from treadle.stages import ask_model
 from treadle.telemetry import names
 from treadle.testing import ScriptedLLM, call, calls

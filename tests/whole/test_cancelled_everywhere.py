@@ -10,7 +10,7 @@ import pytest
 
 from treadle import CircuitBreaker, Limits, Locks, Loop, Tool, approve, tool
 from treadle.events import SubagentEvent
-from treadle.stages import _run_call as calling
+from treadle.stages import _attempts as calling
 from treadle.testing import ScriptedLLM, call, calls
 
 from .cancelling import DRIVES, Cancelling, cancelled_everywhere

@@ -15,7 +15,7 @@ from tests.ways import ASYNCIO, SYNC, TRIO, Way
 from treadle import Paused, RunHandle, RunState, approve, deny, edit
 from treadle.effects import Call, Effect, Emit, Parallel, Steps, drive, drive_sync, map_effects
 from treadle.loop.start import start_run
-from treadle.stages import _run_call as calling
+from treadle.stages import _attempts as calling
 from treadle.testing import check_history
 
 from .guarding import KEYS, Play, Plot, large_plot, locking_plot, plots, racing_plot

@@ -10,6 +10,7 @@ from typing import Any
 from treadle.checks import ValueCheck
 from treadle.pipeline import Stage
 from treadle.stages._ask_model import OnRetry, ask_model, events_of_chunks
+from treadle.stages._attempts import CallAttempt, ReturnedError, SubagentPausedError, call_effect
 from treadle.stages._budget_guard import budget_guard
 from treadle.stages._circuit_breaker import circuit_breaker
 from treadle.stages._dispatch_tools import concluded, dispatch_tools, run_calls
@@ -20,13 +21,7 @@ from treadle.stages._parse_tool_calls import parse_tool_calls
 from treadle.stages._plan_calls import plan_calls
 from treadle.stages._progress import ProgressReporter
 from treadle.stages._recipes import prepare_call
-from treadle.stages._run_call import (
-    CallAttempt,
-    ReturnedError,
-    SubagentPausedError,
-    call_effect,
-    held_locks,
-)
+from treadle.stages._run_call import held_locks
 from treadle.stages._validate_calls import RepairCall, validate_calls
 
 GIVEN = ("messages", "tools", "run", "iteration", "guidance")

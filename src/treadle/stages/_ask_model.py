@@ -33,11 +33,10 @@ from treadle.messages import (
     as_text_results,
     estimate_usage,
     has_parts,
-    is_list,
+    join_messages,
     safe_str,
     sendable,
     sendable_json,
-    text_part,
     validate_messages,
 )
 from treadle.model import (
@@ -121,7 +120,15 @@ def ask_model(  # noqa: C901, PLR0912 - a part of it would cost a generator in e
         requested = run.ledger.clock
         if run.has_listeners:
             requested = yield NOW
-            yield _requested(ctx, request, requested)
+            yield Emit(
+                ModelRequested(
+                    iteration=ctx.iteration,
+                    at=requested,
+                    messages=request.messages,
+                    instructions=request.instructions,
+                    guidance=_guidance(ctx),
+                )
+            )
         attempts = _Attempts(
             ctx, model_middleware, max_retry_delay, restart_streams=restart_streams
         )
@@ -132,7 +139,8 @@ def ask_model(  # noqa: C901, PLR0912 - a part of it would cost a generator in e
             if isinstance(made, LLMError):
                 return (yield from attempts.end(made))
             answer, request = made
-            ctx = _with_tools(ctx, request)
+            if request.tools != ctx.request.tools:  # calls are checked against those that were sent
+                ctx = ctx.evolve(request_changes={**ctx.request_changes, "tools": request.tools})
         response = _counted(ctx, request, answer, attempts.answered_by)
         if reserved is not None:
             reserved.measured(response)
@@ -171,30 +179,8 @@ def _with_stored_guidance(ctx: Context, guidance: str) -> Context:
     return ctx.evolve(messages=ctx.messages.append(message), request_changes=changes, guidance=None)
 
 
-def _requested(ctx: Context, request: Request, at: float) -> Emit:
-    return Emit(
-        ModelRequested(
-            iteration=ctx.iteration,
-            at=at,
-            messages=request.messages,
-            instructions=request.instructions,
-            guidance=_guidance(ctx),
-        )
-    )
-
-
 class _Attempts:
-    """The attempts of one request; used once.
-
-    Args:
-        ctx: the context.
-        middleware: see `ask_model`, like the others.
-        max_retry_delay: the longest wait that a server may ask for, in seconds.
-        restart_streams: whether a stream is requested again after listeners have received text of it.
-
-    Attributes:
-        answered_by: the model that gave the response; None if middleware did.
-    """
+    """The attempts of one request. ``answered_by`` is the model that answered; None if middleware did."""
 
     def __init__(
         self,
@@ -268,19 +254,13 @@ class _Attempts:
     ) -> None:
         """Note a request that has no response in the node of the iteration."""
         node = self._ctx.run.state.current_node
-        if node is None:
-            return
-        info, named = sent.model.model_info(), sent.opts.get("model")
-        node.asked += (
-            ModelCall(
-                status,
-                named if isinstance(named, str) else info.model,
-                info.provider,
-                timing,
-                error=None if error is None else _text_of(error),
-                error_type=None if error is None else type(error).__name__,
-            ),
-        )
+        if node is not None:
+            info, named = sent.model.model_info(), sent.opts.get("model")
+            model = named if isinstance(named, str) else info.model
+            text, kind = (None, None) if error is None else (_text_of(error), type(error).__name__)
+            node.asked += (
+                ModelCall(status, model, info.provider, timing, error=text, error_type=kind),
+            )
 
     def _timing_of(self, error: BaseException | None) -> Timing | None:
         """The times of the request that raised an error; None if middleware raised it."""
@@ -358,11 +338,10 @@ class _Attempts:
 
     def _changed(self, on_retry: OnRetry, request: Request, error: Exception) -> Steps[Request]:
         """Ask ``on_retry`` for the request of the next attempt."""
-        ctx = self._ctx
         try:
             args = request, error, self._number
             made = yield Call(on_retry, *args, label=labels.STAGE, key="on_retry")
-            return request if made is None else _checked_retry(ctx, request, made)
+            return request if made is None else _checked_retry(self._ctx, request, made)
         except Exception as raised:  # the run ends with `PipelineFailed`
             reason = LLMError(_text_of(raised), type(raised).__name__, cause=raised)
             yield from self.end(reason)
@@ -403,13 +382,6 @@ def _checked_retry(ctx: Context, request: Request, made: Any) -> Request:
 def _text_of(error: BaseException) -> str:
     """The text of an exception of a model. It may name the URL and the headers of the request."""
     return redacted(safe_str(error))
-
-
-def _with_tools(ctx: Context, request: Request) -> Context:
-    """The context with the tools of a request that ``on_retry`` has changed: calls are checked against these."""
-    if request.tools == ctx.request.tools:
-        return ctx
-    return ctx.evolve(request_changes={**ctx.request_changes, "tools": request.tools})
 
 
 def _guidance(ctx: Context) -> str | None:
@@ -486,14 +458,10 @@ def events_of_chunks(
 
 def _add_guidance(messages: list[JSONDict], guidance: str) -> None:
     """Append guidance to a request; two user messages never follow each other."""
-    last: JSONDict = messages[-1] if messages else {}
-    content: Any = last.get("content")
-    if last.get("role") == "user" and isinstance(content, str):
-        messages[-1] = {**last, "content": f"{content}\n\n{guidance}"}
-    elif last.get("role") == "user" and is_list(content):
-        messages[-1] = {**last, "content": [*content, text_part(guidance)]}
-    else:
-        messages.append({"role": "user", "content": guidance})
+    message: JSONDict = {"role": "user", "content": guidance}
+    if messages and messages[-1].get("role") == "user":
+        message = join_messages(messages.pop(), message)
+    messages.append(message)
 
 
 def _asked_again(ctx: Context) -> Context:
@@ -511,8 +479,10 @@ def _asked_again(ctx: Context) -> Context:
         run.ledger.dispatched = (*others, injected)
     changes = ctx.request_changes
     if "messages" in changes:
-        view = _with_exchange(changes["messages"], injected.result_messages)
-        changes = {**changes, "messages": view}
+        view, exchange = changes["messages"], injected.result_messages
+        if exchange and view and view[-1].get("role") == "assistant":  # the exchange has joined it
+            view = view[:-1]
+        changes = {**changes, "messages": [*view, *exchange]}
     return injected.evolve(
         request_changes=changes,
         response=Response(),
@@ -524,21 +494,16 @@ def _asked_again(ctx: Context) -> Context:
     )
 
 
-def _with_exchange(view: Sequence[JSONDict], exchange: tuple[JSONDict, ...]) -> Sequence[JSONDict]:
-    """What a stage put into the request, with the exchange of an earlier request of this iteration."""
-    if not exchange:
-        return view
-    is_joined = bool(view) and view[-1].get("role") == "assistant"
-    return [*(view[:-1] if is_joined else view), *exchange]
-
-
 def _counted(
     ctx: Context, request: Request, answer: TimedResponse, answered_by: ModelClient | None
 ) -> Response:
     """Count the usage of a response; return the response, with its cost and, if asked for, an estimate."""
     run, (response, _, ended) = ctx.run, answer
     if run.budget.estimates and (response.usage is None or response.usage.is_lower_bound):
-        response = _estimated(ctx, request, response)
+        tools = [run.ledger.payloads[name][1] for name in request.tools]
+        others = (request.instructions or "", _guidance(ctx) or "")
+        usage = estimate_usage(request.messages, tools, response, others)
+        response = dataclasses.replace(response, usage=usage)
     cost_of = run.cost_of
     if cost_of is None and answered_by is not None:
         cost_of = answered_by.cost_of
@@ -556,10 +521,3 @@ def _count_unknown(ctx: Context) -> None:
     """Count a request that was sent and has no response; no limit depends on what it used."""
     ctx.run.state.record_usage(None)
     ctx.run.budget.record_response(None)
-
-
-def _estimated(ctx: Context, request: Request, response: Response) -> Response:
-    tools = [ctx.run.ledger.payloads[name][1] for name in request.tools]
-    others = (request.instructions or "", _guidance(ctx) or "")
-    usage = estimate_usage(request.messages, tools, response, others)
-    return dataclasses.replace(response, usage=usage)

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from treadle.codec import decode
 from treadle.context import Context, Decision, has_run, with_plan
 from treadle.effects import Bounded, Parallel, Steps, Stopped
-from treadle.messages import JSONDict, ToolCall, ToolResult
+from treadle.messages import ToolCall, ToolResult
 from treadle.pipeline import stage
 from treadle.results import Paused, PendingCall
 from treadle.run_state import RunNode
@@ -48,23 +48,18 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
     for call in new:
         run.repeats.count(call)
     for batch in batches:
-        running = (
-            run_call(ctx, batch[0], nodes[batch[0].id])
-            if len(batch) == 1
-            else _together(ctx, batch, nodes)
-        )
-        yield from running if in_flight.stop is None else _stoppable(ctx, running)
+        running = [run_call(ctx, call, nodes[call.id]) for call in batch]
+        together = running[0] if len(running) == 1 else _together(ctx, running)
+        yield from together if in_flight.stop is None else _stoppable(ctx, together)
         if in_flight.paused or in_flight.unknown:
             break
     in_flight.paused.update(still_paused)
     before = ctx.tool_results  # they keep their order, and the edits of stages
     ctx = ctx.evolve(tool_results={**before, **in_flight.results, **before})
     if plan.approvals or in_flight.paused or in_flight.unknown:
-        ctx = _with_questions(ctx)
-        waiting = _pending(ctx)
-        if (
-            waiting or in_flight.paused
-        ):  # a stage of a subagent may have paused it for another reason
+        ctx, waiting = _waiting(ctx)
+        # A stage of a subagent may have paused it for another reason.
+        if waiting or in_flight.paused:
             return ctx.pause(waiting)
     if run.breaker is not None:
         yield from report_calls(ctx, plan.calls)
@@ -105,16 +100,6 @@ def run_calls(ctx: Context, calls: Iterable[ToolCall | str]) -> Steps[Context]:
     return ctx.evolve(plan=dataclasses.replace(whole, approvals=ctx.plan.approvals))
 
 
-def _with_questions(ctx: Context) -> Context:
-    """The context with the questions about calls that may have run already; an earlier approval does not count."""
-    unknown = ctx.run.in_flight.unknown
-    if not unknown:
-        return ctx
-    plan = dataclasses.replace(ctx.plan, approvals={**ctx.plan.approvals, **unknown})
-    approvals = {key: one for key, one in ctx.approvals.items() if key not in unknown}
-    return ctx.evolve(plan=plan, approvals=approvals)
-
-
 def _stoppable(ctx: Context, running: Steps[Any]) -> Steps[None]:
     """Run the calls of a batch until a handle cancels them."""
     try:
@@ -125,11 +110,8 @@ def _stoppable(ctx: Context, running: Steps[Any]) -> Steps[None]:
         ctx.run.release(*ctx.plan.calls)
 
 
-def _together(
-    ctx: Context, batch: tuple[ToolCall, ...], nodes: Mapping[str, RunNode]
-) -> Steps[None]:
-    calls = [run_call(ctx, call, nodes[call.id]) for call in batch]
-    yield Parallel(calls, ctx.limits.max_parallel_calls)
+def _together(ctx: Context, running: list[Steps[ToolResult]]) -> Steps[None]:
+    yield Parallel(running, ctx.limits.max_parallel_calls)
 
 
 def _nodes(
@@ -198,12 +180,11 @@ def _apply_decisions(ctx: Context) -> tuple[Context, Batches, dict[str, Paused]]
             if call.id in results:
                 continue
             if call.id in ctx.paused_runs and (is_blocked or not _has_decision(ctx, call.id)):
-                still_paused[call.id] = _paused(ctx.paused_runs[call.id])
+                state = ctx.paused_runs[call.id]
+                still_paused[call.id] = Paused(tuple(decode(state["pending"])), state=state)
                 is_blocked = True
-            if is_blocked:
-                continue
             decided = ctx.approvals.get(call.id) if call.id in plan.approvals else approve
-            if decided is None:
+            if is_blocked or decided is None:
                 is_blocked = True
                 continue
             refused = refusal(ctx, call, decided)
@@ -228,23 +209,24 @@ def _has_decision(ctx: Context, call_id: str) -> bool:
     return not waiting or any(f"{call_id}/{inner}" in ctx.approvals for inner in waiting)
 
 
-def _paused(state: JSONDict) -> Paused:
-    return Paused(tuple(decode(state["pending"])), state=state)
+def _waiting(ctx: Context) -> tuple[Context, tuple[PendingCall, ...]]:
+    """The calls that wait for approval, of the plan and of its subagents.
 
-
-def _pending(ctx: Context) -> tuple[PendingCall, ...]:
-    """The calls that wait for approval: those of the plan, and those of its subagents."""
+    An earlier approval of a call that may have run already does not count.
+    """
+    in_flight = ctx.run.in_flight
+    if in_flight.unknown:
+        questions = {**ctx.plan.approvals, **in_flight.unknown}
+        ctx = ctx.evolve(
+            plan=dataclasses.replace(ctx.plan, approvals=questions),
+            approvals={k: one for k, one in ctx.approvals.items() if k not in in_flight.unknown},
+        )
     waiting: list[PendingCall] = []
     for call in ctx.plan.calls:
-        paused = ctx.run.in_flight.paused.get(call.id)
-        if paused is not None:
-            waiting.extend(
-                PendingCall(f"{call.id}/{inner.id}", inner.name, inner.arguments, inner.question)
-                for inner in paused.pending
-                if f"{call.id}/{inner.id}" not in ctx.approvals
-            )
-        elif call.id not in ctx.tool_results and call.id not in ctx.approvals:
-            question = ctx.plan.approvals.get(call.id)
-            if question is not None:
-                waiting.append(PendingCall(call.id, call.name, dict(call.input or {}), question))
-    return tuple(waiting)
+        question = ctx.plan.approvals.get(call.id)
+        if call.id in in_flight.paused:
+            pending = in_flight.paused[call.id].pending
+            waiting += [dataclasses.replace(one, id=f"{call.id}/{one.id}") for one in pending]
+        elif question is not None and call.id not in ctx.tool_results:
+            waiting.append(PendingCall(call.id, call.name, dict(call.input or {}), question))
+    return ctx, tuple(one for one in waiting if one.id not in ctx.approvals)

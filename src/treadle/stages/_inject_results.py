@@ -48,16 +48,20 @@ def inject_results(ctx: Context) -> Steps[Context]:
     counts = ctx.run.repeats.counts
     for call in ctx.tool_calls:
         count = counts.get(call.fingerprint, 0)
-        if count < NOTE_FROM and not ctx.approvals:
+        if (count < NOTE_FROM and not ctx.approvals) or call.id not in ctx.tool_results:
             continue
-        result = ctx.tool_results.get(call.id)
-        if result is None:
-            continue
+        result = ctx.tool_results[call.id]
         notes: list[str] = []
-        if _was_edited(ctx, call, result):
+        decided, tool = ctx.approvals.get(call.id), ctx.tools.get(call.name)
+        if decided is not None and decided.arguments is not None and result.status == "done":
             notes.append(edit_note(call))
-        if count >= NOTE_FROM and _may_have_note(ctx, call, result):
-            notes.append(repeat_note(call, count))
+        is_polled = tool is not None and tool.volatile
+        if count >= NOTE_FROM and not (result.is_error or is_polled):
+            notes.append(
+                f"[note: this is call number {count} of {call.name!r} with the same arguments in this turn. "
+                "Unless its results are new, change the arguments, try another approach, or answer with what "
+                "you have.]"
+            )
             if ctx.run.has_listeners:
                 yield Emit(RepeatWarned(iteration=ctx.iteration, call=call, count=count))
         if notes:
@@ -76,25 +80,6 @@ def _with_notes(result: ToolResult, notes: list[str]) -> ToolResult:
     return dataclasses.replace(result, content=content, parts=parts)
 
 
-def _was_edited(ctx: Context, call: ToolCall, result: ToolResult) -> bool:
-    """Whether a call ran with other arguments than the model's, which the history still shows."""
-    approval = ctx.approvals.get(call.id)
-    return approval is not None and approval.arguments is not None and result.status == "done"
-
-
-def _may_have_note(ctx: Context, call: ToolCall, result: ToolResult) -> bool:
-    tool = ctx.tools.get(call.name)
-    return not result.is_error and not (tool is not None and tool.volatile)
-
-
-def repeat_note(call: ToolCall, count: int) -> str:
-    """The note on the result of a repeated call."""
-    return (
-        f"[note: this is call number {count} of {call.name!r} with the same arguments in this turn. "
-        f"Unless its results are new, change the arguments, try another approach, or answer with what you have.]"
-    )
-
-
 def inject(ctx: Context, unanswered: str | None = None) -> Context:
     """Append the response, and an answer for each of its calls, to the history; once in an iteration.
 
@@ -105,9 +90,7 @@ def inject(ctx: Context, unanswered: str | None = None) -> Context:
     """
     if ctx.result_messages:
         return ctx
-    if (
-        ctx.response.tool_calls and not ctx.tool_calls
-    ):  # no stage has parsed them, or one has dropped them
+    if ctx.response.tool_calls and not ctx.tool_calls:  # not parsed, or dropped
         ctx = with_parsed_calls(ctx.evolve(parsed=None))
     if not (ctx.tool_calls or _has_message(ctx.response)):
         return ctx
@@ -142,27 +125,20 @@ def _has_message(response: Response) -> bool:
 
 
 def _copies(ctx: Context, messages: list[JSONDict]) -> list[JSONDict] | None:
-    """Copy messages that were made here: they are flat except for the calls, so this takes half the time.
-
-    Returns:
-        The copies; None if the provider added keys, which may have nested values.
-    """
+    """Copies of messages that were made here: flat except for the calls. None if a provider has added keys."""
     if ctx.response.extra:
         return None
-    for call in ctx.tool_calls:
+    copies, calls = list(map(_copied, messages)), list[JSONDict]()
+    for call, made in zip(ctx.tool_calls, messages[0].get("tool_calls", ()), strict=True):
         if call.extra:
             return None
-    copies = list(map(_copied, messages))
-    if ctx.tool_calls:
-        copies[0]["tool_calls"] = calls = list(map(_copied, messages[0]["tool_calls"]))
-        for made in calls:
-            made["function"] = made["function"].copy()
+        calls.append({**made, "function": made["function"].copy()})
+    if calls:
+        copies[0]["tool_calls"] = calls
     return copies
 
 
-_copied: Callable[[JSONDict], JSONDict] = dict[
-    str, Any
-].copy  # with `map`, faster than a comprehension
+_copied: Callable[[JSONDict], JSONDict] = dict[str, Any].copy
 
 
 def assistant_message(ctx: Context) -> JSONDict:

@@ -27,16 +27,6 @@ class ProgressReporter:
         is_generator: whether the tool is a generator function.
     """
 
-    __slots__ = (
-        "_call",
-        "_has_listeners",
-        "_is_generator",
-        "_iteration",
-        "_notifier",
-        "_now",
-        "is_over",
-    )
-
     def __init__(
         self, iteration: int, call: ToolCall, *, has_listeners: bool, is_generator: bool
     ) -> None:
@@ -49,7 +39,7 @@ class ProgressReporter:
         self.is_over = False
 
     def report(self, message: str, progress: float | None, data: Any) -> None:
-        """See `ToolContext.report`."""
+        """Emit what a tool reports with `ToolContext.report`, unless its attempt is over."""
         notifier = self._notifier
         if notifier is None or notifier.is_over or not self._has_listeners:
             return
@@ -84,8 +74,8 @@ class ProgressReporter:
         notifier.is_over = self.is_over
         return notifier
 
-    def wrap(self, invoke: Invoke, reporter: Reporter) -> Invoke:
-        """Wrap the invocation of a sync tool; a generator is run to its end."""
+    def wrap(self, invoke: Invoke, reporter: Reporter, *, is_async: bool) -> Invoke:
+        """Wrap the invocation of a tool; a generator is run to its end."""
 
         def run(arguments: Mapping[str, Any], context: ToolContext | None) -> Any:
             notifier = self._begin(reporter, on_loop=False)
@@ -94,12 +84,7 @@ class ProgressReporter:
                 return effects.last_value(value, notifier, self._take)  # pyright: ignore[reportUnknownArgumentType]
             return value
 
-        return run
-
-    def wrap_async(self, invoke: Invoke, reporter: Reporter) -> Invoke:
-        """Wrap the invocation of an async tool; see `wrap`."""
-
-        async def run(arguments: Mapping[str, Any], context: ToolContext | None) -> Any:
+        async def run_async(arguments: Mapping[str, Any], context: ToolContext | None) -> Any:
             notifier = self._begin(reporter, on_loop=True)
             try:
                 value: Any = invoke(arguments, context)
@@ -112,4 +97,4 @@ class ProgressReporter:
                 notifier.end()
             return value
 
-        return run
+        return run_async if is_async else run

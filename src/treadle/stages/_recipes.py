@@ -6,39 +6,31 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from treadle.context import Context, check_call, invalid_answer
+from treadle.context import Context, check_call, invalid_answer, over_budget
 from treadle.effects import NOW, Parallel, Steps, Timed, without_frame
 from treadle.messages import ToolCall, ToolResult
 from treadle.run_state import RunNode
-from treadle.stages._run_call import (
-    attempts,
-    failed_call,
-    failure_of_call,
-    held_locks,
-    log_exception,
-    perform_call,
-)
-from treadle.tools import NotRun, Recipe, RecipeStep, Resolver, not_run, tool_result
+from treadle.stages._attempts import attempts, failed_call, failure_of_call, log_exception
+from treadle.stages._run_call import held_locks, perform_call
+from treadle.tools import NotRun, Recipe, RecipeStep, Resolver, tool_result
 from treadle.tracebacks import from_user_code
 
 
 def run_call(ctx: Context, call: ToolCall, node: RunNode) -> Steps[ToolResult]:
-    """Run a valid call that was started, by its recipe if the resolver has one.
-
-    Args:
-        ctx: the context.
-        call: the call.
-        node: its node in the run state.
-    """
-    tool = ctx.tools.get(call.name)
-    resolver = ctx.run.resolver
+    """Run a valid call that was started, by its recipe if the resolver has one."""
+    tool, resolver = ctx.tools.get(call.name), ctx.run.resolver
+    work = attempts(ctx, call)
     if resolver is not None and (tool is None or not tool.has_implementation):
-        return perform_call(ctx, call, node, _by_recipe(ctx, call, node, resolver))
-    return perform_call(ctx, call, node, attempts(ctx, call, tool))
+        work = _by_recipe(ctx, call, node, resolver, work)
+    return perform_call(ctx, call, node, work)
 
 
 def _by_recipe(
-    ctx: Context, call: ToolCall, node: RunNode, resolver: Resolver
+    ctx: Context,
+    call: ToolCall,
+    node: RunNode,
+    resolver: Resolver,
+    directly: Steps[Timed[ToolResult]],
 ) -> Steps[Timed[ToolResult]]:
     """Run a call by the resolver's recipe, or directly if there is none or it cannot be built.
 
@@ -52,12 +44,12 @@ def _by_recipe(
         log_exception(ctx, call, text, error=from_user_code(without_frame(error)))
         recipe = None
     if recipe is None:
-        return (yield from attempts(ctx, call, ctx.tools.get(call.name)))
+        return (yield from directly)
     started = yield NOW
     try:
         result = yield from _run_recipe(ctx, call, node, recipe)
     except Exception as error:  # noqa: BLE001 - as above
-        result = failed_call(ctx, call, failure_of_call(call, None, error))
+        result = failed_call(ctx, call, failure_of_call(call, error))
     ended = yield NOW
     return result, started, ended
 
@@ -66,7 +58,7 @@ def _run_recipe(ctx: Context, call: ToolCall, node: RunNode, recipe: Recipe) -> 
     results: dict[str, ToolResult] = {}
 
     def sub_call(label: str, step: RecipeStep) -> Steps[ToolResult]:
-        """Make the steps of a sub-call, and its node at once, so that the driver does not affect the order."""
+        # Its node is made at once, so that the driver does not affect the order.
         made = RunNode(
             node.agent_name,
             node.step_index,
@@ -78,20 +70,20 @@ def _run_recipe(ctx: Context, call: ToolCall, node: RunNode, recipe: Recipe) -> 
         node.tool_calls.append(made)
         return _run_step(ctx, call.id, made, step, results)
 
-    serial = _labelled(recipe.serial, ())
+    serial = _labelled(recipe.serial, {})
     parallel = _labelled(recipe.parallel, serial)
     for label, step in serial.items():
         results[label] = yield from sub_call(label, step)
     together = [sub_call(label, step) for label, step in parallel.items()]
     outcomes = yield Parallel(together, ctx.limits.max_parallel_calls)
     results.update(zip(parallel, outcomes, strict=True))
-    made = recipe.compose
-    composed = compose(results, tuple(serial)) if made is None else made(results)
+    compose = recipe.compose
+    composed = _composed(results, serial) if compose is None else compose(results)
     return tool_result(call.id, composed)
 
 
 def _labelled(
-    steps: Sequence[RecipeStep], taken: Sequence[str] | Mapping[str, RecipeStep]
+    steps: Sequence[RecipeStep], taken: Mapping[str, RecipeStep]
 ) -> dict[str, RecipeStep]:
     """The steps by label; steps with the same label are numbered."""
     labelled: dict[str, RecipeStep] = {}
@@ -114,7 +106,7 @@ def _run_step(
         result = yield from prepare_call(ctx, step.tool, call_id, arguments, node, within=outer_id)
     except Exception as error:  # noqa: BLE001 - a function of the recipe's author
         call = ToolCall(call_id, step.tool, "{}")
-        return failed_call(ctx, call, failure_of_call(call, None, error))
+        return failed_call(ctx, call, failure_of_call(call, error))
     ctx.run.in_flight.results.pop(call_id, None)
     if ctx.run.in_flight.paused.pop(call_id, None) is not None:
         text = "Error: it needs approval, which cannot be requested within a recipe."
@@ -131,7 +123,7 @@ def prepare_call(
     *,
     within: str | None = None,
 ) -> Steps[ToolResult]:
-    """Make the steps that check a call and run it; they always return a result.
+    """Check a call that the model did not make, and run it; there always is a result.
 
     Args:
         ctx: has the tools and the resolver.
@@ -147,20 +139,14 @@ def prepare_call(
     in_flight.start((call,))
     if within is None:
         ctx.run.repeats.count(call)
-    refusal = invalid_answer(call, problems) if problems else _refusal(ctx, call)
-    if refusal is not None:
-        in_flight.mark_done(call_id, refusal)
-        return _returned(refusal)
-    tool = ctx.tools.get(call.name)
-    node = node or RunNode(kind="tool", created_at=0.0)
-    if within is not None:
+    else:
         in_flight.held_locks[call.id] = held_locks(ctx, within)
-    return perform_call(ctx, call, node, attempts(ctx, call, tool), within)
-
-
-def _returned(result: ToolResult) -> Steps[ToolResult]:
-    yield from ()
-    return result
+    refused = invalid_answer(call, problems) if problems else _refusal(ctx, call)
+    if refused is not None:
+        in_flight.mark_done(call_id, refused)
+        return refused
+    node = node or RunNode(kind="tool", created_at=0.0)
+    return (yield from perform_call(ctx, call, node, attempts(ctx, call), within))
 
 
 def _refusal(ctx: Context, call: ToolCall) -> ToolResult | None:
@@ -171,24 +157,14 @@ def _refusal(ctx: Context, call: ToolCall) -> ToolResult | None:
     if tool.approval_question(call.input or {}) is not None:
         text = f"Error: {call.name!r} needs approval, which cannot be requested within a recipe."
         return ToolResult(call.id, text, True, NotRun.DENIED)
-    if tool.max_uses is not None:
-        budget = ctx.run.budget
-        if not budget.uses_left(call.name, tool.max_uses):
-            return not_run(call, NotRun.MAX_USES, most=tool.max_uses)
-        budget.reserve_uses({call.name: 1})
-    return None
+    answer = over_budget(ctx, call, None)
+    if answer is None and tool.max_uses is not None:
+        ctx.run.budget.reserve_uses({call.name: 1})
+    return answer
 
 
-def compose(results: Mapping[str, ToolResult], serial: Sequence[str]) -> Any:
-    """Compose the results of a recipe without ``compose``: serial ones, additional ones, errors.
-
-    Args:
-        results: all results, by label.
-        serial: the labels of the serial steps.
-
-    Returns:
-        A text; or a list of the text, which has placeholders, and the content parts for which they stand.
-    """
+def _composed(results: Mapping[str, ToolResult], serial: Mapping[str, RecipeStep]) -> Any:
+    """Compose the results of a recipe without ``compose``: a text; or a list of it and of the media in it."""
     good = {label: result for label, result in results.items() if not result.is_error}
     sections = [
         ("Results", {label: good[label] for label in serial if label in good}),
