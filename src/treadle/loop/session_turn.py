@@ -51,22 +51,23 @@ def joined(before: list[JSONDict], given: Any) -> Any:
 def save_turn(
     session: RunSession, loaded: JSONDict, result: Result, context: Context
 ) -> Steps[None]:
-    """Store a run as a turn of a session.
-
-    Args:
-        session: the session.
-        loaded: what was loaded when the run began.
-        result: its result.
-        context: its latest context.
-
-    Raises:
-        SessionError: the turn could not be stored; the error has the result.
-    """
+    """Store a run as a turn of a session; the `SessionError` of a turn that is not stored has the result."""
     if isinstance(result, Err) and isinstance(result.reason, InvalidInput):
         return  # nothing was added
-    memo, at = dict(context.memo), (yield NOW)
-    tokens = _tokens_of(context.run.ledger.last_response, result)
-    turn = {**_turn_of(result), "memo": memo, "tokens": tokens, "at": at}
+    turn: JSONDict = {
+        "messages": result.messages,
+        "memo": dict(context.memo),
+        "status": _STATUS[type(result)],
+        "stop_reason": result.stop_reason,
+        "run_id": result.run.run_id,
+        "iterations": result.iterations,
+        "tool_calls_count": result.tool_calls_count,
+        "usage": dataclasses.asdict(result.usage),
+        "error": safe_str(result.reason) if isinstance(result, Err) else None,
+        "pause": result.state if isinstance(result, Paused) else None,
+        "tokens": _tokens_of(context.run.ledger.last_response, result),
+        "at": (yield NOW),
+    }
     try:
         yield _calling(session, session.save, (loaded, turn), labels.SAVE_SESSION)
     except SessionError as error:
@@ -81,26 +82,8 @@ def save_turn(
 _STATUS: Mapping[type, str] = {Ok: "ok", Err: "error", Paused: "paused"}
 
 
-def _turn_of(result: Result) -> JSONDict:
-    return {
-        "messages": result.messages,
-        "status": _STATUS[type(result)],
-        "stop_reason": result.stop_reason,
-        "run_id": result.run.run_id,
-        "iterations": result.iterations,
-        "tool_calls_count": result.tool_calls_count,
-        "usage": dataclasses.asdict(result.usage),
-        "error": safe_str(result.reason) if isinstance(result, Err) else None,
-        "pause": result.state if isinstance(result, Paused) else None,
-    }
-
-
 def _tokens_of(last: Response | None, result: Result) -> int | None:
-    """The tokens that the provider counted in the last request and its response, and an estimate of the results.
-
-    Returns:
-        The number; None if the provider did not count them.
-    """
+    """The tokens of the last exchange, and an estimate of its results; None if the provider counted none."""
     messages = result.messages
     usage = None if last is None else last.usage
     roles = [message["role"] for message in reversed(messages)]
