@@ -45,8 +45,7 @@ from treadle.loop.pause import (
     sealed,
     with_nonce,
 )
-from treadle.loop.session import RunSession
-from treadle.loop.session_turn import check_is_last, joined, load_session, save_turn
+from treadle.loop.session_turn import RunSession, check_is_last, joined, load_session, save_turn
 from treadle.messages import (
     NOTHING,
     Ending,
@@ -142,7 +141,6 @@ class Run:
         self._elapsed_before = 0.0  # seconds before the latest pause
         self._pending_messages: tuple[JSONDict, ...] = ()  # the model has not seen them yet
         self._progress: Progress | None = None
-        self._limit: Reason | None = None  # at which the model is asked for a last answer
         self._last_answers = 0  # how often it was asked for one
         self._paused: JSONDict | None = None
         self._failure: Exception | None = None
@@ -202,7 +200,8 @@ class Run:
                 yield from self._emit(HistoryRepaired(repairs=self.state.repairs))
             if reason is None:
                 reason = yield from self._bounded(is_resumed=is_resumed)
-            is_reported = self._limit is not None and not isinstance(reason, DeadlineExceeded)
+            finishing = self.services.ledger.finishing
+            is_reported = finishing is not None and not isinstance(reason, DeadlineExceeded)
             if reason is not None and reason.is_guard and not is_reported:
                 yield from self._emit(LimitReached(iteration=self.context.iteration, reason=reason))
         except GeneratorExit:
@@ -260,10 +259,11 @@ class Run:
 
     def _bounded(self, *, is_resumed: bool) -> Steps[Reason | None]:
         """Iterate until the run is over, its time is up, or it is cancelled through its handle."""
-        if self._limit is None:
+        limit = self.services.ledger.finishing
+        if limit is None:
             iterating = self._iterate(is_resumed=is_resumed)
         else:  # it was paused at its last answer
-            iterating = self._last_answer(self._limit, is_resumed=True)
+            iterating = self._last_answer(limit, is_resumed=True)
         handle, seconds = self.handle, self.services.budget.limits.max_seconds
         if handle is None and seconds is None:
             return (yield from iterating)
@@ -301,7 +301,6 @@ class Run:
             if unmeasured is not None:  # what a last answer would use cannot be measured either
                 return unmeasured
             yield from self._emit(LimitReached(iteration=self.context.iteration, reason=reason))
-            self._limit = reason
             return (yield from self._last_answer(reason))
         return reason
 
@@ -506,13 +505,6 @@ class Run:
         iteration = self.context.iteration + 1
         yield from self._emit(UserMessageAdded(iteration=iteration, messages=given))
 
-    def _take_last_messages(self) -> Steps[None]:
-        """Add the user messages that came too late for the model, and accept no more."""
-        given, self._pending_messages = self._pending_messages, ()
-        if self.handle is not None:
-            given += yield Call(self.handle.close, label=labels.STEER, key="end")
-        self.add_messages(given)
-
     def add_messages(self, given: tuple[JSONDict, ...]) -> None:
         """Put user messages in the history; a new turn begins with them."""
         if not given:
@@ -562,9 +554,13 @@ class Run:
             if not self.context.tool_calls and output is None:
                 break
         if output is not None:
-            rejected = output.rejected(self.context.memo)
-            problems = rejected[-1] if rejected else (_why_no_output(self.context),)
-            return OutputMissing(max(len(rejected), 2), tuple(problems), reason)
+            results = self.context.tool_results.values()
+            is_denied = any(result.status == NotRun.DENIED for result in results)
+            other = "the model called other tools at the limit"
+            rejected = output.rejected(self.context.memo) or [
+                ["a person did not approve it" if is_denied else other]
+            ]
+            return OutputMissing(max(len(rejected), 2), tuple(rejected[-1]), reason)
         self.keep(_without_answer(self.context, reason))
         return None
 
@@ -633,7 +629,7 @@ class Run:
             context=kept_context(context),
             state=dataclasses.replace(self.state, history=History()),
             budget=services.budget.used(),
-            limit=self._limit,
+            limit=services.ledger.finishing,
             last_answers=self._last_answers,
             repeats=services.repeats,
             removed_tools=[name for name in self.tools if name not in context.tools],
@@ -672,7 +668,6 @@ class Run:
 
     def _finish_at(self, limit: Reason) -> None:
         """Ask for a last answer from now on, since a limit was reached."""
-        self._limit = limit
         self.services.ledger.finish(limit)
         self.services.budget.finish()
 
@@ -682,7 +677,10 @@ class Run:
             self._paused = None
         if self._paused is None:
             # Messages that arrived too late for the model are in the history of the result.
-            yield from self._take_last_messages()
+            given, self._pending_messages = self._pending_messages, ()
+            if self.handle is not None:
+                given += yield Call(self.handle.close, label=labels.STEER, key="end")
+            self.add_messages(given)
         ended = yield NOW
         if self._paused is None:
             end_state(self.state, reason, ended)
@@ -715,17 +713,11 @@ class Run:
             return Err(reason, stop_reason=reason.stop_reason, **facts)
         if self._paused is not None:
             return Paused(context.waiting, state=self._paused, **facts)
+        limit = self.services.ledger.finishing
         is_text = context.output is None and self.services.output is None
-        stop_reason = "answered" if is_text else "output"
-        if self._limit is not None:
-            stop_reason = "finished"
-        return Ok(
-            context.response,
-            output=context.response.text if is_text else context.output,
-            stop_reason=stop_reason,
-            limit=self._limit,
-            **facts,
-        )
+        stop_reason = "finished" if limit else "answered" if is_text else "output"
+        output = context.response.text if is_text else context.output
+        return Ok(context.response, output=output, stop_reason=stop_reason, limit=limit, **facts)
 
 
 _BLANK = Context(History(), memo=NOTHING).begin(0, (), NOTHING)
@@ -738,13 +730,6 @@ def _has_nothing_to_ask(context: Context) -> bool:
     is_text = is_text and context.run.output is None
     is_text = is_text and context.response.ending is not Ending.PAUSED
     return is_text and context.guidance is None and context.messages.ends_with_assistant
-
-
-def _why_no_output(context: Context) -> str:
-    """Why the last answer, which called tools, has no output."""
-    if any(result.status == NotRun.DENIED for result in context.tool_results.values()):
-        return "a person did not approve it"
-    return "the model called other tools at the limit"
 
 
 def _without_answer(context: Context, reason: Reason) -> Context:

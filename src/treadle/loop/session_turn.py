@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Awaitable, Mapping
+from typing import Any, Protocol
 
 from treadle import labels
 from treadle.context import Context
 from treadle.effects import NOW, Call, Steps, call_mode
 from treadle.errors import PausedStateError, SessionError
-from treadle.loop.session import RunSession
 from treadle.messages import (
     SYSTEM_ROLES,
     JSONDict,
@@ -21,6 +20,31 @@ from treadle.messages import (
     validate_messages,
 )
 from treadle.results import Err, InvalidInput, Ok, Paused, Result
+
+
+class RunSession(Protocol):
+    """What a run needs of a session; `treadle.sessions.Session` is one. Each method may be sync or async.
+
+    What they take and return is JSON data, so that a journal can record it.
+    """
+
+    def load(self) -> JSONDict | Awaitable[JSONDict]:
+        """What a run continues: ``messages``, ``memo`` for its stages, ``pause_id`` if the last turn paused."""
+        ...
+
+    def save(self, loaded: JSONDict, turn: JSONDict) -> Awaitable[None] | None:
+        """Store a turn that has ended, in one atomic step.
+
+        Args:
+            loaded: what `load` returned when it began.
+            turn: the whole ``messages`` and ``memo`` of the run, ``status``, ``stop_reason``, ``run_id``,
+                ``iterations``, ``tool_calls_count``, ``usage``, ``error``, ``pause``, ``at``; and ``tokens``,
+                those that the messages, as the model saw them, have at the end, or None.
+
+        Raises:
+            SessionError: it is not stored; a `SessionConflictError` if the session was changed meanwhile.
+        """
+        ...
 
 
 def load_session(session: RunSession) -> Steps[JSONDict]:
