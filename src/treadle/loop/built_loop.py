@@ -1,29 +1,46 @@
-"""What a run needs of its loop."""
+"""What a run needs of its loop: the settings, the pipeline of the stages, and the tools."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Generic, Protocol
+import dataclasses
+import functools
+import operator
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Generic, TypeGuard
 
 from treadle.context import Context
-from treadle.loop.options import Settings
-from treadle.model import LLMSendFn, Model
-from treadle.pipeline import Pipeline
-from treadle.tools import Catalog, OutputContract, Resolver, Tool
+from treadle.errors import OptionError
+from treadle.loop.custom_stage import checked
+from treadle.loop.options import OF_STAGES, OF_TOOLS, OPTIONS, STAGE_OPTIONS, Settings
+from treadle.messages import ReadOnlyDict
+from treadle.model import LLMSendFn, Model, named_model
+from treadle.pipeline import Pipeline, PipelineError, Stage
+from treadle.pipeline.compiler import Component
+from treadle.pipeline.components import components_of
+from treadle.stages import BUILT_IN, GIVEN, ask_model, check_options, default_stages
+from treadle.tools import (
+    Catalog,
+    Output,
+    OutputContract,
+    Resolver,
+    Tool,
+    check_implementations,
+    make_output,
+    toolset,
+)
 from treadle.type_vars import OutputT_co
 
+_is_decided = operator.attrgetter("decision")
+"""Ends a pass through the stages. It is called after each stage; an `attrgetter` takes no Python frame."""
 
-class OfOutput(Generic[OutputT_co]):
-    """The base of a loop whose results have an output of a type."""
 
-
-class BuiltLoop(Protocol):
+class BuiltLoop(Generic[OutputT_co]):
     """The settings of a loop, and what follows from them; a `treadle.Loop` is one.
 
     Attributes:
         settings: its options.
         pipeline: its stages.
-        tools: its tools by name, with those for its output.
+        tools: its tools by name, with those for its output and the fixed ones of its tool search.
         output: what its runs have to end with; None if that is a text.
         catalog: its tool search; None if it has none.
         resolver: runs the calls of tools without a function; None if there is none.
@@ -37,10 +54,149 @@ class BuiltLoop(Protocol):
     resolver: Resolver | None
 
     def model_for(self, llm_send_fn: Model | None) -> LLMSendFn:
-        """The model of a run: the given one, else that of the loop."""
-        ...
+        """The model of a run: the given one, else that of the loop; raises `OptionError` if there is none."""
+        chosen = self.settings.llm_send_fn if llm_send_fn is None else llm_send_fn
+        if chosen is None:
+            raise OptionError(
+                "llm_send_fn: there is no model; give one to the run, or to Loop(llm_send_fn=...)"
+            )
+        return named_model(chosen) if isinstance(chosen, str) else chosen
 
     @property
     def with_options(self) -> Callable[..., Any]:
-        """Make a loop with some options changed."""
-        ...
+        """Makes a loop with some options changed."""
+        raise NotImplementedError
+
+    def _build(
+        self, settings: Settings, like: BuiltLoop | None = None, changed: Collection[str] = ()
+    ) -> None:
+        """Set what follows from the settings; what no changed option is about is that of a similar loop."""
+        self.settings = settings
+        if like is None or not OF_STAGES.isdisjoint(changed):
+            self.pipeline = _pipeline_of(settings)
+        else:
+            self.pipeline = like.pipeline
+        if like is None or not OF_TOOLS.isdisjoint(changed):
+            tools, self.output = _tools_of(settings)
+            search = settings.tool_search
+            self.catalog = None if search is None else search.catalog(tools)
+            fixed = {} if self.catalog is None else self.catalog.fixed
+            self.tools = ReadOnlyDict({**fixed, **tools})  # runs share them
+        else:
+            self.tools, self.output, self.catalog = like.tools, like.output, like.catalog
+        resolve = settings.resolve_tool
+        self.resolver = None if resolve is None else Resolver(resolve)
+        check_implementations(self.tools.values(), self.resolver)
+
+
+def _pipeline_of(settings: Settings) -> Pipeline[Context]:
+    """The stages of a loop as a pipeline.
+
+    Raises:
+        PipelineError: the list is invalid.
+        OptionError: an option of a default stage is invalid, or no stage of the list takes it.
+    """
+    chosen = {
+        name: value
+        for name in STAGE_OPTIONS
+        if (value := getattr(settings, name)) != OPTIONS[name].default
+    }
+    if settings.stages is None:  # runs with the same configuration share one
+        return _default_pipeline(**chosen)
+    stages: Any = settings.stages
+    components = stages.components if isinstance(stages, Pipeline) else _expanded(list(stages))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    if settings.output is not None and not any(_provides(c, "output") for c in components):
+        raise PipelineError(
+            "output: the list of stages has no loop_decision, which takes the output; add it, or declare "
+            "provides=('output',) for the stage that ends the run with ctx.done(output)"
+        )
+    if not any(_provides(component, "response") for component in components):
+        components = (ask_model, *components)
+    taken: set[str] = set()
+    made = [_built(component, chosen, taken) for component in components]
+    for name in chosen:
+        if name not in taken:
+            raise OptionError(
+                f"{name}: no stage of the list takes it, since it has no {STAGE_OPTIONS[name].name}; give the "
+                f"option to your stage"
+            )
+    return Pipeline(made, until=_is_decided, item=Context, given=GIVEN)
+
+
+@functools.lru_cache(maxsize=64)
+def _default_pipeline(**chosen: Any) -> Pipeline[Context]:
+    made = [_built(default, chosen, set()) for default in default_stages()]
+    return Pipeline(made, until=_is_decided, item=Context, given=GIVEN)
+
+
+def _expanded(given: list[Any]) -> tuple[Component, ...]:
+    """The components of a list of stages, with the default ones in place of ``...``.
+
+    A default stage elsewhere in the list takes the position of the default one.
+    """
+    others = components_of([one for one in given if one is not ...])
+    if len(given) == 0 or not any(one is ... for one in given):
+        return others
+    own = [one for one in others if _is_default(one)]
+    defaults = [
+        placed
+        for default in default_stages()
+        for placed in [one for one in own if one.fn is default.fn] or [default]
+    ]
+    made: list[Component] = []
+    for one in given:
+        made += defaults if one is ... else [c for c in components_of(one) if c not in own]
+    return tuple(made)
+
+
+def _is_default(made: Component) -> TypeGuard[Stage[..., Any]]:
+    return isinstance(made, Stage) and any(made.fn is fn for fn in BUILT_IN)
+
+
+def _provides(component: Component, name: str) -> bool:
+    """Whether a component, or a stage nested in it, provides a field of the context."""
+    if isinstance(component, Stage):
+        return name in component.provides
+    return any(_provides(inner, name) for part in component.nested() for inner in part)
+
+
+def _built(component: Component, chosen: Mapping[str, Any], taken: set[str]) -> Component:
+    """A component in which default stages have the options of the loop, and custom ones check their contexts.
+
+    Args:
+        component: the component.
+        chosen: the options of the loop that have another value than the default.
+        taken: gets the names of the options that some stage takes.
+    """
+    if _is_default(component):
+        mine = {name for name in chosen if STAGE_OPTIONS[name].fn is component.fn}
+        taken |= mine
+        options = {**{name: chosen[name] for name in mine}, **component.options}
+        check_options(component, options)
+        return dataclasses.replace(component, options=options) if mine else component
+    if isinstance(component, Stage):
+        return checked(component)
+    nested = [tuple(_built(c, chosen, taken) for c in part) for part in component.nested()]
+    return component.with_nested(nested) if nested else component
+
+
+def _tools_of(settings: Settings) -> tuple[dict[str, Tool], OutputContract | None]:
+    """The tools of a loop by name, including those for its output; and the output, None if it is text.
+
+    Raises:
+        OptionError: the output is invalid.
+        ToolDefinitionError: a tool is invalid.
+    """
+    tools = toolset(settings.tools)
+    if settings.output is None:
+        return tools, None
+    given = settings.output
+    wanted: Output[Any] = given if isinstance(given, Output) else Output(given)  # pyright: ignore[reportUnknownVariableType]
+    output = make_output(wanted, tools)
+    for tool in tools.values():
+        if tool.terminal and tool.name not in output.tools:
+            raise OptionError(
+                f"output: the terminal tool {tool.name!r} would end the run with another output; add its name "
+                f"to the alternatives: output=[..., {tool.name!r}]"
+            )
+    return {**tools, **output.tools}, output

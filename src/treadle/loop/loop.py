@@ -9,36 +9,18 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from treadle import effects
-from treadle.context import Context
 from treadle.effects import Steps
 from treadle.errors import OptionError, check_names
-from treadle.loop.build import catalog_of, pipeline_of, tools_of
-from treadle.loop.built_loop import OfOutput
+from treadle.loop.built_loop import BuiltLoop
 from treadle.loop.event_stream import EventStream, streamed_run
-from treadle.loop.options import (
-    OF_STAGES,
-    OF_TOOLS,
-    OPTIONS,
-    LoopOptions,
-    OptionsSignature,
-    Settings,
-    hint_of,
-)
+from treadle.loop.options import OPTIONS, LoopOptions, OptionsSignature, Settings, hint_of
 from treadle.loop.pause import PROCESS_CLAIMS, PausedForm, PausedRun
 from treadle.loop.start import MISSING, start_run
 from treadle.loop.subagent import TASK_SCHEMA, MakeMessages, Subagent
 from treadle.messages import Messages
-from treadle.model import LLMSendFn, Model, check_model, named_model
-from treadle.pipeline import Pipeline
+from treadle.model import Model, check_model
 from treadle.results import Result
-from treadle.tools import (
-    Approval,
-    Resolver,
-    Tool,
-    ToolBehaviour,
-    check_implementations,
-    tool_hint,
-)
+from treadle.tools import Approval, Tool, ToolBehaviour, tool_hint
 from treadle.type_vars import OutputT_co
 
 if TYPE_CHECKING:
@@ -78,10 +60,11 @@ class _ClassOrInstanceMethod:
         functools.update_wrapper(self, method)  # type: ignore[arg-type]  # for its docstring
 
     def __get__(self, instance: Loop[Any] | None, owner: type[Loop[Any]]) -> Any:
-        return MethodType(self._method, _default(owner) if instance is None else instance)
+        loop = _default(owner) if instance is None else instance  # type: ignore[arg-type]
+        return MethodType(self._method, loop)
 
 
-class Loop(OfOutput[OutputT_co]):
+class Loop(BuiltLoop[OutputT_co]):
     """An immutable, thread-safe, reusable configuration of the tool loop.
 
     ``Loop[Invoice]`` is a loop with ``output=Invoice``; its results are ``Ok[Invoice]``, `Err` or `Paused`.
@@ -123,30 +106,7 @@ class Loop(OfOutput[OutputT_co]):
                 f"Loop takes options by name, as in Loop(llm_send_fn=...) and Loop(tools=[...]), "
                 f"got a positional {type(_[0]).__name__}"
             )
-        settings = Settings().with_options(options)
-        self._configure(settings, pipeline_of(settings))
-
-    def _configure(
-        self, settings: Settings, pipeline: Pipeline[Context], like: Loop[Any] | None = None
-    ) -> None:
-        """Set everything that follows from the settings.
-
-        Args:
-            settings: the settings.
-            pipeline: the stages.
-            like: a loop with the same tools, which this one shares, and with them the index of their search.
-        """
-        self.settings = settings
-        self.pipeline = pipeline
-        self.tools: Mapping[str, Tool]
-        if like is None:
-            tools, self.output = tools_of(settings)
-            self.tools, self.catalog = catalog_of(settings, tools)
-        else:
-            self.tools, self.output, self.catalog = like.tools, like.output, like.catalog
-        resolve = settings.resolve_tool
-        self.resolver = None if resolve is None else Resolver(resolve)
-        check_implementations(self.tools.values(), self.resolver)
+        self._build(Settings().with_options(options))
 
     if not TYPE_CHECKING:
         __signature__ = OptionsSignature()
@@ -169,20 +129,10 @@ class Loop(OfOutput[OutputT_co]):
     ) -> Loop[Any]: ...
     def with_options(self, **options: Any) -> Any:
         """Make a loop with some options changed; raises the errors of the constructor."""
-        return self._with(options)
-
-    def _with(self, options: Mapping[str, Any]) -> Loop[Any]:
         if not options:
             return self
         changed = object.__new__(type(self))
-        settings = self.settings.with_options(options)
-        is_same = options.keys().isdisjoint(OF_STAGES)
-        has_same_tools = options.keys().isdisjoint(OF_TOOLS)
-        changed._configure(
-            settings,
-            self.pipeline if is_same else pipeline_of(settings),
-            self if has_same_tools else None,
-        )
+        changed._build(self.settings.with_options(options), self, options)
         return changed
 
     def diagram(self, kind: str = "mermaid") -> str:
@@ -208,7 +158,7 @@ class Loop(OfOutput[OutputT_co]):
             OptionError, ToolDefinitionError, PipelineError: as in the constructor, before anything runs. There is
                 no model.
         """
-        return effects.drive(*start_run(self._with(options), messages, llm_send_fn))
+        return effects.drive(*start_run(self.with_options(**options), messages, llm_send_fn))
 
     @_class_or_instance(RunSync)
     def run_sync(
@@ -229,7 +179,7 @@ class Loop(OfOutput[OutputT_co]):
         Raises:
             OptionError, ToolDefinitionError, PipelineError: as `run`.
         """
-        return effects.drive_sync(*start_run(self._with(options), messages, llm_send_fn))
+        return effects.drive_sync(*start_run(self.with_options(**options), messages, llm_send_fn))
 
     @_class_or_instance(Stream)
     def stream(
@@ -247,7 +197,7 @@ class Loop(OfOutput[OutputT_co]):
             the run: ``events.text()`` is the text alone, ``events.result`` the result after the last event.
             Leaving early cancels the run, which has a separate task: the block may ``yield``.
         """
-        loop = self._with(options)
+        loop = self.with_options(**options)
         return streamed_run(lambda stream: start_run(loop, messages, llm_send_fn, stream))
 
     @_class_or_instance(StepsOf)
@@ -255,7 +205,7 @@ class Loop(OfOutput[OutputT_co]):
         self, messages: Messages = MISSING, llm_send_fn: Model | None = None, **options: Any
     ) -> Steps[Result]:
         """The run as a generator of effects, for a custom driver."""
-        return start_run(self._with(options), messages, llm_send_fn)[0]
+        return start_run(self.with_options(**options), messages, llm_send_fn)[0]
 
     @_class_or_instance(Resume)
     def resume(
@@ -288,7 +238,7 @@ class Loop(OfOutput[OutputT_co]):
                 resumed; or there is no such saved pause.
             OptionError: a decision on a call that does not wait, or edited arguments that are invalid.
         """
-        loop = self._with(options)
+        loop = self.with_options(**options)
         given = loop.resumption(paused, decisions, take_over=take_over)
         return effects.drive(*start_run(loop, given, llm_send_fn))
 
@@ -303,7 +253,7 @@ class Loop(OfOutput[OutputT_co]):
         **options: Any,
     ) -> Result:
         """As `resume`, in this thread, without an event loop."""
-        loop = self._with(options)
+        loop = self.with_options(**options)
         given = loop.resumption(paused, decisions, take_over=take_over)
         return effects.drive_sync(*start_run(loop, given, llm_send_fn))
 
@@ -318,18 +268,9 @@ class Loop(OfOutput[OutputT_co]):
         **options: Any,
     ) -> AbstractAsyncContextManager[EventStream[Any]]:
         """As `resume`, with the events as they happen; see `stream`."""
-        loop = self._with(options)
+        loop = self.with_options(**options)
         given = loop.resumption(paused, decisions, take_over=take_over)
         return streamed_run(lambda stream: start_run(loop, given, llm_send_fn, stream))
-
-    def model_for(self, llm_send_fn: Model | None) -> LLMSendFn:
-        """The model of a run: the given one, else that of the loop; raises `OptionError` if there is none."""
-        chosen = self.settings.llm_send_fn if llm_send_fn is None else llm_send_fn
-        if chosen is None:
-            raise OptionError(
-                "llm_send_fn: there is no model; give one to the run, or to Loop(llm_send_fn=...)"
-            )
-        return named_model(chosen) if isinstance(chosen, str) else chosen
 
     def resumption(
         self, paused: PausedForm, decisions: Mapping[str, Approval], *, take_over: bool = False
@@ -397,11 +338,7 @@ def _as_tool_hint(name: str) -> str | None:
     return tool_hint(name) or hint_of(name)
 
 
+@functools.cache
 def _default(owner: type[Loop[Any]]) -> Loop[Any]:
     """The loop of a class with every option at its default."""
-    if owner not in _defaults:
-        _defaults[owner] = owner()
-    return _defaults[owner]
-
-
-_defaults: dict[type[Loop[Any]], Loop[Any]] = {}
+    return owner()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from treadle.context import Context, EventCounter
@@ -64,13 +65,9 @@ Deliver: TypeAlias = Callable[[Event], Awaitable[None] | None]
 
 
 class Observers:
-    """Several observers as one: a driver calls `deliver`. It numbers the events.
+    """Several observers as one: a driver calls `deliver`, in one thread, one event after another.
 
-    A driver calls the observers of a run in one thread, one event after another.
-
-    Args:
-        observers: called in this order. Each of them receives the events in the order of their numbers.
-        counter: numbers the events.
+    Each of them receives the events in the order of their numbers, which the counter gives.
     """
 
     def __init__(self, observers: Iterable[Observer], counter: EventCounter) -> None:
@@ -80,56 +77,34 @@ class Observers:
 
     def deliver(self, event: Event) -> Awaitable[None] | None:
         """Call all of them; the result has to be awaited if it is not None."""
-        counter, place = self._counter, 0
-        counter.latest = seq = counter.latest + 1
+        self._counter.latest += 1
         try:
-            number(event, seq)
+            number(event, self._counter.latest)
         except TypeError:  # an object of a custom stage that is no event: it has no number
-            counter.latest -= 1
-        for observer in self._observers:
-            latest = self._latest
-            if latest is not None and latest.next_place <= place:
-                return self._go_on(event, None, place)
-            place += 1
-            try:
-                result = observer(event)
-            except BaseException as error:
-                if not _is_failure(error):
-                    self._call_now(event, place)
-                    raise
-                _report(event, error)
-                continue
-            if result is not None and is_awaitable(result):
-                return self._go_on(event, result, place)
-        return None
+            self._counter.latest -= 1
+        calls = self._calls(event)
+        waiting = next(calls, None)
+        return None if waiting is None else _awaited(calls, waiting)
 
-    async def _go_on(self, event: Event, result: Awaitable[Any] | None, place: int) -> None:
-        """Await an observer and call the others, each after it has received the earlier events.
-
-        Args:
-            event: the event.
-            result: what the observer returned; None if there is nothing to await.
-            place: the index of the next observer.
-        """
+    def _calls(self, event: Event) -> Generator[Awaitable[Any]]:
+        """Call each observer once it has received the earlier events; yield what has to be awaited."""
         before = self._latest
-        delivery = self._latest = _Delivery(place)
+        delivery = self._latest = _Delivery()
+        place = 0
         try:
-            while True:
+            for observer in self._observers:
+                if before is not None and before.next_place <= place:
+                    yield before.passes(place)
+                place += 1
+                delivery.move(place)
                 try:
-                    waiting, result = result, None
-                    if waiting is not None and is_awaitable(waiting):
-                        await waiting
-                    if place == len(self._observers):
-                        return
-                    if before is not None:
-                        await before.passes(place)
-                    place += 1
-                    result = self._observers[place - 1](event)
+                    result = observer(event)
+                    if result is not None and is_awaitable(result):
+                        yield result
                 except BaseException as error:
                     if not _is_failure(error):
                         raise
                     _report(event, error)
-                delivery.move(place)
         except GeneratorExit:
             raise
         except BaseException:
@@ -155,17 +130,23 @@ class Observers:
                 result.close()  # pyright: ignore[reportUnknownMemberType]
 
 
+async def _awaited(calls: Generator[Awaitable[Any]], waiting: Awaitable[Any]) -> None:
+    """Await what `Observers._calls` yields, and call the other observers."""
+    with contextlib.suppress(StopIteration):
+        while True:
+            try:
+                await waiting
+            except BaseException as error:  # noqa: BLE001 - of an observer, or a cancellation
+                waiting = calls.throw(error)
+            else:
+                waiting = next(calls)
+
+
 class _Delivery:
-    """An event on its way through the observers, while one of them is awaited.
+    """An event on its way through the observers; the index is that of the first that has not received it."""
 
-    Args:
-        next_place: the index of the first observer that has not received the event.
-    """
-
-    __slots__ = ("_moved", "next_place")
-
-    def __init__(self, next_place: int) -> None:
-        self.next_place = next_place
+    def __init__(self) -> None:
+        self.next_place = 0
         self._moved: anyio.Event | None = None
 
     def move(self, next_place: int) -> None:

@@ -10,6 +10,7 @@ from typing import (
     Any,
     Literal,
     NoReturn,
+    Protocol,
     Self,
     TypeAlias,
     TypedDict,
@@ -25,8 +26,7 @@ from treadle.fast_dataclass import light_dataclass
 from treadle.limits import Limits
 from treadle.loop.handle import RunHandle
 from treadle.loop.observers import Observer
-from treadle.loop.run_journal import RunJournal
-from treadle.loop.session import RunSession
+from treadle.loop.session_turn import RunSession
 from treadle.messages import ReadOnlyDict
 from treadle.model import Model, ModelMiddleware, check_model, check_no_tools
 from treadle.pauses import Pauses
@@ -46,6 +46,25 @@ StageList: TypeAlias = (
 the default stages."""
 Middleware: TypeAlias = Callable[[Steps[Result]], Steps[Result]]
 """A function from steps to steps, which sees every effect of a run, and its outcome."""
+
+
+class RunJournal(Protocol):
+    """Performs runs so that they survive their process; `treadle.durable.Journal` is one."""
+
+    def steps(
+        self, loop: Any, run_id: str, given: Any, make: Callable[..., Any], handle: RunHandle
+    ) -> Steps[Result]:
+        """Perform a run, or the rest of it.
+
+        Args:
+            loop: its loop.
+            run_id: its id.
+            given: the messages of the caller; missing if the run exists.
+            make: makes the run of messages, or of a paused run, and of a state; and, if it is given, of whether
+                listeners show text as it arrives.
+            handle: is attached to the run.
+        """
+        ...
 
 
 @light_dataclass(frozen=True)

@@ -95,19 +95,7 @@ def sealed(
     last_seq: int,
     secret: bytes | None,
 ) -> JSONDict:
-    """The state of a paused run as signed JSON data.
-
-    Args:
-        state: the state.
-        context: the context of the run.
-        tools: the tools of its loop.
-        pause_id: the id of the pause.
-        last_seq: the number of the latest event.
-        secret: signs the state; None leaves it unsigned.
-
-    Raises:
-        PausedStateError: a value is not JSON.
-    """
+    """The state of a paused run as signed JSON data; raises `PausedStateError` if a value is not JSON."""
     try:
         for name, value in context.memo.items():
             kept_as_data(name, value)
@@ -137,11 +125,9 @@ def kept_as_data(name: str, value: Any) -> Any:
 
 @fast_dataclass
 class PauseState:
-    """What a run had when it paused, and another run needs to continue.
+    """What a run had when it paused, and another run needs to continue; times are in seconds.
 
-    Its fields are those of the run, of its context, its services and its calls in flight, under the same names.
-    ``context`` has neither the tools nor the services; the tools are those of the loop, without ``removed_tools``.
-    ``state`` is the state of the run, without its history. Times are in seconds.
+    The tools are those of the loop, without ``removed_tools``. The history is in ``context`` alone.
     """
 
     stage: str
@@ -164,27 +150,26 @@ class PauseState:
 
 def kept_context(context: Context) -> Context:
     """The context of a paused run as it is kept: without its tools and services, and what a stage decided."""
-    response = _sendable(
-        context.response, tool_calls=tuple(map(_sendable, context.response.tool_calls))
+
+    def sendable(
+        given: Any, **changes: Any
+    ) -> Any:  # the unknown keys are JSON, as in the messages
+        return dataclasses.replace(given, extra=sendable_json(given.extra), **changes)
+
+    response = context.response
+    return context.evolve(
+        tools={},
+        run=None,
+        waiting=(),
+        decision=None,
+        output=None,
+        parsed=None,
+        answered_by=None,
+        accepted=None,
+        paused_runs={},
+        response=sendable(response, tool_calls=tuple(map(sendable, response.tool_calls))),
+        tool_calls=tuple(map(sendable, context.tool_calls)),
     )
-    left_out: JSONDict = {
-        "tools": {},
-        "run": None,
-        "waiting": (),
-        "decision": None,
-        "output": None,
-        "parsed": None,
-        "answered_by": None,
-        "accepted": None,
-        "paused_runs": {},
-    }
-    calls = tuple(map(_sendable, context.tool_calls))
-    return context.evolve(**left_out, response=response, tool_calls=calls)
-
-
-def _sendable(given: Any, **changes: Any) -> Any:
-    """A response or a call whose unknown keys are JSON, as in the messages."""
-    return dataclasses.replace(given, extra=sendable_json(given.extra), **changes)
 
 
 # Resuming
@@ -231,15 +216,16 @@ class PausedRun:
         opened, tools = _opened(given), loop.tools
         self.state, self._digest = check_state(opened, loop.settings.pauses.key), opened["digest"]
         self._check_tools(tools)
-        stage = self.state["stage"]
+        stage, pause_id = self.state["stage"], self.state["pause_id"]
         if not loop.pipeline.has_entry(stage):
             raise PausedStateError(
                 f"the paused state is stale: it waits in stage {stage!r}, which the loop does not have"
             )
         self._check_decisions(decisions)
         self._given = decisions
-        own = f"@{_nonce_of(self.state)}"  # the stages know nothing about pauses
-        self.decisions = {key.removesuffix(own): value for key, value in decisions.items()}
+        # The random text of the pause is in the ids of the calls that wait; the stages know nothing about it.
+        self._own = f"@{pause_id.rpartition(':')[2]}"
+        self.decisions = {key.removesuffix(self._own): one for key, one in decisions.items()}
         self.paused = _decoded(self.state)
         self.context = self._decided(tools)
         self.run_state = self.paused.state
@@ -259,15 +245,7 @@ class PausedRun:
 
     @classmethod
     def recorded(cls, loop: BuiltLoop, start: Mapping[str, Any]) -> PausedRun:
-        """The paused run of a recording, to be replayed: its pause is not claimed again.
-
-        Args:
-            loop: the loop.
-            start: what `as_json` returned.
-
-        Raises:
-            PausedStateError, OptionError: as in the constructor.
-        """
+        """The paused run of a recording, from what `as_json` returned: its pause is not claimed again."""
         decisions = decode(start["decisions"])
         # A recording leaves credentials out, so its digest is another one.
         state = {key: value for key, value in start["paused"].items() if key != "digest"}
@@ -321,17 +299,13 @@ class PausedRun:
             check(paused, decisions_within(call_id, self.decisions))
 
     def _decided(self, tools: Mapping[str, Tool]) -> Context:
-        """The context of the run, with the decisions on its calls.
-
-        Raises:
-            OptionError: edited arguments do not match the schema of the tool.
-        """
+        """The context of the run, with the decisions on its calls."""
         context = self.paused.context
         calls = {call.id: call for call in context.tool_calls}
         for call_id, decision in self.decisions.items():
             if decision.arguments is not None and call_id in calls:
-                pending_id = f"{call_id}@{_nonce_of(self.state)}"
-                calls[call_id] = _edited(calls[call_id], decision.arguments, tools, pending_id)
+                where = f"decisions[{call_id + self._own!r}]: edit"
+                calls[call_id] = _edited(calls[call_id], decision.arguments, tools, where)
         batches = tuple(tuple(calls[one.id] for one in batch) for batch in context.plan.batches)
         return context.evolve(
             tool_calls=tuple(calls.values()),
@@ -341,14 +315,7 @@ class PausedRun:
         )
 
     def claimed(self, steps: Steps[R]) -> Steps[R]:
-        """Perform the steps of the resumed run while it has claimed its pause.
-
-        Args:
-            steps: the run. They do not start if the pause is claimed already.
-
-        Raises:
-            PausedStateError: another run has claimed the pause, or has resumed it.
-        """
+        """Perform the steps of the resumed run while it has its claims; raises `PausedStateError` without them."""
         yield from self._claim()
         try:
             result = yield from steps
@@ -372,8 +339,8 @@ class PausedRun:
             for store in self._claims:
                 asked.append(store)
                 claim = functools.partial(store.claim, take_over=self.take_over)
-                args = (pause_id, self._claimant)
-                _check_ours(pause_id, (yield _calling(claim, args, labels.CLAIM_PAUSE)))
+                if not (yield self._calling(claim, labels.CLAIM_PAUSE)):
+                    raise PausedStateError(resumed_already(pause_id))  # noqa: TRY301 - undone below
         except GeneratorExit:
             raise
         except BaseException:
@@ -382,42 +349,28 @@ class PausedRun:
 
     def _keep(self, file: FileClaims, paused: Paused) -> Steps[None]:
         """Save the next pause of the run in the file of the one that was resumed."""
-        key = self.state["pause_id"]
+        key, args = self.state["pause_id"], (self._claimant, paused.state)
         try:
-            yield Call(
-                file.keep,
-                self._claimant,
-                paused.state,
-                mode=Mode.THREAD,
-                label=labels.KEEP_PAUSE,
-                key=key,
-            )
+            yield Call(file.keep, *args, mode=Mode.THREAD, label=labels.KEEP_PAUSE, key=key)
         except Exception:  # the caller has it, and can save it elsewhere
             log.exception("the next pause of %s could not be saved", key)
 
     def _release(self, stores: Sequence[ClaimStore], outcome: Outcome) -> Steps[None]:
-        pause_id = self.state["pause_id"]
         for store in reversed(stores):
-            args = (pause_id, self._claimant, outcome)
             try:
-                yield _calling(store.release, args, labels.RELEASE_PAUSE)
+                yield self._calling(store.release, labels.RELEASE_PAUSE, outcome)
             except Exception:  # the result of the run is worth more
-                log.exception("the claim of pause %s could not be released", pause_id)
+                log.exception("the claim of pause %s could not be released", self.state["pause_id"])
 
-
-def _nonce_of(state: Mapping[str, Any]) -> str:
-    """The random text of a pause, which is in its id and in those of the calls that wait."""
-    pause_id: str = state["pause_id"]
-    return pause_id.rpartition(":")[2]
+    def _calling(self, fn: Callable[..., Any], label: str, *args: str) -> Call:
+        """The effect that calls a method of a claim store."""
+        pause_id = self.state["pause_id"]
+        given = (pause_id, self._claimant, *args)
+        return Call(fn, *given, mode=call_mode(fn), label=label, key=pause_id)
 
 
 def _why_not(given: object, waiting: Sequence[str]) -> str:
-    """Why a decision cannot be applied: its id is none of the calls that wait.
-
-    Args:
-        given: the id.
-        waiting: the ids of the calls that wait.
-    """
+    """Why a decision cannot be applied: its id is none of the calls that wait."""
     listed = ", ".join(waiting) or "none"
     by_call = {call_id.rpartition("@")[0]: call_id for call_id in waiting}
     nonces = {call_id.rpartition("@")[2] for call_id in waiting}
@@ -428,18 +381,6 @@ def _why_not(given: object, waiting: Sequence[str]) -> str:
     if call_id and nonce not in nonces:
         return f"the decision on {given!r} belongs to another pause; waiting calls: {listed}"
     return f"no call {given!r} waits; waiting calls: {listed}"
-
-
-def _calling(fn: Callable[..., Any], args: tuple[str, ...], label: str) -> Call:
-    """The effect that calls a method of a claim store."""
-    mode = call_mode(fn)
-    if mode is Mode.THREAD and getattr(fn, "func", fn) in _QUICK:
-        mode = Mode.INLINE
-    return Call(fn, *args, mode=mode, label=label, key=args[0])
-
-
-_QUICK = frozenset({PROCESS_CLAIMS.claim, PROCESS_CLAIMS.release})
-"""Methods that return at once."""
 
 
 class _RecordedClaims(ProcessClaims):
@@ -453,19 +394,10 @@ def _claimant() -> str:
     return str(ResumeHolder.here())
 
 
-def _check_ours(pause_id: str, is_ours: object) -> None:
-    if not is_ours:
-        raise PausedStateError(resumed_already(pause_id))
-
-
 def decisions_within(call_id: str, decisions: Mapping[str, Approval]) -> dict[str, Approval]:
     """The decisions on calls of a subagent, by the ids of the calls in the subagent."""
     start = f"{call_id}/"
-    return {
-        key.removeprefix(start): decision
-        for key, decision in decisions.items()
-        if key.startswith(start)
-    }
+    return {key.removeprefix(start): decisions[key] for key in decisions if key.startswith(start)}
 
 
 def _opened(given: Any) -> Mapping[str, Any]:
@@ -528,11 +460,7 @@ def _named(value: Any) -> Any:
 
 
 def _decoded(state: Mapping[str, Any]) -> PauseState:
-    """What a run had when it paused.
-
-    Raises:
-        PausedStateError: a value that a stage kept is of a class that is not imported, or a class has changed.
-    """
+    """What a run had when it paused; raises `PausedStateError` if a class is not imported, or has changed."""
     missing = missing_classes(state["context"])
     if missing:
         raise PausedStateError(f"memo: {', '.join(missing)} is not imported, and a value is of it")
@@ -545,14 +473,14 @@ def _decoded(state: Mapping[str, Any]) -> PauseState:
 
 
 def _edited(
-    call: ToolCall, arguments: Mapping[str, Any], tools: Mapping[str, Tool], pending_id: str
+    call: ToolCall, arguments: Mapping[str, Any], tools: Mapping[str, Tool], where: str
 ) -> ToolCall:
-    """The call with other arguments; its text remains that of the model."""
+    """The call with other arguments; its text remains that of the model. An error begins with ``where``."""
     tool = tools.get(call.name)
     key = arguments
     if tool is not None:
         problems, arguments = tool.validate(arguments)
         if problems:
-            raise OptionError(f"decisions[{pending_id!r}]: edit: {'; '.join(problems)}")
+            raise OptionError(f"{where}: {'; '.join(problems)}")
         key = tool.dedupe_key(arguments)
     return dataclasses.replace(call, input=dict(arguments), fingerprint=fingerprint(call.name, key))

@@ -32,7 +32,7 @@ from treadle.events import (
     RunStarted,
     UserMessageAdded,
 )
-from treadle.fast_dataclass import fast_dataclass
+from treadle.loop.built_loop import BuiltLoop
 from treadle.loop.custom_stage import lost_calls
 from treadle.loop.handle import RunHandle
 from treadle.loop.loop_detection import detected_loop
@@ -45,8 +45,7 @@ from treadle.loop.pause import (
     sealed,
     with_nonce,
 )
-from treadle.loop.session import RunSession
-from treadle.loop.session_turn import check_is_last, joined, load_session, save_turn
+from treadle.loop.session_turn import RunSession, check_is_last, joined, load_session, save_turn
 from treadle.messages import (
     NOTHING,
     Ending,
@@ -62,7 +61,7 @@ from treadle.messages import (
     validate_messages,
 )
 from treadle.model import ModelInfo
-from treadle.pipeline import Pipeline, Progress, StageError
+from treadle.pipeline import Progress, StageError
 from treadle.results import (
     DeadlineExceeded,
     EmptyResponse,
@@ -79,7 +78,7 @@ from treadle.results import (
 )
 from treadle.run_state import RunState
 from treadle.stages import incomplete, inject, report_notes
-from treadle.tools import NotRun, OutputContract, Tool
+from treadle.tools import NotRun, OutputContract
 from treadle.tracebacks import from_user_code
 
 log = logging.getLogger("treadle.loop")
@@ -98,30 +97,11 @@ _CANCELLED = "Cancelled: the run was cancelled before this call was done."
 _LATE = "Cancelled: the run's time was up before this call was done."
 
 
-@fast_dataclass
-class RunConfig:
-    """The configuration of a run, decided before it starts.
-
-    Args:
-        pipeline: the stages.
-        tools: what the model may call, by name.
-        finishes: whether the model is asked for a last answer at a limit.
-        pause_secret: signs the state of a paused run; None leaves it unsigned.
-        session: the stored session that the run continues; None if there is none.
-    """
-
-    pipeline: Pipeline[Context]
-    tools: Mapping[str, Tool]
-    finishes: bool = False
-    pause_secret: bytes | None = dataclasses.field(default=None, repr=False)
-    session: RunSession | None = None
-
-
 class Run:
     """One run of a loop; a driver performs `steps`, once.
 
     Args:
-        config: its configuration.
+        loop: its loop, which it does not keep: the handle among its settings refers to the run.
         services: what its stages use.
         given: the messages of the caller, or a paused run.
         handle: may end or steer the run; None if there is none.
@@ -132,36 +112,35 @@ class Run:
         state: the status of the run.
         context: the latest context; between iterations it has everything that was done.
         result: the result of the run, even if its task was cancelled; None until it ended.
-        pauses: how often the run was paused.
-        elapsed_before: seconds that the run took before its latest pause.
         limit: the limit at which the model is asked for a last answer; None before.
-        last_answers: how often it was asked for a last answer.
-        pending_messages: user messages that the model has not seen yet.
     """
 
     def __init__(
         self,
-        config: RunConfig,
+        loop: BuiltLoop,
         services: RunServices,
         given: Any,
         handle: RunHandle | None = None,
         *,
         is_resumable: bool = False,
     ) -> None:
-        self.config = config
+        self.pipeline, self.tools = loop.pipeline, loop.tools
+        self.session: RunSession | None = loop.settings.session
+        self._finishes = loop.settings.limits.on_limit == "finish"
+        self._secret = loop.settings.pauses.key
         self.handle = handle
         self.services = services
         self.state = services.state
-        self.context = _BLANK.evolve(messages=History(), tools=config.tools, run=services)
+        self.context = _BLANK.evolve(messages=History(), tools=loop.tools, run=services)
         self.result: Result | None = None
-        self.is_resumable = is_resumable
-        self.pauses = 0
-        self.elapsed_before = 0.0
-        self.pending_messages: tuple[JSONDict, ...] = ()
-        self.given = given
-        self._progress: Progress | None = None
         self.limit: Reason | None = None
-        self.last_answers = 0
+        self.given = given
+        self._is_resumable = is_resumable
+        self._pauses = 0
+        self._elapsed_before = 0.0  # seconds before the latest pause
+        self._pending_messages: tuple[JSONDict, ...] = ()  # the model has not seen them yet
+        self._progress: Progress | None = None
+        self._last_answers = 0  # how often it was asked for one
         self._paused: JSONDict | None = None
         self._failure: Exception | None = None
 
@@ -175,9 +154,8 @@ class Run:
                 error has the result.
             PausedStateError: a pause is resumed that is resumed already, or is not the last turn of the session.
         """
-        session = self.config.session
-        if session is not None:
-            return self._in_session(session)
+        if self.session is not None:
+            return self._in_session(self.session)
         return self._claimed(self._steps())
 
     def _claimed(self, steps: Steps[Result]) -> Steps[Result]:
@@ -201,7 +179,7 @@ class Run:
         except GeneratorExit:
             raise
         except BaseException:
-            if self.result is not None and not self.is_resumable:  # the run was cancelled
+            if self.result is not None and not self._is_resumable:  # the run was cancelled
                 try:
                     yield from save_turn(session, loaded, self.result, self.context)
                 except SessionError:
@@ -220,8 +198,7 @@ class Run:
             if self.state.repairs and not is_resumed and reason is None:
                 yield from self._emit(HistoryRepaired(repairs=self.state.repairs))
             if reason is None:
-                iterating = self._iterations(is_resumed=is_resumed)
-                reason = yield from (self._bounded(iterating) if self._has_bounds else iterating)
+                reason = yield from self._bounded(is_resumed=is_resumed)
             is_reported = self.limit is not None and not isinstance(reason, DeadlineExceeded)
             if reason is not None and reason.is_guard and not is_reported:
                 yield from self._emit(LimitReached(iteration=self.context.iteration, reason=reason))
@@ -241,7 +218,7 @@ class Run:
         self.services.ledger.advance(started)
         if isinstance(self.given, PausedRun):
             self._restore(self.given)
-            budget.start(started, self.elapsed_before)
+            budget.start(started, self._elapsed_before)
             # From now on the iteration is in progress.
             progress = self._progress = Progress(stages=list(self.context.trace))
             progress.item = self.context.evolve(decision=None, waiting=(), trace=progress.stages)
@@ -256,7 +233,7 @@ class Run:
         return None
 
     def _started(self, at: float, *, is_resumed: bool) -> RunStarted:
-        run, tools = self.services, self.config.tools
+        run, tools = self.services, self.tools
         info = ModelInfo(None, None, {}) if run.model is None else run.model.model_info()
         resolvable = () if run.resolver is None else run.resolver.names or ()
         offered = tools if run.catalog is None else run.catalog.offered(tools, run.ledger.found)
@@ -278,14 +255,16 @@ class Run:
         if self.services.has_listeners:
             yield Emit(event)
 
-    @property
-    def _has_bounds(self) -> bool:
-        return self.handle is not None or self.services.budget.limits.max_seconds is not None
-
-    def _bounded(self, iterating: Steps[Reason | None]) -> Steps[Reason | None]:
+    def _bounded(self, *, is_resumed: bool) -> Steps[Reason | None]:
         """Iterate until the run is over, its time is up, or it is cancelled through its handle."""
+        if self.limit is None:
+            iterating = self._iterate(is_resumed=is_resumed)
+        else:  # it was paused at its last answer
+            iterating = self._last_answer(self.limit, is_resumed=True)
         handle, seconds = self.handle, self.services.budget.limits.max_seconds
-        left = None if seconds is None else max(0.0, seconds - self.elapsed_before)
+        if handle is None and seconds is None:
+            return (yield from iterating)
+        left = None if seconds is None else max(0.0, seconds - self._elapsed_before)
         until = None if handle is None else handle.ended
         try:
             return (yield Bounded(iterating, seconds=left, until=until))
@@ -295,12 +274,6 @@ class Run:
             reason = RunCancelled()
         yield from self._interrupt(reason)
         return reason
-
-    def _iterations(self, *, is_resumed: bool) -> Steps[Reason | None]:
-        """The iterations of the run; one that was paused at its last answer continues there."""
-        if self.limit is not None:
-            return self._last_answer(self.limit, is_resumed=True)
-        return self._iterate(is_resumed=is_resumed)
 
     def _iterate(self, *, is_resumed: bool) -> Steps[Reason | None]:
         """Iterate until there is a decision; return why the run ended, None for an answer."""
@@ -315,17 +288,16 @@ class Run:
                 if self.context.decision is _PAUSE:
                     return (yield from self._suspend())
                 if self.handle is not None:
-                    ends = not self.pending_messages
-                    self.pending_messages += yield self._taking(self.handle, ends=ends)
-                if not self.pending_messages:
+                    ends = not self._pending_messages
+                    self._pending_messages += yield self._taking(self.handle, ends=ends)
+                if not self._pending_messages:
                     return None
                 yield from self._add_pending()
-        if self.config.finishes and reason.allows_last_answer:
+        if self._finishes and reason.allows_last_answer:
             unmeasured = self.services.budget.not_measurable()
             if unmeasured is not None:  # what a last answer would use cannot be measured either
                 return unmeasured
             yield from self._emit(LimitReached(iteration=self.context.iteration, reason=reason))
-            self.limit = reason
             return (yield from self._last_answer(reason))
         return reason
 
@@ -334,16 +306,11 @@ class Run:
     def _begin_iteration(
         self, guidance: str | None = None, changes: Mapping[str, Any] | None = None
     ) -> Steps[Reason | None]:
-        """Begin an iteration; return the reason if a limit forbids it.
-
-        Args:
-            guidance: a text for the model in this iteration only; None keeps the guidance of the stages.
-            changes: the changes of the request.
-        """
+        """Begin an iteration, with a text for the model in it alone; return the reason if a limit forbids it."""
         run = self.services
         if self.handle is not None:
-            self.pending_messages += yield self._taking(self.handle)
-        if self.pending_messages:
+            self._pending_messages += yield self._taking(self.handle)
+        if self._pending_messages:
             yield from self._add_pending()
         reason = run.budget.exhausted()
         if reason is not None:
@@ -365,21 +332,14 @@ class Run:
         return None
 
     def _pass(self, *, is_resumed: bool = False) -> Steps[Reason | None]:
-        """Run the stages of the iteration, and end it.
-
-        Args:
-            is_resumed: enter at the stage that paused the run.
-
-        Returns:
-            Why the run ends; None if the context has the decision.
-        """
+        """Run the stages of the iteration, from the one that paused the run; return why the run ends, or None."""
         progress = self._progress
         if progress is None:
             raise AssertionError("unreachable: an iteration was begun, or is resumed")
         start = progress.stages.pop() if is_resumed else None
         reason: Reason | None = None
         try:
-            context = yield from self.config.pipeline.steps(progress.item, progress, start=start)
+            context = yield from self.pipeline.steps(progress.item, progress, start=start)
         except StageError as error:
             self._settle(_FAILED)
             cause = self._failure = from_user_code(error.cause)
@@ -422,11 +382,7 @@ class Run:
         return reason
 
     def _reason_to_end(self, repeated: Reason | None) -> Reason | None:
-        """Why an iteration that did not fail ends the run without an answer; None if it does not.
-
-        Args:
-            repeated: the loop that was detected, if any.
-        """
+        """Why an iteration that did not fail ends the run without an answer; None if it does not."""
         run, context = self.services, self.context
         if context.decision is _STOP:
             return context.error
@@ -495,12 +451,7 @@ class Run:
             )
 
     def _settle(self, unanswered: str, streamed: str = "") -> None:
-        """Put an interrupted iteration in the history: its calls, and their results or why they have none.
-
-        Args:
-            unanswered: the answer to calls without a result.
-            streamed: the text of the response that was interrupted, as far as it was streamed.
-        """
+        """Put an interrupted iteration, and the text streamed so far, in the history."""
         progress = self._progress
         if progress is None:  # between iterations: everything was kept
             return
@@ -536,12 +487,7 @@ class Run:
     # User messages that arrive meanwhile
 
     def _taking(self, handle: RunHandle, *, ends: bool = False) -> Call:
-        """The effect that takes the user messages that arrived meanwhile.
-
-        Args:
-            handle: the handle of the run.
-            ends: whether the run ends if there are none; then the handle accepts no more.
-        """
+        """The effect that takes these messages; if there are none and the run ends, the handle accepts no more."""
         key = str(self.context.iteration + 1)
         if not self.services.budget.is_finishing:
             return Call(handle.take, ends, label=labels.STEER, key=key)
@@ -550,18 +496,11 @@ class Run:
 
     def _add_pending(self) -> Steps[None]:
         """Add the user messages that arrived meanwhile; the run continues with them."""
-        given, self.pending_messages = self.pending_messages, ()
+        given, self._pending_messages = self._pending_messages, ()
         self.add_messages(given)
         self.context = self.context.evolve(decision=None, output=None, guidance=None)
         iteration = self.context.iteration + 1
         yield from self._emit(UserMessageAdded(iteration=iteration, messages=given))
-
-    def _take_last_messages(self) -> Steps[None]:
-        """Add the user messages that came too late for the model, and accept no more."""
-        given, self.pending_messages = self.pending_messages, ()
-        if self.handle is not None:
-            given += yield Call(self.handle.close, label=labels.STEER, key="end")
-        self.add_messages(given)
 
     def add_messages(self, given: tuple[JSONDict, ...]) -> None:
         """Put user messages in the history; a new turn begins with them."""
@@ -584,10 +523,6 @@ class Run:
         with tools disabled. If there is still no text, a fixed sentence is the answer. With the option ``output``,
         both requests force the call of the output tool.
 
-        Args:
-            reason: the limit that was reached.
-            is_resumed: the run was paused after one of these requests, and continues with its response.
-
         Returns:
             Why there is no answer; None if there is one.
         """
@@ -598,10 +533,10 @@ class Run:
         output = self.services.output
         # `Context.request` forces the call of an output tool.
         without_calls = {"tool_choice": "none"} if output is None or not output.tools else None
-        for number in range(self.last_answers if is_resumed else 1, MAX_LAST_ANSWERS + 1):
+        for number in range(self._last_answers if is_resumed else 1, MAX_LAST_ANSWERS + 1):
             failed: Reason | None = None
             if not is_resumed:
-                self.last_answers = number
+                self._last_answers = number
                 changes = without_calls if number == MAX_LAST_ANSWERS else None
                 self.context = self.context.evolve(decision=None, error=None, output=None)
                 failed = yield from self._begin_iteration(guidance, changes)
@@ -616,9 +551,13 @@ class Run:
             if not self.context.tool_calls and output is None:
                 break
         if output is not None:
-            rejected = output.rejected(self.context.memo)
-            problems = rejected[-1] if rejected else (_why_no_output(self.context),)
-            return OutputMissing(max(len(rejected), 2), tuple(problems), reason)
+            results = self.context.tool_results.values()
+            is_denied = any(result.status == NotRun.DENIED for result in results)
+            other = "the model called other tools at the limit"
+            rejected = output.rejected(self.context.memo) or [
+                ["a person did not approve it" if is_denied else other]
+            ]
+            return OutputMissing(max(len(rejected), 2), tuple(rejected[-1]), reason)
         self.keep(_without_answer(self.context, reason))
         return None
 
@@ -627,8 +566,8 @@ class Run:
 
         What this run has used so far counts against the limits of the other one.
         """
-        removed = self.config.tools.keys() - self.context.tools.keys()
-        tools = {name: tool for name, tool in other.config.tools.items() if name not in removed}
+        removed = self.tools.keys() - self.context.tools.keys()
+        tools = {name: tool for name, tool in other.tools.items() if name not in removed}
         own, used = self.services, self.services.budget
         other.services.budget.restore(used.used())
         other.services.budget.started_at = used.started_at
@@ -646,7 +585,8 @@ class Run:
             streams_to_user=own.streams_to_user,
             check_kept=own.check_kept,
         )
-        self.config = dataclasses.replace(other.config, session=self.config.session)
+        self.pipeline, self.tools = other.pipeline, other.tools
+        self._finishes, self._secret = other._finishes, other._secret
         self.context = self.context.evolve(tools=tools, run=self.services)
 
     # Pauses and results
@@ -666,54 +606,50 @@ class Run:
         services = self.services
         yield from report_notes(self.context)
         now = yield NOW
-        self.pauses += 1
+        self._pauses += 1
         if self.handle is not None:
-            self.pending_messages += yield Call(self.handle.close, label=labels.STEER, key="pause")
-        key = str(self.pauses)
+            self._pending_messages += yield Call(self.handle.close, label=labels.STEER, key="pause")
+        key = str(self._pauses)
         text = yield Call(nonce, label=labels.RANDOM, key=f"pause {key}")
         counter = services.ledger.event_counter
         last_seq = yield Call(counter.after_pause, label=labels.LAST_SEQ, key=key)
-        if not self.config.pipeline.has_entry(self.context.stage):
+        if not self.pipeline.has_entry(self.context.stage):
             raise PausedStateError(
                 f"the run cannot pause: a run cannot be resumed at stage {self.context.stage!r}"
             )
         context = self.context = with_nonce(self.context, text)
-        return sealed(
-            self._snapshot(now),
-            context,
-            self.config.tools,
-            pause_id=f"{self.state.run_id}:{key}:{text}",
-            last_seq=last_seq,
-            secret=self.config.pause_secret,
-        )
-
-    def _snapshot(self, now: float) -> PauseState:
-        """What another run needs to continue, at a time in seconds since the epoch."""
-        context, services = self.context, self.services
-        return PauseState(
+        state = PauseState(
             stage=context.stage,
             paused_at=now,
             elapsed=services.budget.elapsed(now),
-            pauses=self.pauses,
+            pauses=self._pauses,
             pending=list(context.waiting),
-            pending_messages=self.pending_messages,
+            pending_messages=self._pending_messages,
             context=kept_context(context),
             state=dataclasses.replace(self.state, history=History()),
             budget=services.budget.used(),
             limit=self.limit,
-            last_answers=self.last_answers,
+            last_answers=self._last_answers,
             repeats=services.repeats,
-            removed_tools=[name for name in self.config.tools if name not in context.tools],
+            removed_tools=[name for name in self.tools if name not in context.tools],
             found=list(services.ledger.found),
             calls_run=services.in_flight.calls_run,
             is_taken_over=services.in_flight.is_taken_over,
+        )
+        return sealed(
+            state,
+            context,
+            self.tools,
+            pause_id=f"{self.state.run_id}:{key}:{text}",
+            last_seq=last_seq,
+            secret=self._secret,
         )
 
     def _restore(self, given: PausedRun) -> None:
         """Continue from the state of a paused run."""
         paused, services = given.paused, self.services
-        self.pauses, self.elapsed_before = paused.pauses, paused.elapsed
-        self.pending_messages, self.last_answers = paused.pending_messages, paused.last_answers
+        self._pauses, self._elapsed_before = paused.pauses, paused.elapsed
+        self._pending_messages, self._last_answers = paused.pending_messages, paused.last_answers
         tools = self.context.tools
         kept = {name: tool for name, tool in tools.items() if name not in paused.removed_tools}
         context = given.context
@@ -743,7 +679,10 @@ class Run:
             self._paused = None
         if self._paused is None:
             # Messages that arrived too late for the model are in the history of the result.
-            yield from self._take_last_messages()
+            given, self._pending_messages = self._pending_messages, ()
+            if self.handle is not None:
+                given += yield Call(self.handle.close, label=labels.STEER, key="end")
+            self.add_messages(given)
         ended = yield NOW
         if self._paused is None:
             end_state(self.state, reason, ended)
@@ -777,15 +716,10 @@ class Run:
         if self._paused is not None:
             return Paused(context.waiting, state=self._paused, **facts)
         is_text = context.output is None and self.services.output is None
-        stop_reason = "answered" if is_text else "output"
-        if self.limit is not None:
-            stop_reason = "finished"
+        stop_reason = "finished" if self.limit else "answered" if is_text else "output"
+        output = context.response.text if is_text else context.output
         return Ok(
-            context.response,
-            output=context.response.text if is_text else context.output,
-            stop_reason=stop_reason,
-            limit=self.limit,
-            **facts,
+            context.response, output=output, stop_reason=stop_reason, limit=self.limit, **facts
         )
 
 
@@ -799,13 +733,6 @@ def _has_nothing_to_ask(context: Context) -> bool:
     is_text = is_text and context.run.output is None
     is_text = is_text and context.response.ending is not Ending.PAUSED
     return is_text and context.guidance is None and context.messages.ends_with_assistant
-
-
-def _why_no_output(context: Context) -> str:
-    """Why the last answer, which called tools, has no output."""
-    if any(result.status == NotRun.DENIED for result in context.tool_results.values()):
-        return "a person did not approve it"
-    return "the model called other tools at the limit"
 
 
 def _without_answer(context: Context, reason: Reason) -> Context:
@@ -822,13 +749,7 @@ def _without_answer(context: Context, reason: Reason) -> Context:
 
 
 def end_state(state: RunState, reason: Reason | None, ended: float) -> None:
-    """End the state of a run.
-
-    Args:
-        state: its last iteration may still be running.
-        reason: why the run ended; None for an answer.
-        ended: when, in seconds since the epoch.
-    """
+    """End the state of a run, and what in it is still running; the reason is None for an answer."""
     node = state.current_node
     is_late = isinstance(reason, DeadlineExceeded)
     if node is not None and node.is_running:

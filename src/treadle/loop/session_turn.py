@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Awaitable, Mapping
+from typing import Any, Protocol
 
 from treadle import labels
 from treadle.context import Context
 from treadle.effects import NOW, Call, Steps, call_mode
 from treadle.errors import PausedStateError, SessionError
-from treadle.loop.session import RunSession
 from treadle.messages import (
     SYSTEM_ROLES,
     JSONDict,
@@ -21,6 +20,31 @@ from treadle.messages import (
     validate_messages,
 )
 from treadle.results import Err, InvalidInput, Ok, Paused, Result
+
+
+class RunSession(Protocol):
+    """What a run needs of a session; `treadle.sessions.Session` is one. Each method may be sync or async.
+
+    What they take and return is JSON data, so that a journal can record it.
+    """
+
+    def load(self) -> JSONDict | Awaitable[JSONDict]:
+        """What a run continues: ``messages``, ``memo`` for its stages, ``pause_id`` if the last turn paused."""
+        ...
+
+    def save(self, loaded: JSONDict, turn: JSONDict) -> Awaitable[None] | None:
+        """Store a turn that has ended, in one atomic step.
+
+        Args:
+            loaded: what `load` returned when it began.
+            turn: the whole ``messages`` and ``memo`` of the run, ``status``, ``stop_reason``, ``run_id``,
+                ``iterations``, ``tool_calls_count``, ``usage``, ``error``, ``pause``, ``at``; and ``tokens``,
+                those that the messages, as the model saw them, have at the end, or None.
+
+        Raises:
+            SessionError: it is not stored; a `SessionConflictError` if the session was changed meanwhile.
+        """
+        ...
 
 
 def load_session(session: RunSession) -> Steps[JSONDict]:
@@ -51,22 +75,23 @@ def joined(before: list[JSONDict], given: Any) -> Any:
 def save_turn(
     session: RunSession, loaded: JSONDict, result: Result, context: Context
 ) -> Steps[None]:
-    """Store a run as a turn of a session.
-
-    Args:
-        session: the session.
-        loaded: what was loaded when the run began.
-        result: its result.
-        context: its latest context.
-
-    Raises:
-        SessionError: the turn could not be stored; the error has the result.
-    """
+    """Store a run as a turn of a session; the `SessionError` of a turn that is not stored has the result."""
     if isinstance(result, Err) and isinstance(result.reason, InvalidInput):
         return  # nothing was added
-    memo, at = dict(context.memo), (yield NOW)
-    tokens = _tokens_of(context.run.ledger.last_response, result)
-    turn = {**_turn_of(result), "memo": memo, "tokens": tokens, "at": at}
+    turn: JSONDict = {
+        "messages": result.messages,
+        "memo": dict(context.memo),
+        "status": _STATUS[type(result)],
+        "stop_reason": result.stop_reason,
+        "run_id": result.run.run_id,
+        "iterations": result.iterations,
+        "tool_calls_count": result.tool_calls_count,
+        "usage": dataclasses.asdict(result.usage),
+        "error": safe_str(result.reason) if isinstance(result, Err) else None,
+        "pause": result.state if isinstance(result, Paused) else None,
+        "tokens": _tokens_of(context.run.ledger.last_response, result),
+        "at": (yield NOW),
+    }
     try:
         yield _calling(session, session.save, (loaded, turn), labels.SAVE_SESSION)
     except SessionError as error:
@@ -81,26 +106,8 @@ def save_turn(
 _STATUS: Mapping[type, str] = {Ok: "ok", Err: "error", Paused: "paused"}
 
 
-def _turn_of(result: Result) -> JSONDict:
-    return {
-        "messages": result.messages,
-        "status": _STATUS[type(result)],
-        "stop_reason": result.stop_reason,
-        "run_id": result.run.run_id,
-        "iterations": result.iterations,
-        "tool_calls_count": result.tool_calls_count,
-        "usage": dataclasses.asdict(result.usage),
-        "error": safe_str(result.reason) if isinstance(result, Err) else None,
-        "pause": result.state if isinstance(result, Paused) else None,
-    }
-
-
 def _tokens_of(last: Response | None, result: Result) -> int | None:
-    """The tokens that the provider counted in the last request and its response, and an estimate of the results.
-
-    Returns:
-        The number; None if the provider did not count them.
-    """
+    """The tokens of the last exchange, and an estimate of its results; None if the provider counted none."""
     messages = result.messages
     usage = None if last is None else last.usage
     roles = [message["role"] for message in reversed(messages)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from treadle.context import EventCounter, Ledger, RunServices
@@ -25,7 +25,8 @@ from treadle.loop.observers import (
 )
 from treadle.loop.options import Settings
 from treadle.loop.pause import PausedRun
-from treadle.loop.run import Run, RunConfig
+from treadle.loop.run import Run
+from treadle.messages import NOTHING
 from treadle.model import Model, ModelClient
 from treadle.results import Result
 from treadle.run_state import RunState
@@ -49,19 +50,10 @@ def start_run(
     llm_send_fn: Model | None,
     stream: EventStream[Any] | None = None,
 ) -> tuple[Steps[Result], Deliver | None]:
-    """Make a run, ready to be driven.
-
-    Args:
-        loop: the loop.
-        given: the messages of the caller, or a paused run.
-        llm_send_fn: the model; None means that of the loop.
-        stream: the handle of a stream, which receives the events too; None if there is none.
+    """Make a run of messages or of a paused run, ready to be driven; a stream receives its events, too.
 
     Returns:
         The steps of the run, and the function to which a driver passes events; None without listeners.
-
-    Raises:
-        OptionError: there are no messages or there is no model, or an option does not fit this run.
     """
     settings = loop.settings
     if given is MISSING and settings.journal is None:
@@ -86,7 +78,7 @@ def start_run(
         run = make_run(loop, given, llm_send_fn, state, handle=handle, listening=listening)
         if handle is not None:
             handle.bind(run)
-        steps = _recorded(run.steps(), observers, loop, run)
+        steps = _recorded(run, loop, observers)
     else:
         handle, run_id = handle or RunHandle(), settings.run_id or RunState().run_id
 
@@ -108,13 +100,7 @@ def start_run(
 
 
 class Listening(NamedTuple):
-    """Who listens to a run.
-
-    Args:
-        has_listeners: whether anyone does; without listeners, no events are made.
-        streams_to_user: whether some may show the text of a response as it arrives.
-        counter: numbers the events.
-    """
+    """Who listens to a run: anyone; a listener that may show text as it arrives; and the counter of events."""
 
     has_listeners: bool
     streams_to_user: bool
@@ -146,133 +132,14 @@ def make_run(
         call_id: the id of that call.
         is_resumable: whether another process may resume the run.
     """
-    settings = loop.settings
+    settings, limits = loop.settings, loop.settings.limits
     if isinstance(given, PausedRun):
         listening.counter.latest = given.last_seq
-    config = RunConfig(
-        loop.pipeline,
-        loop.tools,
-        settings.limits.on_limit == "finish",
-        settings.pauses.key,
-        settings.session,
-    )
-    services = _services(loop, llm_send_fn, state, handle, listening, parent, call_id)
-    return Run(config, services, given, handle, is_resumable=is_resumable)
-
-
-def start_subagent(
-    loop: BuiltLoop,
-    given: Any,
-    llm_send_fn: Model | None,
-    state: RunState,
-    *,
-    parent: RunServices,
-    call_id: str,
-    handle: RunHandle | None = None,
-) -> tuple[Steps[Result], Deliver | None]:
-    """Make the run of a subagent, which is a call of another run.
-
-    Args:
-        loop: the loop of the subagent.
-        given: messages, or a paused run.
-        llm_send_fn: its model.
-        state: its state.
-        parent: the services of the run that makes the call.
-        call_id: the id of the call.
-        handle: may end it, if it is driven apart from the outer run; None if there is none.
-
-    Returns:
-        The steps, and the listeners of the subagent; None if it has none.
-    """
-    settings = loop.settings
-    observers = _observers_of(settings)
-    listening = Listening(
-        parent.has_listeners or bool(observers),
-        parent.streams_to_user or _streams_to_user(settings),
-        EventCounter(),
-    )
-    run = make_run(
-        loop, given, llm_send_fn, state,
-        handle=handle, listening=listening, parent=parent, call_id=call_id,
-    )  # fmt: skip
-    if handle is not None:
-        handle.bind(run)
-    deliver = Observers(observers, listening.counter).deliver if observers else None
-    return _wrapped(run.steps(), settings), deliver
-
-
-def _recorded(
-    steps: Steps[Result], observers: list[Observer], loop: BuiltLoop, run: Run
-) -> Steps[Result]:
-    """The steps of a run, wrapped by those observers that record what becomes of them."""
-    for observer in observers:
-        middleware_of = getattr(type(observer), "middleware_of", None)
-        if callable(middleware_of):
-            middleware: Any = middleware_of(observer, loop, run)
-            steps = middleware(steps)
-    return steps
-
-
-def _wrapped(steps: Steps[Result], settings: Settings) -> Steps[Result]:
-    for index in reversed(range(len(settings.middleware))):
-        middleware = settings.middleware[index]
-        steps = middleware(steps)
-        if not isinstance(steps, Generator):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise OptionError(
-                f"middleware[{index}]: expected it to take the steps of the run and return steps, which are a "
-                f"generator; it returned {type(steps).__name__}"
-            )
-    return steps
-
-
-def _streams_to_user(settings: Settings) -> bool:
-    """Whether an observer may show text that it would not take back when the model is asked again."""
-    given = settings.on_event or ()
-    observers = (given,) if callable(given) else given
-    return not all(getattr(one, "discards_on_retry", False) is True for one in observers)
-
-
-def _observers_of(settings: Settings) -> list[Observer]:
-    given = settings.on_event or ()
-    asked = map(for_run, (given,) if callable(given) else given)
-    observers = [observer for observer in asked if observer is not None]
-    if settings.on_iteration is not None:
-        observers.append(of_iterations(settings.on_iteration))
-    if settings.on_complete is not None:
-        observers.append(of_completion(settings.on_complete))
-    return observers
-
-
-def _state_for(settings: Settings, given: Any) -> RunState:
-    if isinstance(given, PausedRun):
-        if settings.state is not None:
-            raise OptionError("state: a paused run continues in its own state; leave this out")
-        return given.run_state
-    if settings.state is None:
-        if settings.run_id is None:
-            return RunState(settings.name)
-        return RunState(settings.name, settings.run_id)
-    if settings.run_id is not None:
-        raise OptionError("run_id: the given state has an id; leave this out")
-    return settings.state
-
-
-def _services(  # noqa: PLR0917 - of one caller
-    loop: BuiltLoop,
-    llm_send_fn: Model | None,
-    state: RunState,
-    handle: RunHandle | None,
-    listening: Listening,
-    parent: RunServices | None,
-    call_id: str,
-) -> RunServices:
-    settings = loop.settings
     locks = settings.locks
-    held: Mapping[str, str] = {}
+    held: Mapping[str, str] = NOTHING
     if parent is not None and locks is None:  # keys of another table are not held here
         locks = parent.locks
         held = parent.in_flight.held_locks.get(call_id, parent.held_locks)
-    limits = settings.limits
     cost_of = limits.cost_of
     if cost_of is not None:  # events have the limits, as data
         limits = dataclasses.replace(limits, cost_of=None)
@@ -282,7 +149,7 @@ def _services(  # noqa: PLR0917 - of one caller
     if loop.output is not None:
         options = {**options, **loop.output.options}
     outer = None if parent is None else parent.budget
-    return RunServices(
+    services = RunServices(
         state=state,
         budget=Budget(limits, outer, settings.name, state.agent_name),
         in_flight=ToolCallTable(can_cancel=handle is not None),
@@ -304,3 +171,89 @@ def _services(  # noqa: PLR0917 - of one caller
         check_kept=None if handle is None else handle.check_kept,
         provides=loop.pipeline.provides,
     )
+    return Run(loop, services, given, handle, is_resumable=is_resumable)
+
+
+def start_subagent(
+    loop: BuiltLoop,
+    given: Any,
+    llm_send_fn: Model | None,
+    state: RunState,
+    *,
+    parent: RunServices,
+    call_id: str,
+    handle: RunHandle | None = None,
+) -> tuple[Steps[Result], Deliver | None]:
+    """Make the run of a subagent, which is a call of another run; see `make_run`.
+
+    Returns:
+        The steps, and the listeners of the subagent; None if it has none.
+    """
+    observers = _observers_of(loop.settings)
+    listening = Listening(
+        parent.has_listeners or bool(observers),
+        parent.streams_to_user or _streams_to_user(loop.settings),
+        EventCounter(),
+    )
+    run = make_run(
+        loop, given, llm_send_fn, state,
+        handle=handle, listening=listening, parent=parent, call_id=call_id,
+    )  # fmt: skip
+    if handle is not None:
+        handle.bind(run)
+    deliver = Observers(observers, listening.counter).deliver if observers else None
+    return _wrapped(run.steps(), loop.settings), deliver
+
+
+def _recorded(run: Run, loop: BuiltLoop, observers: list[Observer]) -> Steps[Result]:
+    """The steps of a run, wrapped by those observers that record what becomes of them."""
+    steps = run.steps()
+    for observer in observers:
+        middleware_of = getattr(type(observer), "middleware_of", None)
+        if callable(middleware_of):
+            steps = middleware_of(observer, loop, run)(steps)
+    return steps
+
+
+def _wrapped(steps: Steps[Result], settings: Settings) -> Steps[Result]:
+    for index in reversed(range(len(settings.middleware))):
+        middleware = settings.middleware[index]
+        steps = middleware(steps)
+        if not isinstance(steps, Generator):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise OptionError(
+                f"middleware[{index}]: expected it to take the steps of the run and return steps, which are a "
+                f"generator; it returned {type(steps).__name__}"
+            )
+    return steps
+
+
+def _streams_to_user(settings: Settings) -> bool:
+    """Whether an observer may show text that it would not take back when the model is asked again."""
+    return not all(getattr(one, "discards_on_retry", False) is True for one in _given(settings))
+
+
+def _given(settings: Settings) -> Iterable[Observer]:
+    given = settings.on_event or ()
+    return (given,) if callable(given) else given
+
+
+def _observers_of(settings: Settings) -> list[Observer]:
+    observers = [one for given in _given(settings) if (one := for_run(given)) is not None]
+    if settings.on_iteration is not None:
+        observers.append(of_iterations(settings.on_iteration))
+    if settings.on_complete is not None:
+        observers.append(of_completion(settings.on_complete))
+    return observers
+
+
+def _state_for(settings: Settings, given: Any) -> RunState:
+    if isinstance(given, PausedRun):
+        if settings.state is not None:
+            raise OptionError("state: a paused run continues in its own state; leave this out")
+        return given.run_state
+    if settings.state is None:
+        ids = () if settings.run_id is None else (settings.run_id,)
+        return RunState(settings.name, *ids)
+    if settings.run_id is not None:
+        raise OptionError("run_id: the given state has an id; leave this out")
+    return settings.state

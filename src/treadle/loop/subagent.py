@@ -67,14 +67,8 @@ class Subagent:
         self._messages = messages or _as_task
 
     def __call__(self, ctx: Context, call: ToolCall) -> Steps[Any]:
-        """Make the steps of one call.
-
-        Args:
-            ctx: the context of the run that makes the call.
-            call: the call.
-        """
-        parent = ctx.run
-        paused = ctx.paused_runs.get(call.id)
+        """Make the steps of one call."""
+        parent, paused = ctx.run, ctx.paused_runs.get(call.id)
         too_deep = refusal(ctx, call)
         if too_deep is not None:
             return too_deep
@@ -118,19 +112,9 @@ class Subagent:
 
 
 def run_inside(ctx: Context, loop: BuiltLoop, given: Messages, key: str) -> Steps[Result]:
-    """Perform a run of a loop for a stage, inside the run of its context.
+    """Perform a run of a loop for a stage, inside the run of its context, as a subagent that no tool called.
 
-    It draws on the limits of that run, and its events, spans and usage are inside it.
-    It is no call of a tool.
-
-    Args:
-        ctx: the context that the stage received.
-        loop: the loop, with its model.
-        given: the messages.
-        key: what it is for: the start of the keys of its effects, and the id under which its events are emitted.
-
-    Returns:
-        Its result.
+    The key says what it is for: keys of its effects start with it, and its events are emitted under it.
     """
     state = RunState(loop.settings.name or key, f"{ctx.state.run_id}/{key}")
     steps, deliver = start_subagent(loop, given, None, state, parent=ctx.run, call_id=key)
@@ -178,10 +162,7 @@ def value_of(result: Result, call: ToolCall) -> Any:
 def _within_call(steps: Steps[Any], call_id: str, deliver: Deliver | None) -> Steps[Any]:
     """Wrap the steps of a subagent: its events and the keys of its calls get the id of its call.
 
-    Args:
-        steps: the run.
-        call_id: the id of its call.
-        deliver: passes its events unchanged to its observers; None if there are none.
+    Its observers receive the events unchanged, by ``deliver``; None if there are none.
     """
 
     def change(effect: Effect) -> Effect | Steps[None]:
@@ -212,8 +193,6 @@ def _observe(deliver: Deliver, event: Any, outer: Emit) -> Steps[None]:
 
 class _Reporter:
     """Reports the events that a call of a subagent emits while it runs."""
-
-    __slots__ = ("_call_id", "_deliver", "_inner", "now")
 
     def __init__(self, inner: Reporter, call_id: str, deliver: Deliver | None) -> None:
         self._inner = inner

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from treadle.tools.output import Checked
 
 MakeRun: TypeAlias = Callable[..., "Run"]
-"""Makes the run of messages, or of a paused run, and of a state; see `treadle.loop.run_journal.RunJournal`."""
+"""Makes the run of messages, or of a paused run, and of a state; see `treadle.loop.options.RunJournal`."""
 
 _QUEUED = labels.OF_THE_LOOP - {
     labels.STREAMED,
@@ -96,7 +96,7 @@ class Journal(ABC):
     def steps(
         self, loop: BuiltLoop, run_id: str, given: Any, make: MakeRun, handle: RunHandle
     ) -> Steps[Result]:
-        """Perform a run with this journal; see `treadle.loop.run_journal.RunJournal.steps`.
+        """Perform a run with this journal; see `treadle.loop.options.RunJournal.steps`.
 
         Raises:
             OptionError: the options of the loop do not fit.

@@ -32,7 +32,7 @@ def start_of(loop: BuiltLoop, run: Run) -> JSONDict:
         in one; ``session``, the id of its session, or None; the facts about its model and its listeners that it
         depends on; and the ``configuration`` of the loop. If any of it is no data, ``problem`` says so.
     """
-    services, state, session = run.services, run.state, run.config.session
+    services, state, session = run.services, run.state, run.session
     start: JSONDict = {
         "run_id": state.run_id,
         "name": state.agent_name,
