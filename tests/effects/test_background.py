@@ -31,7 +31,7 @@ def test_a_generator_that_still_runs_is_no_noise_at_the_exit(run_python):
     """It belongs to a call that was abandoned, and cannot be closed."""
     code = """
         import asyncio, threading
-        from treadle.effects.background import run_on_background_loop
+        from treadle.effects.background import BackgroundCall
 
         has_begun = threading.Event()
 
@@ -44,7 +44,7 @@ def test_a_generator_that_still_runs_is_no_noise_at_the_exit(run_python):
             async for _ in pieces():
                 pass
 
-        run_on_background_loop(use())
+        BackgroundCall(use()).start()
         has_begun.wait()
     """
     run_python(code, "")
@@ -53,7 +53,7 @@ def test_a_generator_that_still_runs_is_no_noise_at_the_exit(run_python):
 def test_a_blocked_loop_does_not_keep_the_process(run_python):
     code = """
         import threading, time
-        from treadle.effects.background import run_on_background_loop
+        from treadle.effects.background import BackgroundCall
 
         has_begun = threading.Event()
 
@@ -61,7 +61,7 @@ def test_a_blocked_loop_does_not_keep_the_process(run_python):
             has_begun.set()
             time.sleep(60)
 
-        run_on_background_loop(block())
+        BackgroundCall(block()).start()
         has_begun.wait()
     """
     started = time.monotonic()

@@ -14,6 +14,7 @@ from tests.runners import await_standstill, interrupt_main
 
 from treadle.effects import (
     NOW,
+    BackgroundCall,
     Bounded,
     Call,
     CallExited,
@@ -26,9 +27,7 @@ from treadle.effects import (
     TimeLimitReached,
     Wait,
     drive_sync,
-    run_on_background_loop,
 )
-from treadle.effects.sync_driver import SWEEP_AT, Timers
 from treadle.pipeline import Pipeline
 from treadle.pipeline.streams import StreamPipeline
 
@@ -261,8 +260,8 @@ class TestBackgroundLoop:
             await asyncio.sleep(0)
 
         for _ in range(20):
-            run_on_background_loop(coroutine()).cancel()
-        run_on_background_loop(coroutine()).result(LONG)
+            BackgroundCall(coroutine()).start().cancel()
+        BackgroundCall(coroutine()).start().result(LONG)
         gc.collect()  # where Python would warn, and warnings are errors here
 
     def test_a_call_that_is_abandoned_at_once_is_not_started(self):
@@ -272,8 +271,10 @@ class TestBackgroundLoop:
         async def coroutine():
             begun.append(True)
 
-        run_on_background_loop(coroutine(), lambda future: future.cancel())
-        run_on_background_loop(asyncio.sleep(0)).result(LONG)
+        cancelled = BackgroundCall(coroutine())
+        cancelled.cancel()
+        cancelled.start()
+        BackgroundCall(asyncio.sleep(0)).start().result(LONG)
         assert begun == []
 
     def test_abandons_a_call_whose_coroutine_is_still_being_made(self):
@@ -596,14 +597,3 @@ def test_a_signal_handler_that_exits_ends_the_run(kind, is_bounded):
         signal.signal(signal.SIGUSR1, before)
     assert caught.value.code == 5
     assert seen == [signal.SIGUSR1, "closed"]
-
-
-class TestTimers:
-    def test_keep_few_cancelled_entries(self):
-        """A long stream with a time limit for each item leaves an entry for each."""
-        timers = Timers()
-        timers.add(30, list, lambda: True)
-        for _ in range(10_000):
-            timers.add(3600, list, lambda: False)
-        assert len(timers._heap) <= SWEEP_AT + 1
-        assert timers.wait(60) < 31

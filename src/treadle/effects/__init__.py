@@ -45,7 +45,7 @@ from treadle.effects.middleware import intercept, map_effects, map_nested, with_
 
 if TYPE_CHECKING:
     from treadle.effects.async_driver import drive
-    from treadle.effects.background import run_on_background_loop, run_on_loop
+    from treadle.effects.background import BackgroundCall
     from treadle.effects.detached_task import Detached, DetachedTask
     from treadle.effects.event_loop import task_group
     from treadle.effects.notifier import Notifier, last_async_value, last_value
@@ -55,7 +55,7 @@ else:
         name: module
         for module, names in {
             "async_driver": ("drive",),
-            "background": ("run_on_background_loop", "run_on_loop"),
+            "background": ("BackgroundCall",),
             "detached_task": ("Detached", "DetachedTask"),
             "event_loop": ("task_group",),
             "notifier": ("Notifier", "last_async_value", "last_value"),
@@ -73,12 +73,11 @@ else:
 
 
 __all__ = [
-    "CLEANUP_SECONDS", "NOW", "Bounded", "Call", "CallCancelled", "CallExited", "Cancelled", "Detached",
-    "DetachedTask", "Effect", "Emit", "InContext", "Mode", "Notifier", "Now", "Parallel", "Reporter",
-    "Scheduler", "Signal", "Sleep", "Steps", "Stopped", "Task", "Then", "TimeLimitReached",
+    "CLEANUP_SECONDS", "NOW", "BackgroundCall", "Bounded", "Call", "CallCancelled", "CallExited", "Cancelled",
+    "Detached", "DetachedTask", "Effect", "Emit", "InContext", "Mode", "Notifier", "Now", "Parallel",
+    "Reporter", "Scheduler", "Signal", "Sleep", "Steps", "Stopped", "Task", "Then", "TimeLimitReached",
     "Timed", "Wait", "call_mode", "close_steps", "drive", "drive_sync", "failure_of", "generator_mode",
     "in_daemon_thread", "intercept", "interruption_of", "is_awaitable", "is_exit", "is_sync_callable",
     "is_thrown_here", "last_async_value", "last_value", "log_suppressed", "map_effects", "map_nested",
-    "remaining_steps", "run_on_background_loop", "run_on_loop", "task_group", "with_reporter",
-    "without_frame",
+    "remaining_steps", "task_group", "with_reporter", "without_frame",
 ]

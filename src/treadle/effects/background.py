@@ -11,10 +11,11 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable
+from typing import Any, Self
 
 from treadle.effects import cleanup
+from treadle.effects.coroutines import coroutine_of
 from treadle.effects.failures import failure_of
 
 Future = concurrent.futures.Future
@@ -32,22 +33,70 @@ code that runs on a loop, and blocks it to await something, is served by the nex
 
 
 class BackgroundCall(Future[Any]):
-    """The outcome of an awaitable on a background loop; cancelling it cancels the awaitable."""
+    """The outcome of an awaitable on an event loop in another thread; cancelling it cancels the awaitable.
 
-    def __init__(self) -> None:
+    `asyncio.run_coroutine_threadsafe` does the same, but does not retrieve the exception of a task whose future
+    was cancelled, so asyncio would log it.
+
+    Args:
+        awaitable: a coroutine, or any other awaitable that is not bound to another loop.
+        loop: the event loop; None means a background loop.
+    """
+
+    def __init__(
+        self, awaitable: Awaitable[Any], loop: asyncio.AbstractEventLoop | None = None
+    ) -> None:
         super().__init__()
-        self.loop: asyncio.AbstractEventLoop | None = None
-        self.has_reacted = False
+        self._coroutine = coroutine_of(awaitable)
+        self._loop = loop
+        self._task: asyncio.Task[Any] | None = None
+        self._has_reacted = False
         self._has_ended = threading.Event()
 
-    def cancel_task(self, task: asyncio.Task[Any]) -> None:
-        """Cancel the task in which the call runs, on its loop."""
-        self.has_reacted = True
-        task.cancel()
+    def start(self) -> Self:
+        """Start to await, with the context variables of this thread; one that is cancelled already is closed."""
+        context = contextvars.copy_context()
+        if self._loop is None:
+            depth = _depth.get()
+            context.run(_depth.set, depth + 1)
+            self._loop = _running_loop(depth)
+        sniffio: Any = sys.modules.get("sniffio")
+        if (
+            sniffio is not None
+        ):  # anyio notes there which library runs, and this task may be one of trio
+            context.run(sniffio.current_async_library_cvar.set, None)
+        self._loop.call_soon_threadsafe(self._begin, self._loop, context=context)
+        return self
 
-    def end(self) -> None:
-        """Note that the call has ended."""
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self.cancelled():
+            self._coroutine.close()
+            self._has_ended.set()
+        else:
+            self._task = loop.create_task(self._coroutine)
+            self._task.add_done_callback(self._settle)
+
+    def _settle(self, task: asyncio.Task[Any]) -> None:
         self._has_ended.set()
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if not self.set_running_or_notify_cancel():
+            return
+        if error is None:
+            self.set_result(task.result())
+        else:
+            self.set_exception(error)
+
+    def cancel(self) -> bool:
+        """Cancel the awaitable, on its loop; see `concurrent.futures.Future.cancel`."""
+        was_cancelled, is_cancelled = self.cancelled(), super().cancel()
+        if is_cancelled and not was_cancelled and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._cancel_task)
+        return is_cancelled
+
+    def _cancel_task(self) -> None:
+        self._has_reacted = True
+        if self._task is not None:
+            self._task.cancel()
 
     def outcome(self) -> tuple[Any, Exception | None]:
         """Return the value and None, or None and the exception, of a call that has ended without being cancelled.
@@ -63,6 +112,19 @@ class BackgroundCall(Future[Any]):
             raise failure
         return None, failure
 
+    def wait(self) -> Any:
+        """Block this thread until there is a value, and return it; an interrupt cancels the call."""
+        try:
+            while not self.done():
+                concurrent.futures.wait([self], LOOK_UP_SECONDS)
+            return self.result()
+        except BaseException:
+            if self.cancel():
+                self.wait_for_end(time.monotonic() + cleanup.GRACE_SECONDS)
+            raise
+        finally:
+            del self  # the traceback of its exception refers to this frame
+
     def wait_for_end(self, deadline: float) -> bool:
         """Wait until a cancelled call has ended.
 
@@ -77,106 +139,9 @@ class BackgroundCall(Future[Any]):
         """
         if self._has_ended.wait(max(0.0, deadline - time.monotonic())):
             return True
-        if not self.has_reacted and self.loop is not None:
-            _replace(self.loop)
+        if not self._has_reacted and self._loop is not None:
+            _replace(self._loop)
         return False
-
-
-def run_on_background_loop(
-    awaitable: Awaitable[Any], awaiting: Callable[[BackgroundCall], object] | None = None
-) -> BackgroundCall:
-    """Start to await something on a background loop, which is started if necessary.
-
-    Args:
-        awaitable: a coroutine or any other awaitable that is not bound to another loop.
-        awaiting: receives the outcome before anything is started, so that cancelling it takes effect before
-            whatever reaches the loop later, such as the closing of a stream.
-    """
-
-    async def outcome() -> Any:
-        return await awaitable
-
-    # A coroutine is not wrapped, so that one that is cancelled before it starts still counts as
-    # awaited.
-    goes_as_it_is = isinstance(awaitable, Coroutine)
-    coroutine: Any = awaitable if goes_as_it_is else outcome()  # pyright: ignore[reportUnknownVariableType]
-    future = BackgroundCall()
-    if awaiting is not None:
-        awaiting(future)
-    depth = _depth.get()
-    context = contextvars.copy_context()
-    context.run(_depth.set, depth + 1)
-    loop = future.loop = _running_loop(depth)
-    loop.call_soon_threadsafe(_begin, loop, coroutine, future, context=context)
-    return future
-
-
-def run_on_loop(
-    loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any]
-) -> BackgroundCall:
-    """Start a coroutine on an event loop that another thread runs, with the context variables of this one.
-
-    Args:
-        loop: the loop.
-        coroutine: not started.
-    """
-    future = BackgroundCall()
-    future.loop = loop
-    context = contextvars.copy_context()
-    sniffio: Any = sys.modules.get("sniffio")
-    if (
-        sniffio is not None
-    ):  # anyio notes there which library runs, and this task may be one of trio
-        context.run(sniffio.current_async_library_cvar.set, None)
-    loop.call_soon_threadsafe(_begin, loop, coroutine, future, context=context)
-    return future
-
-
-def _begin(
-    loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], future: BackgroundCall
-) -> None:
-    """Start a task that settles the future; cancelling the future cancels the task.
-
-    `asyncio.run_coroutine_threadsafe` does the same, but does not retrieve the exception of a task
-    whose future was cancelled, so asyncio would log it.
-    """
-    if future.cancelled():
-        coroutine.close()
-        future.end()
-        return
-    task = loop.create_task(coroutine)
-
-    def cancelled(awaited: Any) -> None:  # the future, to which this must not refer: no cycles
-        if awaited.cancelled():
-            loop.call_soon_threadsafe(awaited.cancel_task, task)
-
-    def settle(_: object) -> None:
-        future.end()
-        error = asyncio.CancelledError() if task.cancelled() else task.exception()
-        if not future.set_running_or_notify_cancel():
-            return
-        if error is None:
-            future.set_result(task.result())
-        else:
-            future.set_exception(error)
-
-    task.add_done_callback(settle)
-    future.add_done_callback(cancelled)
-
-
-def wait_for_awaitable(awaitable: Awaitable[Any]) -> Any:
-    """Await something on a background loop, and block this thread until it is done."""
-    future = run_on_background_loop(awaitable)
-    try:
-        while not future.done():
-            concurrent.futures.wait([future], LOOK_UP_SECONDS)
-        return future.result()
-    except BaseException:
-        if future.cancel():  # an interrupt
-            future.wait_for_end(time.monotonic() + cleanup.GRACE_SECONDS)
-        raise
-    finally:
-        del future  # the traceback of its exception refers to this frame
 
 
 def _running_loop(depth: int) -> asyncio.AbstractEventLoop:

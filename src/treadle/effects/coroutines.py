@@ -32,7 +32,7 @@ class Then(Coroutine[Any, Any, R]):
         change: Callable[[Any], Any],
         failed: Callable[[Exception], Awaitable[R]] | None = None,
     ) -> None:
-        self._inner = _coroutine_of(awaitable)
+        self._inner = coroutine_of(awaitable)
         self._change = change
         self._failed = failed
 
@@ -55,7 +55,7 @@ class Then(Coroutine[Any, Any, R]):
             changed = self._failed(error)
         if not is_awaitable(changed):
             raise StopIteration(changed)
-        self._inner, self._change, self._failed = _coroutine_of(changed), _same, None
+        self._inner, self._change, self._failed = coroutine_of(changed), _same, None
         return self.send(None)
 
     def close(self) -> None:
@@ -83,7 +83,7 @@ class InContext(Generator[Any, Any, R]):
     __slots__ = ("_context", "_inner")
 
     def __init__(self, awaitable: Awaitable[R], context: Context) -> None:
-        self._inner = _coroutine_of(awaitable)
+        self._inner = coroutine_of(awaitable)
         self._context = context
 
     def send(self, value: Any) -> Any:
@@ -106,8 +106,8 @@ def _same(outcome: Any) -> Any:
     return outcome
 
 
-def _coroutine_of(awaitable: Awaitable[Any]) -> Coroutine[Any, Any, Any]:
-    """The awaitable itself if it is a coroutine, else a coroutine that awaits it."""
+def coroutine_of(awaitable: Awaitable[Any]) -> Coroutine[Any, Any, Any]:
+    """Return the awaitable itself if it is a coroutine, else a coroutine that awaits it."""
     if type(awaitable) is CoroutineType or isinstance(awaitable, Coroutine):
         return awaitable  # pyright: ignore[reportUnknownVariableType]
     return _awaited(awaitable)

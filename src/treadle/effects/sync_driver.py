@@ -12,8 +12,7 @@ import asyncio
 import contextlib
 import contextvars
 import functools
-import heapq
-import itertools
+import math
 import queue
 import threading
 import time
@@ -22,12 +21,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeAlias, TypeVar, cast
 
 from treadle.effects import cleanup
-from treadle.effects.background import (
-    LOOK_UP_SECONDS,
-    BackgroundCall,
-    run_on_background_loop,
-    wait_for_awaitable,
-)
+from treadle.effects.background import LOOK_UP_SECONDS, BackgroundCall
 from treadle.effects.cleanup import (
     close_steps,
     discard,
@@ -57,47 +51,8 @@ from treadle.effects.failures import failure_of
 
 R = TypeVar("R")
 
-SWEEP_AT = 64
-"""The number of timers at which cancelled ones are removed."""
-
-
-class Timers:
-    """Functions to call at a later time, unless they are cancelled first."""
-
-    def __init__(self) -> None:
-        # The due time, a number that breaks ties, the function, and whether it is still wanted.
-        self._heap: list[tuple[float, int, Callable[[], None], Callable[[], bool]]] = []
-        self._numbers = itertools.count()
-        self._sweep_at = SWEEP_AT
-
-    def add(self, seconds: float, act: Callable[[], None], wanted: Callable[[], bool]) -> None:
-        """Call a function after some seconds, if it is still wanted then."""
-        if len(self._heap) >= self._sweep_at:  # a long stream adds many that are soon unwanted
-            self._heap = [timer for timer in self._heap if timer[3]()]
-            heapq.heapify(self._heap)
-            self._sweep_at = max(SWEEP_AT, 2 * len(self._heap))
-        due = time.monotonic() + seconds
-        heapq.heappush(self._heap, (due, next(self._numbers), act, wanted))
-
-    def fire(self) -> None:
-        """Call the functions that are due."""
-        while self.wait(1) <= 0:
-            heapq.heappop(self._heap)[2]()
-
-    def wait(self, at_most: float) -> float:
-        """Return how many seconds there are until the next timer is due, or the given upper bound."""
-        while self._heap and not self._heap[0][3]():
-            heapq.heappop(self._heap)
-        if not self._heap:
-            return at_most
-        return min(max(0.0, self._heap[0][0] - time.monotonic()), at_most)
-
-
 Finish: TypeAlias = Callable[[Any, Exception | None], None]
 """Receives the outcome of steps: the return value and None, or None and the exception."""
-
-
-_NOTHING: tuple[Any, Exception | None] = (None, None)
 
 
 class Task:
@@ -110,14 +65,14 @@ class Task:
             current ones.
 
     Attributes:
+        effect: the effect that they wait for, or that is performed.
+        ticket: identifies this wait; None while they do not wait.
+        outcome: the value or the exception with which they continue.
+        awaited: what runs on a background loop for the effect.
+        posted: calls to make in the context of the steps, one after another, such as events of the effect.
         is_alone: whether nothing runs concurrently with the steps and nothing ends them, so that their calls
             may block.
     """
-
-    __slots__ = (
-        "awaited", "children", "context", "finish", "is_alone", "is_over", "on_cancel", "outcome", "steps",
-        "ticket",
-    )  # fmt: skip
 
     def __init__(
         self, steps: Steps[Any], finish: Finish, context: contextvars.Context | None
@@ -125,10 +80,12 @@ class Task:
         self.steps = steps
         self.finish = finish
         self.context = context
+        self.effect: Effect = NOW
         self.ticket: object = None
-        self.outcome: tuple[Any, Exception | None] = _NOTHING
+        self.outcome: tuple[Any, Exception | None] = (None, None)
         self.children: list[Task] = []
-        self.awaited: dict[BackgroundCall, Effect] = {}
+        self.awaited: set[BackgroundCall] = set()
+        self.posted: deque[Callable[[], Awaitable[Any] | None]] = deque()
         self.on_cancel: Callable[[], object] | None = None
         self.is_alone = False
         self.is_over = False
@@ -140,6 +97,11 @@ class Task:
     def copied_context(self) -> contextvars.Context:
         """Copy the context variables, for work that runs concurrently with the steps."""
         return contextvars.copy_context() if self.context is None else self.context.copy()
+
+    def cancel_awaited(self) -> None:
+        """Cancel what runs on a background loop."""
+        for started in list(self.awaited):  # a copy, since a worker thread may add one
+            started.cancel()
 
 
 class Scheduler:
@@ -158,8 +120,10 @@ class Scheduler:
             time.time() - time.perf_counter() if clock_origin is None else clock_origin
         )
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._timers = Timers()
         self._ready: deque[Task] = deque()
+        # When to call which function, if the task still waits then.
+        self._timers: dict[Task, tuple[float, Callable[[], None]]] = {}
+        self._next_timer = math.inf  # no timer is due before
 
     def run(self, steps: Steps[R]) -> R:
         """Perform the effects of steps; return their value or raise their exception."""
@@ -191,56 +155,70 @@ class Scheduler:
     def turn(self) -> None:
         """Handle pending callbacks and due timers, and advance one task; wait if there are none."""
         if not self._ready and self._inbox.empty():
+            seconds = min(max(0.0, self._next_timer - time.monotonic()), LOOK_UP_SECONDS)
             with contextlib.suppress(queue.Empty):
-                self._inbox.get(timeout=self._timers.wait(LOOK_UP_SECONDS))()
+                self._inbox.get(timeout=seconds)()
         while not self._inbox.empty():
             self._inbox.get()()
-        self._timers.fire()
+        if self._timers and time.monotonic() >= self._next_timer:
+            self._fire_timers()
         if self._ready:
             task = self._ready.popleft()
             if not task.is_over:  # else it was cancelled while it was queued
                 task.within_context(self._advance, task)
 
+    def _later(self, task: Task, seconds: float, act: Callable[[], None]) -> None:
+        """Call a function after some seconds, if the task still waits then."""
+        due = time.monotonic() + seconds
+        self._timers[task] = due, act
+        self._next_timer = min(self._next_timer, due)
+
+    def _fire_timers(self) -> None:
+        now = time.monotonic()
+        for task, (due, act) in sorted(self._timers.items(), key=lambda timer: timer[1][0]):
+            if (
+                due <= now and self._timers.pop(task, None) is not None
+            ):  # else its wait has just ended
+                act()
+        self._next_timer = min((due for due, _ in self._timers.values()), default=math.inf)
+
+    def _stop_waiting(self, task: Task) -> None:
+        task.ticket = None  # from here on every answer is stale
+        self._timers.pop(task, None)
+
     def _resume(self, task: Task, value: Any, error: Exception | None = None) -> None:
-        task.ticket = task.on_cancel = None
-        task.children, task.awaited = [], {}
+        self._stop_waiting(task)
+        task.on_cancel = None
+        task.children, task.awaited, task.posted = [], set(), deque()
         task.outcome = value, error
         self._ready.append(task)
 
-    def _resume_soon(
-        self, task: Task, reporter: CallReporter | None, value: Any, error: Exception | None
-    ) -> None:
+    def _resume_soon(self, task: Task, value: Any, error: Exception | None) -> None:
         """Resume a task when the events of its call have been delivered."""
-        if reporter is None:
-            self._resume(task, value, error)
-        else:
-            outcome = functools.partial(self._resume, task, value, error)
-            self.answer(task, lambda: reporter.deliver(outcome))()
+        task.ticket = task.ticket or object()
+        self.post(task, task.ticket, functools.partial(self._resume, task, value, error))
 
-    def _advance(self, task: Task) -> None:  # noqa: C901 - the hot loop
+    def _advance(self, task: Task) -> None:
         """Advance a task until it has to wait, or ends."""
         effect: Effect = NOW
-        reporter: CallReporter | None = None
-        (value, error), task.outcome = task.outcome, _NOTHING
+        (value, error), task.outcome = task.outcome, (None, None)
         try:
             while True:
                 effect = task.steps.send(value) if error is None else task.steps.throw(error)
+                task.effect = effect
                 if not isinstance(effect, (Call, Now, Emit)):
                     break
                 if isinstance(effect, Call) and effect.mode is Mode.THREAD and not task.is_alone:
                     break
-                value, error, reporter = None, None, None
-                if isinstance(effect, Call) and effect.reporting:
-                    task.ticket = object()
-                    reporter = CallReporter(self, task, effect)
+                value, error = None, None
                 try:
-                    value = self._perform_at_once(effect, reporter)
+                    value = self._perform_at_once(task, effect)
                 except BaseException as raised:  # noqa: BLE001 - raised in the steps
                     error = _failure(raised)
                 if is_awaitable(value):
-                    return self._outcome_of_awaitable(task, effect, value, reporter)
+                    return self._outcome_of_awaitable(task, value)
                 if not self._inbox.empty():  # an event, or a signal that ends the steps
-                    return self._resume_soon(task, reporter, value, error)
+                    return self._resume_soon(task, value, error)
                 task.ticket = None
         except StopIteration as stop:
             task.is_over = True
@@ -251,7 +229,7 @@ class Scheduler:
         else:
             self._begin(task, effect)
         finally:
-            del value, error, effect, reporter  # the traceback of an error may refer to this frame
+            del value, error, effect  # the traceback of an error may refer to this frame
 
     def _begin(self, task: Task, effect: Effect) -> None:
         """Start the effect that a task waits for."""
@@ -266,13 +244,13 @@ class Scheduler:
             case Sleep(seconds=seconds):
                 self._later(task, seconds, lambda: self._resume(task, None))
             case Wait(signal=signal):
-                answer = self.answer(task, lambda: self._resume(task, None))
+                answer = self._answer(task, lambda: self._resume(task, None))
                 task.on_cancel = functools.partial(signal.unsubscribe, signal.subscribe(answer))
             case _:
                 wrong = TypeError(f"a stage yielded {effect!r}, which is not an effect")
                 self._resume(task, None, wrong)
 
-    def answer(
+    def _answer(
         self, task: Task, act: Callable[[], None], ticket: object = None
     ) -> Callable[[], None]:
         """Make a function for any thread; it calls another function in this thread if the task still waits.
@@ -290,65 +268,76 @@ class Scheduler:
 
         return lambda: self._inbox.put(here)
 
-    def _later(self, task: Task, seconds: float, act: Callable[[], None]) -> None:
-        """Call a function after some seconds, if the task still waits then."""
-        ticket = task.ticket
-        self._timers.add(seconds, act, lambda: task.ticket is ticket)
+    def post(self, task: Task, ticket: object, act: Callable[[], Awaitable[Any] | None]) -> None:
+        """Call a function soon, when those posted before are done, and await its result; in any thread.
 
-    def _outcome_of_awaitable(
-        self,
-        task: Task,
-        effect: Effect,
-        awaitable: Awaitable[Any],
-        reporter: CallReporter | None,
-    ) -> None:
+        Args:
+            task: the function is called in its context.
+            ticket: the wait of the task to which this refers.
+            act: the function to call.
+        """
+
+        def here() -> None:
+            task.posted.append(act)
+            if len(task.posted) == 1:
+                self._make_posted_calls(task)
+
+        self._answer(task, here, ticket)()
+
+    def _make_posted_calls(self, task: Task) -> None:
+        def done(_: Any, error: Exception | None) -> None:
+            if error is not None:
+                log_suppressed(error)
+            task.posted.popleft()
+            self._make_posted_calls(task)
+
+        while task.posted:
+            awaitable = task.within_context(task.posted[0])
+            if awaitable is not None:
+                return task.within_context(self._start_awaiting, task, awaitable, done)
+            if task.posted:  # else the task was resumed
+                task.posted.popleft()
+        return None
+
+    def _outcome_of_awaitable(self, task: Task, awaitable: Awaitable[Any]) -> None:
         """Await what a callable or a listener returned: it is the outcome of the effect of a task."""
 
         def finish(value: Any, error: Exception | None) -> None:
-            if error is not None and isinstance(effect, Emit):
+            if error is not None and isinstance(task.effect, Emit):
                 log_suppressed(error)
                 error = None
-            self._resume_soon(task, reporter, value, error)
+            self._resume_soon(task, value, error)
 
         task.ticket = task.ticket or object()
-        task.on_cancel = functools.partial(_cancel, task.awaited)
-        self.start_awaiting(task, effect, awaitable, finish)
+        task.on_cancel = task.cancel_awaited
+        self._start_awaiting(task, awaitable, finish)
 
-    def start_awaiting(
-        self, task: Task, effect: Effect, awaitable: Awaitable[Any], finish: Finish
-    ) -> None:
-        """Await something on a background loop, until the task is cancelled.
-
-        Args:
-            task: the task, which waits.
-            effect: the effect that it waits for.
-            awaitable: a coroutine or any other awaitable.
-            finish: receives the outcome, if the task still waits.
-        """
-        awaited = task.awaited
+    def _start_awaiting(self, task: Task, awaitable: Awaitable[Any], finish: Finish) -> None:
+        """Await something on a background loop, until the task, which waits, is cancelled."""
+        call = BackgroundCall(awaitable)
+        task.awaited.add(call)  # before it starts: a cancellation has to reach the loop first
 
         def done() -> None:
-            del awaited[future]
-            finish(*future.outcome())
+            task.awaited.remove(call)
+            finish(*call.outcome())
 
-        answer = self.answer(task, done)
-        future = run_on_background_loop(awaitable, lambda call: awaited.update({call: effect}))
-        future.add_done_callback(lambda _: answer())
+        answer = self._answer(task, done)
+        call.add_done_callback(lambda _: answer())
+        call.start()
 
     def _call_in_thread(self, task: Task, effect: Call) -> None:
-        reporter = CallReporter(self, task, effect)
         outcome: list[tuple[Any, BaseException | None]] = []
         ticket = task.ticket
+        args = (*effect.args, CallReporter(self, task)) if effect.reporting else effect.args
 
         def done() -> None:
             value, error = outcome.pop()
             if is_awaitable(value):
-                task.within_context(self._outcome_of_awaitable, task, effect, value, reporter)
+                task.within_context(self._outcome_of_awaitable, task, value)
             else:
-                self._resume_soon(task, reporter, value, None if error is None else _failure(error))
+                self._resume_soon(task, value, None if error is None else _failure(error))
 
-        answer = self.answer(task, done)
-        args = (*effect.args, reporter) if effect.reporting else effect.args
+        answer = self._answer(task, done)
 
         def work() -> None:
             try:
@@ -361,7 +350,7 @@ class Scheduler:
 
         def cancel() -> None:
             discard(outcome)
-            _cancel(task.awaited)
+            task.cancel_awaited()
 
         task.on_cancel = cancel
         # A daemon: a callable that never returns must not keep the interpreter from exiting.
@@ -423,7 +412,7 @@ class Scheduler:
             self._later(task, effect.seconds, lambda: end(over))
         unsubscribe: Callable[[], object] = lambda: None  # noqa: E731 - there is no subscription
         if effect.until is not None:
-            ticket = effect.until.subscribe(self.answer(task, lambda: end(Stopped())))
+            ticket = effect.until.subscribe(self._answer(task, lambda: end(Stopped())))
             unsubscribe = functools.partial(effect.until.unsubscribe, ticket)
         task.on_cancel = unsubscribe
         # Started at once, so that steps that do not wait end within any time limit.
@@ -443,7 +432,7 @@ class Scheduler:
 
     def _interrupt(self, task: Task) -> None:
         """Cancel what a task and everything it started wait for."""
-        task.ticket = None  # from here on every answer is stale
+        self._stop_waiting(task)
         for child in task.children:
             self._interrupt(child)
         if task.on_cancel is not None:
@@ -453,9 +442,9 @@ class Scheduler:
         for child in list(task.children):
             self._unwind(child, end, deadline)
         task.is_over = True
-        for started, effect in list(task.awaited.items()):
+        for started in list(task.awaited):
             if not started.wait_for_end(deadline):
-                log_abandoned(effect)
+                log_abandoned(task.effect)
         task.within_context(self._clean_up, task.steps, end)
 
     def _clean_up(self, steps: Steps[Any], end: BaseException) -> None:
@@ -467,15 +456,16 @@ class Scheduler:
             if failure is not None:
                 log_suppressed(failure)
 
-    def _perform_at_once(self, effect: Call | Now | Emit, reporter: CallReporter | None) -> Any:
+    def _perform_at_once(self, task: Task, effect: Call | Now | Emit) -> Any:
         """Perform an effect, except for the await of what a callable or a listener returns."""
         if isinstance(effect, Emit):
             return self.notify(effect.event)
         if isinstance(effect, Now):
             return self.now()
-        if reporter is None:
+        if not effect.reporting:
             return effect.fn(*effect.args)
-        return effect.fn(*effect.args, reporter)
+        task.ticket = object()
+        return effect.fn(*effect.args, CallReporter(self, task))
 
     def now(self) -> float:
         """The clock of the driver, in seconds since the epoch."""
@@ -486,7 +476,7 @@ class Scheduler:
         awaitable = self.notify(event, listener)
         if awaitable is not None:
             try:
-                wait_for_awaitable(awaitable)
+                BackgroundCall(awaitable).start().wait()
             except BaseException as error:  # noqa: BLE001 - a listener must not affect the run
                 log_suppressed(_failure(error))
 
@@ -507,68 +497,32 @@ class Scheduler:
         return value if is_awaitable(value) else None
 
 
-def _cancel(calls: Iterable[BackgroundCall]) -> None:
-    for started in list(calls):  # a copy, since a worker thread may add one
-        started.cancel()
-
-
 class CallReporter:
-    """The reporter of a call. It delivers events, and then the outcome, to the thread of the steps.
+    """The reporter of a call. Events of other threads are delivered in that of the steps, before the outcome.
 
     They are delivered one after another. The next one waits until the async listeners of an event have returned.
 
     Args:
         scheduler: calls the listeners, and awaits them.
         task: the task that waits for the call.
-        effect: the call.
     """
 
-    __slots__ = (
-        "_effect", "_home", "_is_waiting", "_queue", "_scheduler", "_task", "_ticket", "now",
-    )  # fmt: skip
-
-    def __init__(self, scheduler: Scheduler, task: Task, effect: Call) -> None:
+    def __init__(self, scheduler: Scheduler, task: Task) -> None:
         self.now = scheduler.now
         self._scheduler = scheduler
         self._task = task
         self._ticket = task.ticket
-        self._effect = effect
         self._home = threading.get_ident()
-        self._queue: deque[Callable[[], Awaitable[Any] | None]] = deque()
-        self._is_waiting = False
 
     def emit(self, event: Any, listener: Callable[[Any], Any] | None = None) -> None:
         """Hand an event to the given listener, or to those of the run."""
         if threading.get_ident() == self._home:
             self._scheduler.emit(event, listener)
         elif self._task.ticket is self._ticket:
-
-            def post() -> None:
-                self.deliver(lambda: self._scheduler.notify(event, listener))
-
-            self._scheduler.answer(self._task, post, self._ticket)()
+            notify = functools.partial(self._scheduler.notify, event, listener)
+            self._scheduler.post(self._task, self._ticket, notify)
         elif asyncio._get_running_loop() is None:  # noqa: SLF001 - a coroutine is cancelled anyway
             raise Cancelled("the call was abandoned")
-
-    def deliver(self, act: Callable[[], Awaitable[Any] | None]) -> None:
-        """Call a function in the context of the task, when its predecessors are done; await its result."""
-        self._queue.append(act)
-        self._go_on()
-
-    def _go_on(self) -> None:
-        within = self._task.within_context
-        while self._queue and not self._is_waiting:
-            awaitable = within(self._queue.popleft())
-            if awaitable is not None:
-                self._is_waiting = True
-                start = self._scheduler.start_awaiting
-                within(start, self._task, self._effect, awaitable, self._delivered)
-
-    def _delivered(self, _: Any, error: Exception | None) -> None:
-        if error is not None:
-            log_suppressed(error)
-        self._is_waiting = False
-        self._go_on()
 
 
 def drive_sync(steps: Steps[R], emit: Callable[[Any], Any] | None = None) -> R:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import threading
 from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from treadle.effects import Signal, run_on_loop
-from treadle.effects.background import LOOK_UP_SECONDS
+from treadle.effects import BackgroundCall, Signal
 from treadle.mcp.errors import MCPConnectionError
 
 R = TypeVar("R")
@@ -36,11 +33,13 @@ class ClientThread:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             runner.run(self._ended.wait())
 
-    def _start(self, fn: Callable[..., Coroutine[Any, Any, R]], args: Sequence[Any]) -> Future[R]:
+    def _start(
+        self, fn: Callable[..., Coroutine[Any, Any, R]], args: Sequence[Any]
+    ) -> BackgroundCall:
         with self._mutex:
             if self._is_closed:
                 raise MCPConnectionError(_DISCONNECTED)
-            return run_on_loop(self._loop, fn(*args))
+            return BackgroundCall(fn(*args), self._loop).start()
 
     async def call(self, fn: Callable[..., Coroutine[Any, Any, R]], *args: Any) -> R:
         """Await a coroutine function here, from a task of any event loop; cancelling the task cancels it.
@@ -66,13 +65,7 @@ class ClientThread:
 
     def call_sync(self, fn: Callable[..., Coroutine[Any, Any, R]], *args: Any) -> R:
         """As `call`, from a thread that may block; an interrupt cancels the function."""
-        future = self._start(fn, args)
-        try:
-            while not future.done():
-                concurrent.futures.wait([future], LOOK_UP_SECONDS)
-        finally:
-            future.cancel()
-        return _value_of(future)
+        return _value_of(self._start(fn, args))
 
     def close(self) -> None:
         """End the loop; the thread ends soon. Calling it again does nothing."""
@@ -85,9 +78,9 @@ class ClientThread:
 _DISCONNECTED = "the MCP server was disconnected"
 
 
-def _value_of(future: Future[R]) -> R:
+def _value_of(future: BackgroundCall) -> Any:
     """The result of a call that its caller has not cancelled."""
     try:
-        return future.result()
+        return future.wait()
     except asyncio.CancelledError:  # one of asyncio, which must not reach a caller on trio
         raise MCPConnectionError(_DISCONNECTED) from None

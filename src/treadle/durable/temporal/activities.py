@@ -25,7 +25,13 @@ from treadle.durable.temporal.requests import (
     tool_call_from_data,
     within_limits,
 )
-from treadle.effects import Bounded, Cancelled, Effect, Steps, run_on_background_loop
+from treadle.effects import (
+    BackgroundCall,
+    Bounded,
+    Cancelled,
+    Effect,
+    Steps,
+)
 from treadle.errors import OutcomeUnknownError
 from treadle.messages import JSONDict
 from treadle.model import ModelRequest
@@ -212,7 +218,7 @@ async def _heartbeats() -> AsyncGenerator[None]:
                 with contextlib.suppress(RPCError, AsyncActivityCancelledError):
                     await handle.heartbeat()
 
-    task, other = asyncio.create_task(beat()), run_on_background_loop(beat_for_blocked_loop())
+    task, other = asyncio.create_task(beat()), BackgroundCall(beat_for_blocked_loop()).start()
     try:
         yield
     finally:
