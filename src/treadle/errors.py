@@ -226,10 +226,10 @@ def one_of(values: Collection[object]) -> str:
     return f"{', '.join(others)} or {last}" if others else last
 
 
-def did_you_mean(name: object, known: Iterable[object], least: float = 0.6) -> str:
+def did_you_mean(name: object, known: Iterable[object]) -> str:
     """The end of an error about an unknown name: ``"; did you mean 'x'?"``, or the known names."""
     names = [str(candidate) for candidate in known]
-    close = closest(str(name), names, least)
+    close = closest(str(name), names)
     if close is not None:
         return f"; did you mean {close!r}?"
     return f"; known are {', '.join(names)}" if names else "; there are none"
@@ -241,10 +241,10 @@ MAX_KNOWN = 1_000
 """The number of known names that are compared."""
 
 
-def closest(name: str, known: Iterable[str], least: float = 0.6) -> str | None:
+def closest(name: str, known: Iterable[str]) -> str | None:
     """The known name that is most similar to an unknown one; None if none is."""
     import difflib  # noqa: PLC0415 - most programs need no hint, and its import takes 2 ms
 
     by_start = {one[:MAX_COMPARED]: one for one in itertools.islice(known, MAX_KNOWN)}
-    found = difflib.get_close_matches(name[:MAX_COMPARED], by_start, 1, least)
+    found = difflib.get_close_matches(name[:MAX_COMPARED], by_start, 1)
     return by_start[found[0]] if found else None

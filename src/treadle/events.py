@@ -22,7 +22,7 @@ from treadle.codec import (
 )
 from treadle.context import Context
 from treadle.errors import did_you_mean
-from treadle.fast_dataclass import fast_dataclass_kw
+from treadle.fast_dataclass import fast_dataclass_kw, set_state
 from treadle.limits import Limits
 from treadle.messages import (
     History,
@@ -61,12 +61,7 @@ class EventBase:
         except AttributeError:  # to set it in each constructor is slow
             return 0
 
-    def __setstate__(self, state: Any) -> None:
-        """Restore a copied or unpickled event of a custom class, which may be frozen."""
-        parts: tuple[JSONDict | None, ...] = state if isinstance(state, tuple) else (state,)  # pyright: ignore[reportUnknownVariableType]
-        for values in parts:  # those in its dict, and those in slots
-            for name, value in (values or {}).items():
-                object.__setattr__(self, name, value)
+    __setstate__ = set_state  # of a custom class, which may be frozen
 
     @property
     def path(self) -> tuple[str, ...]:

@@ -116,6 +116,13 @@ def _init_of(cls: Any) -> Any:
     return init
 
 
+def set_state(made: Any, state: Any) -> None:
+    """Restore an object, which may be frozen; the state of one with slots and a dict has two parts."""
+    for part in state if state.__class__ is tuple else (state,):
+        for name, value in (part or {}).items():
+            object.__setattr__(made, name, value)
+
+
 def _nothing(_value: object) -> tuple[()]:
     return ()
 
@@ -148,9 +155,7 @@ class _Shared:
     def __getstate__(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__stored__ if hasattr(self, name)}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            object.__setattr__(self, name, value)
+    __setstate__ = set_state
 
 
 _METHODS = {
