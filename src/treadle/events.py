@@ -499,16 +499,11 @@ class RunSummary:
     @classmethod
     def of(cls, started: RunStarted, finished: RunFinished) -> RunSummary:
         """The completion of a run, from its first and its last event."""
-        return cls(
-            agent_name=started.agent_name,
-            run_id=started.run_id,
-            stop_reason=finished.stop_reason,
-            total_iterations=finished.total_iterations,
-            tool_calls_count=finished.tool_calls_count,
-            usage=finished.usage,
-            duration=finished.at - started.at,
-            error=finished.error,
-        )
+        duration = finished.at - started.at
+        of_both = cls.__dataclass_fields__.keys() & finished.__dataclass_fields__.keys()
+        facts = {name: getattr(finished, name) for name in of_both}
+        run_id, agent_name = started.run_id, started.agent_name
+        return cls(agent_name=agent_name, run_id=run_id, duration=duration, **facts)
 
 
 @fast_dataclass_kw

@@ -60,7 +60,7 @@ def _share(cls: type[T], *methods: str) -> type[T]:
     made.__shown__ = tuple(spec.name for spec in specs if spec.repr)
     slots = (base.__dict__.get("__slots__", ()) for base in reversed(made.__mro__))
     made.__stored__ = tuple(itertools.chain.from_iterable(slots))
-    made.__compared__ = operator.attrgetter(*compared) if compared else _nothing
+    made.__compared__ = operator.attrgetter(*compared or ["__class__"])
     for name in methods:
         setattr(cls, name, _METHODS[name])
     return cls
@@ -118,13 +118,10 @@ def _init_of(cls: Any) -> Any:
 
 def set_state(made: Any, state: Any) -> None:
     """Restore an object, which may be frozen; the state of one with slots and a dict has two parts."""
-    for part in state if state.__class__ is tuple else (state,):
+    parts: list[dict[str, Any] | None] = [*state] if state.__class__ is tuple else [state]
+    for part in parts:
         for name, value in (part or {}).items():
             object.__setattr__(made, name, value)
-
-
-def _nothing(_value: object) -> tuple[()]:
-    return ()
 
 
 class _Shared:
