@@ -85,7 +85,7 @@ def checked(default: Any, check: ValueCheck, *, repr: bool = True, **metadata: A
 
 
 def check_fields(made: Any) -> None:
-    """ValueCheck the fields that `checked` declared; raises `OptionError`."""
+    """Check the fields that `checked` declared; raises `OptionError`."""
     for spec in dataclasses.fields(made):
         value = getattr(made, spec.name)
         if "check" in spec.metadata and not (value is None and spec.default is None):
