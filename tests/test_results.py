@@ -100,35 +100,29 @@ def test_states_do_not_count_for_equality_and_are_not_shown():
 
 
 REASONS = {
-    "max_iterations_reached": (
-        lambda: MaxIterationsReached(10),
-        "no answer within max_iterations=10",
-    ),
+    "max_iterations_reached": (MaxIterationsReached(10), "no answer within max_iterations=10"),
     "budget_exhausted": (
-        lambda: BudgetExhausted("max_tool_calls", 3, 4),
+        BudgetExhausted("max_tool_calls", 3, 4),
         "the budget is spent: max_tool_calls=3, used 4",
     ),
     "limit_not_measurable": (
-        lambda: LimitNotMeasurable("max_cost", "cost", "pass cost_of="),
+        LimitNotMeasurable("max_cost", "cost", "pass cost_of="),
         "max_cost cannot be measured: the cost of a response is not known; pass cost_of=",
     ),
-    "deadline_exceeded": (
-        lambda: DeadlineExceeded(2.50),
-        "the run took longer than max_seconds=2.5",
-    ),
+    "deadline_exceeded": (DeadlineExceeded(2.50), "the run took longer than max_seconds=2.5"),
     "circuit_broken": (
-        lambda: CircuitBroken("search", "Error: down", 3),
+        CircuitBroken("search", "Error: down", 3),
         "tool 'search' failed with the same error in 3 consecutive iterations: Error: down",
     ),
     "loop_detected": (
-        lambda: LoopDetected(("a({})", "b({})"), 3, "f00d"),
+        LoopDetected(("a({})", "b({})"), 3, "f00d"),
         (
             "the same calls with the same results in 3 consecutive iterations: a({}), b({}) "
             "(a tool to be polled needs volatile=True)"
         ),
     ),
     "compaction_stalled": (
-        lambda: CompactionStalled(7, 3),
+        CompactionStalled(7, 3),
         (
             "the history was compacted 7 times, and became too long again 3 times in a row without a tool "
             "returning anything new; a larger max_tokens, shorter results or a better summary keep what the model "
@@ -136,54 +130,54 @@ REASONS = {
         ),
     ),
     "llm_error": (
-        lambda: LLMError("overloaded", "APIError", 4),
+        LLMError("overloaded", "APIError", 4),
         "the model failed: APIError: overloaded (after 4 attempts)",
     ),
     "empty_response": (
-        lambda: EmptyResponse(4, 2, ("stop", None), "acme", "m1"),
+        EmptyResponse(4, 2, ("stop", None), "acme", "m1"),
         (
             "2 consecutive empty responses, the last in iteration 4; finish reasons: stop, None; "
             "provider: acme; model: m1"
         ),
     ),
     "response_incomplete": (
-        lambda: ResponseIncomplete("cut", "length", option="max_tokens"),
+        ResponseIncomplete("cut", "length", option="max_tokens"),
         (
             "the response was cut off (finish reason 'length'); raise max_tokens; accept_cut=True takes a cut "
             "text as the answer"
         ),
     ),
     "output_missing": (
-        lambda: OutputMissing(3, ("a: bad", "b: bad")),
+        OutputMissing(3, ("a: bad", "b: bad")),
         "no valid output after 3 attempts: a: bad; b: bad",
     ),
     "pipeline_failed": (
-        lambda: PipelineFailed("plan_calls", "oh", "ValueError"),
+        PipelineFailed("plan_calls", "oh", "ValueError"),
         "stage 'plan_calls' raised ValueError: oh",
     ),
     "stopped_by_stage": (
-        lambda: StoppedByStage("no_secrets", "the prompt has a password"),
+        StoppedByStage("no_secrets", "the prompt has a password"),
         "stage 'no_secrets' stopped the run: the prompt has a password",
     ),
-    "invalid_input": (lambda: InvalidInput(("a: bad", "b: bad")), "a: bad; b: bad"),
-    "cancelled": (RunCancelled, "the run was cancelled"),
+    "invalid_input": (InvalidInput(("a: bad", "b: bad")), "a: bad; b: bad"),
+    "cancelled": (RunCancelled(), "the run was cancelled"),
 }
 
 
 def test_every_reason_is_in_the_table():
-    made = {type(make()) for make, _ in REASONS.values()}
+    made = {type(reason) for reason, _ in REASONS.values()}
     assert made == set(get_args(Reason)) == set(RunError.__subclasses__())
     assert all(getattr(types, one.__name__) is one for one in made)
 
 
 @pytest.mark.parametrize("stop_reason", REASONS)
 def test_a_reason_has_a_name_for_telemetry_and_a_text_and_is_equal_by_its_facts(stop_reason):
-    make, text = REASONS[stop_reason]
-    assert (make().stop_reason, str(make())) == (stop_reason, text)
-    assert {make(), make()} == {make()}
-    assert all(make() != other() for name, (other, _) in REASONS.items() if name != stop_reason)
-    for copied in (pickle.loads(pickle.dumps(make())), copy.deepcopy(make()), copy.copy(make())):  # noqa: S301
-        assert (copied, type(copied), str(copied)) == (make(), type(make()), text)
+    reason, text = REASONS[stop_reason]
+    assert (reason.stop_reason, str(reason)) == (stop_reason, text)
+    assert {reason, dataclasses.replace(reason)} == {reason}
+    assert [other for other, _ in REASONS.values() if other == reason] == [reason]
+    for copied in (pickle.loads(pickle.dumps(reason)), copy.deepcopy(reason), copy.copy(reason)):  # noqa: S301
+        assert (copied, type(copied), str(copied)) == (reason, type(reason), text)
 
 
 @pytest.mark.parametrize(
