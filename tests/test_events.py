@@ -41,7 +41,7 @@ from treadle import (
     Usage,
     event_from_json,
 )
-from treadle.events import event_types, number
+from treadle.events import EVENT_TYPES, number
 from treadle.fast_dataclass import fast_dataclass_kw
 from treadle.results import RunError
 from treadle.testing import ScriptedLLM, call, calls
@@ -274,7 +274,7 @@ def row(name, kind):
     return f"| {name} | {', '.join(fields)} |"
 
 
-EXPECTED = [row(f"`{name}`", kind) for name, kind in event_types().items()]
+EXPECTED = [row(f"`{name}`", kind) for name, kind in EVENT_TYPES.items()]
 EXPECTED += [row(word_of(kind), kind) for kind in OBJECTS]
 
 

@@ -235,7 +235,7 @@ _JSON_TYPES: Mapping[type, tuple[type, ...]] = {
 }
 
 
-def restore_fields(kind: Any, data: Any, **known: Any) -> Any:
+def restore_fields(kind: Any, data: Any, /, **known: Any) -> Any:
     """Restore a dataclass from its fields, whatever its form; ``known`` are fields that are not in the data.
 
     Raises:

@@ -7,7 +7,6 @@ compared.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, ClassVar, TypeAlias, get_args
@@ -549,6 +548,10 @@ Event: TypeAlias = (
     | SubagentEvent
 )
 """Any event of a run."""
+EVENT_TYPES: Mapping[str, type] = {
+    snake_case(kind.__name__): kind for kind in get_args(Event) if kind is not SubagentEvent
+}
+"""The classes of events by their names in JSON. `SubagentEvent` has none: it is the ``path`` of an event."""
 
 
 def event_from_json(data: Mapping[str, Any]) -> Event:
@@ -563,9 +566,9 @@ def event_from_json(data: Mapping[str, Any]) -> Event:
     if not is_mapping(data):
         raise JSONFormatError(f"expected an object with a type, got {short_json(data)}")
     name = data.get("type")
-    kind = event_types().get(name) if isinstance(name, str) else None
+    kind = EVENT_TYPES.get(str(name))
     if kind is None:
-        hint = did_you_mean(name, sorted(event_types())) if isinstance(name, str) else ""
+        hint = did_you_mean(name, EVENT_TYPES)
         raise JSONFormatError(f"type: {short_json(name)} is no type of event{hint}")
     try:
         seq, path = restore(int, data.get("seq", 0)), restore(tuple[str, ...], data.get("path", []))
@@ -576,13 +579,6 @@ def event_from_json(data: Mapping[str, Any]) -> Event:
         event = SubagentEvent(call_id=call_id, event=event)
     number(event, seq)
     return event
-
-
-@functools.cache
-def event_types() -> Mapping[str, type]:
-    """The classes of events by their names in JSON. `SubagentEvent` has none: it is the ``path`` of an event."""
-    kinds = [kind for kind in get_args(Event) if kind is not SubagentEvent]
-    return {snake_case(kind.__name__): kind for kind in kinds}
 
 
 # Objects in events that are more than data are reduced to it.
@@ -629,6 +625,12 @@ def _result_from_json(data: Any) -> Result:
     return restore_fields(kind, data, **answer)
 
 
+def _context_from_json(data: Any) -> Context:
+    """A context without its messages and its services."""
+    facts = {name: data[name] for name in _IN_CONTEXT if name in _object(data)}
+    return restore_fields(Context, facts, messages=History())
+
+
 def _object(data: Any) -> Mapping[str, Any]:
     if not is_mapping(data):
         raise JSONFormatError(f"expected an object, got {short_json(data)}")
@@ -641,5 +643,5 @@ for _kind in _RESULTS.values():
 plain_form(
     Context,
     lambda context: {name: getattr(context, name) for name in _IN_CONTEXT},
-    lambda data: restore_fields(Context, data, messages=History()),
+    _context_from_json,
 )
