@@ -74,14 +74,12 @@ def of_language(*languages):
     ]
 
 
-def is_run(block):
-    """Whether a block of Python is one to run."""
-    return "no-run" not in block.info
+PYTHON = of_language("python")
+TO_RUN = [(page, block) for page, block in PYTHON if "no-run" not in block.info]
 
 
-def named(pages):
-    """Parameters of a test, one for each page, under the pages' names."""
-    return [pytest.param(page, id=page.relative_to(REPOSITORY).as_posix()) for page in pages]
+def name_of(page):
+    return page.relative_to(REPOSITORY).as_posix()
 
 
 def execute(block, page, namespace):
@@ -98,39 +96,26 @@ def execute(block, page, namespace):
         anyio.run(awaited)
 
 
-@pytest.mark.parametrize("page", named(PAGES))
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_the_python_of_a_page_runs(page, monkeypatch, tmp_path):
     """Every block, in order, in one namespace; its asserts count."""
     monkeypatch.chdir(tmp_path)  # a page may write files
     module = types.ModuleType(f"page_{page.stem.replace('-', '_')}")
     monkeypatch.setitem(sys.modules, module.__name__, module)  # where type hints are looked up
-    for block in blocks_of(page):
-        if block.info[:1] == ("python",) and is_run(block):
+    for one, block in TO_RUN:
+        if one == page:
             execute(block, page, vars(module))
 
 
-def has_program(text):
-    """Whether a module does something only when it is run as a program, however its condition is written."""
-    try:
-        tree = ast.parse(text)
-    except SyntaxError:  # `await` at the top level, as only the first test of this file allows
-        tree = compile(text, "", "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-    conditions = [node.test for node in ast.walk(tree) if isinstance(node, ast.If)]
-    return any("__main__" in ast.unparse(condition) for condition in conditions)
-
-
 def program_of(page):
-    """The Python of a page in one file; empty if no block of it is for a program only."""
-    texts = [
-        block.text for block in blocks_of(page) if block.info[:1] == ("python",) and is_run(block)
-    ]
-    return "\n\n".join(texts) if any(map(has_program, texts)) else ""
+    """The Python of a page in one file."""
+    return "\n\n".join(block.text for one, block in TO_RUN if one == page)
 
 
-PROGRAMS = [page for page in PAGES if program_of(page)]
+PROGRAMS = [page for page in PAGES if "__main__" in program_of(page)]
 
 
-@pytest.mark.parametrize("page", named(PROGRAMS))
+@pytest.mark.parametrize("page", PROGRAMS, ids=name_of)
 def test_the_program_of_a_page_starts_and_ends(page, tmp_path):
     """What only a program does: `__name__` is ``"__main__"``, and the input is empty."""
     file = tmp_path / f"{page.stem.replace('-', '_')}.py"
@@ -147,21 +132,15 @@ def test_the_program_of_a_page_starts_and_ends(page, tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_the_programs_of_pages_are_found():
-    """The chat has one, and so has every page whose blocks compare ``__name__``."""
-    comparing = {page for page, block in of_language("python") if "__main__" in block.text}
-    assert REPOSITORY / "docs" / "guide-chat.md" in comparing
-    assert comparing == set(PROGRAMS)
-
-
 def test_there_are_pages_and_they_have_code():
-    """So that the test above is not empty."""
-    assert len(of_language("python")) > len(PAGES) > 1
+    """So that the tests above are not empty."""
+    assert len(TO_RUN) > len(PAGES) > 1
+    assert REPOSITORY / "docs" / "guide-chat.md" in PROGRAMS
 
 
 def test_few_blocks_are_not_run_and_each_has_a_reason():
     """A comment directly before the block has the reason."""
-    not_run = [(page, block) for page, block in of_language("python") if not is_run(block)]
+    not_run = [(page, block) for page, block in PYTHON if "no-run" in block.info]
     assert len(not_run) <= MAX_NOT_RUN
     for page, block in not_run:
         has_reason = re.fullmatch(r"<!-- not run: .+ -->", block.before.strip())
@@ -241,7 +220,7 @@ def anchors_of(page):
     return {slug(heading) for heading in re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)}
 
 
-@pytest.mark.parametrize("page", named(PAGES))
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_the_links_of_a_page_have_a_target(page):
     """Those within the repository: to a file or a folder, and to a heading where they name one."""
     broken = []
@@ -256,7 +235,7 @@ def test_the_links_of_a_page_have_a_target(page):
     assert broken == []
 
 
-@pytest.mark.parametrize("page", named(PAGES))
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_a_page_has_no_path_of_a_particular_machine(page):
     """A path in a home directory, or where the project happened to be built, is of no use to others."""
     text = page.read_text(encoding="utf-8")

@@ -43,11 +43,10 @@ def test_an_error_is_a_treadle_error_and_a_standard_exception(error, kind):
 
 
 def test_a_missing_extra_names_the_command_that_installs_it():
-    error = MissingExtraError("the OpenAI client", "pip install 'treadle[openai]'")
-    assert str(error) == (
-        "the OpenAI client is not installed; install it with: pip install 'treadle[openai]'"
-    )
-    assert (error.what, error.command) == ("the OpenAI client", "pip install 'treadle[openai]'")
+    command = "pip install 'treadle[openai]'"
+    error = MissingExtraError("the OpenAI client", command)
+    assert str(error) == f"the OpenAI client is not installed; install it with: {command}"
+    assert (error.what, error.command) == ("the OpenAI client", command)
 
 
 @given(

@@ -16,12 +16,6 @@ print(*{name.partition(".")[0] for name in set(sys.modules) - before})
 """
 
 
-def test_the_public_names_are_sorted_and_exist():
-    """Which names there are, the reference says: see test_reference.py."""
-    assert treadle.__all__ == sorted(set(treadle.__all__))
-    assert all(hasattr(treadle, name) for name in treadle.__all__)
-
-
 def test_importing_it_imports_no_third_party_package_and_no_slow_module():
     """They are imported when they are first used: asyncio and anyio by the first run."""
     command = [sys.executable, "-c", IMPORTED]

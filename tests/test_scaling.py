@@ -67,14 +67,8 @@ class TestClosedForms:
 
     def test_the_queue_and_the_slots_obey_the_law_of_little(self):
         """The mean number in a place is the arrival rate times the mean time in it, whatever the distributions."""
-        report = simulated(
-            runs_per_day=60_000.0,
-            peak=1.0,
-            workers=2,
-            concurrency=8,
-            crashes=0.0,
-            approval_share=0.0,
-        )
+        steady = {"peak": 1.0, "crashes": 0.0, "approval_share": 0.0}
+        report = simulated(runs_per_day=60_000.0, workers=2, concurrency=8, **steady)
         done = report.simulation
         rate = len(report.waits) / done.end
         assert mean(report.waits) > 1
@@ -108,16 +102,14 @@ class TestClosedForms:
 
 
 class TestLimits:
-    def test_a_limit_of_requests_caps_the_throughput_at_exactly_its_rate(self):
-        report = simulated(runs_per_day=100_000.0, to_hour=2.0, requests_per_minute=90, peak=1.0)
-        assert set(report.simulation.requests[1:]) == {90}
-
-    def test_a_limit_of_tokens_caps_the_throughput_at_exactly_its_rate(self):
+    @pytest.mark.parametrize(
+        ("limited", "limit", "rate"),
+        [("requests", {"requests_per_minute": 90}, 90), ("tokens", {"tokens_per_minute": 90_500}, 90_000)],
+    )  # fmt: skip
+    def test_a_limit_caps_the_throughput_at_exactly_its_rate(self, limited, limit, rate):
         sizes = {"prompt_tokens": 900, "added_tokens": 0, "output_tokens": 100}
-        report = simulated(
-            runs_per_day=100_000.0, to_hour=2.0, tokens_per_minute=90_500, peak=1.0, **sizes
-        )
-        assert set(report.simulation.tokens[1:]) == {90_000}
+        report = simulated(runs_per_day=100_000.0, to_hour=2.0, peak=1.0, **sizes, **limit)
+        assert set(getattr(report.simulation, limited)[1:]) == {rate}
 
     def test_a_limit_that_is_not_reached_delays_no_request(self):
         report = simulated(runs_per_day=10_000.0, peak=1.0)

@@ -44,13 +44,7 @@ class OddError(Exception):
         raise RuntimeError("no notes")
 
 
-def test_it_is_formatted_as_python_does():
-    text = format_traceback(raised(fault))
-    assert text.startswith("Traceback (most recent call last):\n")
-    assert text.endswith("    raise ValueError(text)\nValueError: oh")
-
-
-def test_it_has_the_causes():
+def test_it_is_formatted_as_python_does_with_the_causes():
     def wraps():
         try:
             fault()
@@ -58,7 +52,12 @@ def test_it_has_the_causes():
             raise KeyError("k") from error
 
     text = format_traceback(raised(wraps))
-    assert text.index("ValueError: oh") < text.index("direct cause") < text.index("KeyError: 'k'")
+    assert text.startswith("Traceback (most recent call last):\n")
+    assert (
+        "    raise ValueError(text)\nValueError: oh\n\nThe above exception was the direct cause"
+        in text
+    )
+    assert text.endswith("    raise KeyError(\"k\") from error\nKeyError: 'k'")
 
 
 @pytest.mark.parametrize(
@@ -79,10 +78,7 @@ def test_it_is_shortened_in_the_middle(fn, args, kept):
 
 @pytest.mark.parametrize("kind", [SilentError, OddError])
 def test_an_exception_that_cannot_be_formatted_has_a_text(kind):
-    def raises():
-        raise kind
-
-    assert kind.__name__ in format_traceback(raised(raises))
+    assert kind.__name__ in format_traceback(kind())
 
 
 def test_frames_that_lead_to_the_code_of_the_user_are_removed():

@@ -9,15 +9,13 @@ from typing import Any
 from treadle.errors import OptionError, one_of
 
 
+@dataclasses.dataclass(repr=False, eq=False)
 class ValueCheck:
     """The values that an option accepts, their name in errors, and whether errors may show the value."""
 
-    def __init__(
-        self, accepts: Callable[[Any], object], expected: str, *, shows_value: bool = False
-    ) -> None:
-        self.accepts = accepts
-        self.expected = expected
-        self.shows_value = shows_value
+    accepts: Callable[[Any], object]
+    expected: str
+    shows_value: bool = False
 
     def check(self, name: str, value: Any) -> None:
         """Raise `OptionError` for a value that the option does not accept."""
@@ -85,7 +83,7 @@ def checked(default: Any, check: ValueCheck, *, repr: bool = True, **metadata: A
 
 
 def check_fields(made: Any) -> None:
-    """ValueCheck the fields that `checked` declared; raises `OptionError`."""
+    """Check the fields that `checked` declared; raises `OptionError`."""
     for spec in dataclasses.fields(made):
         value = getattr(made, spec.name)
         if "check" in spec.metadata and not (value is None and spec.default is None):

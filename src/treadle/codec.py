@@ -35,6 +35,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from treadle.errors import TreadleError
+from treadle.fast_dataclass import set_state
 from treadle.messages import (
     ATOMS,
     History,
@@ -234,7 +235,7 @@ _JSON_TYPES: Mapping[type, tuple[type, ...]] = {
 }
 
 
-def restore_fields(kind: Any, data: Any, **known: Any) -> Any:
+def restore_fields(kind: Any, data: Any, /, **known: Any) -> Any:
     """Restore a dataclass from its fields, whatever its form; ``known`` are fields that are not in the data.
 
     Raises:
@@ -312,10 +313,8 @@ def _with_state(kind: Any, name: str, state: Any) -> Any:
     made: Any = object.__new__(kind)
     if hasattr(made, "__setstate__"):
         made.__setstate__(state)
-    else:  # as `copy.copy` does; the state of an object with slots has two parts
-        parts: list[Any] = [*state] if isinstance(state, tuple) else [state]  # pyright: ignore[reportUnknownArgumentType]
-        for key, value in ((key, part[key]) for part in parts if part for key in part):
-            object.__setattr__(made, key, value)
+    else:
+        set_state(made, state)
     fields: Any = getattr(kind, "__pydantic_fields__", None) or getattr(kind, _FIELDS, ())
     missing = [key for key in fields if not hasattr(made, key)]
     if missing:

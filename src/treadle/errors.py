@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -54,6 +54,16 @@ class UnpicklableError(TreadleError):
         return f"{self.name}: {self.text}"
 
 
+def causes_of(error: BaseException) -> Iterator[BaseException]:
+    """An exception and those that led to it, each once."""
+    seen = set[int]()
+    one: BaseException | None = error
+    while one is not None and id(one) not in seen:
+        seen.add(id(one))
+        yield one
+        one = one.__cause__ or one.__context__
+
+
 def portable(error: BaseException) -> BaseException:
     """An exception that survives pickling: the exception itself if it does, else an `UnpicklableError`.
 
@@ -67,13 +77,11 @@ def portable(error: BaseException) -> BaseException:
     except Exception:  # noqa: BLE001, S110 - a class may raise anything
         pass
     texts: list[str] = []
-    cause: BaseException | None = error
-    while cause is not None and len(texts) < _MAX_CAUSES:
+    for cause in itertools.islice(causes_of(error), _MAX_CAUSES):
         try:
             texts.append(str(cause))
         except Exception:  # noqa: BLE001 - a custom `__str__`
             texts.append(type(cause).__name__)
-        cause = cause.__cause__ or cause.__context__
     found = getattr(error, "__dict__", {})
     facts = {name: value for name, value in found.items() if isinstance(value, (str, int, float))}
     return UnpicklableError(type(error).__name__, "; caused by ".join(texts), facts)
@@ -226,10 +234,10 @@ def one_of(values: Collection[object]) -> str:
     return f"{', '.join(others)} or {last}" if others else last
 
 
-def did_you_mean(name: object, known: Iterable[object], least: float = 0.6) -> str:
+def did_you_mean(name: object, known: Iterable[object]) -> str:
     """The end of an error about an unknown name: ``"; did you mean 'x'?"``, or the known names."""
     names = [str(candidate) for candidate in known]
-    close = closest(str(name), names, least)
+    close = closest(str(name), names)
     if close is not None:
         return f"; did you mean {close!r}?"
     return f"; known are {', '.join(names)}" if names else "; there are none"
@@ -241,10 +249,10 @@ MAX_KNOWN = 1_000
 """The number of known names that are compared."""
 
 
-def closest(name: str, known: Iterable[str], least: float = 0.6) -> str | None:
+def closest(name: str, known: Iterable[str]) -> str | None:
     """The known name that is most similar to an unknown one; None if none is."""
     import difflib  # noqa: PLC0415 - most programs need no hint, and its import takes 2 ms
 
     by_start = {one[:MAX_COMPARED]: one for one in itertools.islice(known, MAX_KNOWN)}
-    found = difflib.get_close_matches(name[:MAX_COMPARED], by_start, 1, least)
+    found = difflib.get_close_matches(name[:MAX_COMPARED], by_start, 1)
     return by_start[found[0]] if found else None

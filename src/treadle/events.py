@@ -7,7 +7,6 @@ compared.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, ClassVar, TypeAlias, get_args
@@ -22,7 +21,7 @@ from treadle.codec import (
 )
 from treadle.context import Context
 from treadle.errors import did_you_mean
-from treadle.fast_dataclass import fast_dataclass_kw
+from treadle.fast_dataclass import fast_dataclass_kw, set_state
 from treadle.limits import Limits
 from treadle.messages import (
     History,
@@ -61,12 +60,7 @@ class EventBase:
         except AttributeError:  # to set it in each constructor is slow
             return 0
 
-    def __setstate__(self, state: Any) -> None:
-        """Restore a copied or unpickled event of a custom class, which may be frozen."""
-        parts: tuple[JSONDict | None, ...] = state if isinstance(state, tuple) else (state,)  # pyright: ignore[reportUnknownVariableType]
-        for values in parts:  # those in its dict, and those in slots
-            for name, value in (values or {}).items():
-                object.__setattr__(self, name, value)
+    __setstate__ = set_state  # of a custom class, which may be frozen
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -504,16 +498,11 @@ class RunSummary:
     @classmethod
     def of(cls, started: RunStarted, finished: RunFinished) -> RunSummary:
         """The completion of a run, from its first and its last event."""
-        return cls(
-            agent_name=started.agent_name,
-            run_id=started.run_id,
-            stop_reason=finished.stop_reason,
-            total_iterations=finished.total_iterations,
-            tool_calls_count=finished.tool_calls_count,
-            usage=finished.usage,
-            duration=finished.at - started.at,
-            error=finished.error,
-        )
+        duration = finished.at - started.at
+        of_both = cls.__dataclass_fields__.keys() & finished.__dataclass_fields__.keys()
+        facts = {name: getattr(finished, name) for name in of_both}
+        run_id, agent_name = started.run_id, started.agent_name
+        return cls(agent_name=agent_name, run_id=run_id, duration=duration, **facts)
 
 
 @fast_dataclass_kw
@@ -559,6 +548,10 @@ Event: TypeAlias = (
     | SubagentEvent
 )
 """Any event of a run."""
+EVENT_TYPES: Mapping[str, type] = {
+    snake_case(kind.__name__): kind for kind in get_args(Event) if kind is not SubagentEvent
+}
+"""The classes of events by their names in JSON. `SubagentEvent` has none: it is the ``path`` of an event."""
 
 
 def event_from_json(data: Mapping[str, Any]) -> Event:
@@ -573,9 +566,9 @@ def event_from_json(data: Mapping[str, Any]) -> Event:
     if not is_mapping(data):
         raise JSONFormatError(f"expected an object with a type, got {short_json(data)}")
     name = data.get("type")
-    kind = event_types().get(name) if isinstance(name, str) else None
+    kind = EVENT_TYPES.get(str(name))
     if kind is None:
-        hint = did_you_mean(name, sorted(event_types())) if isinstance(name, str) else ""
+        hint = did_you_mean(name, EVENT_TYPES)
         raise JSONFormatError(f"type: {short_json(name)} is no type of event{hint}")
     try:
         seq, path = restore(int, data.get("seq", 0)), restore(tuple[str, ...], data.get("path", []))
@@ -586,13 +579,6 @@ def event_from_json(data: Mapping[str, Any]) -> Event:
         event = SubagentEvent(call_id=call_id, event=event)
     number(event, seq)
     return event
-
-
-@functools.cache
-def event_types() -> Mapping[str, type]:
-    """The classes of events by their names in JSON. `SubagentEvent` has none: it is the ``path`` of an event."""
-    kinds = [kind for kind in get_args(Event) if kind is not SubagentEvent]
-    return {snake_case(kind.__name__): kind for kind in kinds}
 
 
 # Objects in events that are more than data are reduced to it.
@@ -639,6 +625,12 @@ def _result_from_json(data: Any) -> Result:
     return restore_fields(kind, data, **answer)
 
 
+def _context_from_json(data: Any) -> Context:
+    """A context without its messages and its services."""
+    facts = {name: data[name] for name in _IN_CONTEXT if name in _object(data)}
+    return restore_fields(Context, facts, messages=History())
+
+
 def _object(data: Any) -> Mapping[str, Any]:
     if not is_mapping(data):
         raise JSONFormatError(f"expected an object, got {short_json(data)}")
@@ -651,5 +643,5 @@ for _kind in _RESULTS.values():
 plain_form(
     Context,
     lambda context: {name: getattr(context, name) for name in _IN_CONTEXT},
-    lambda data: restore_fields(Context, data, messages=History()),
+    _context_from_json,
 )

@@ -60,7 +60,7 @@ def _share(cls: type[T], *methods: str) -> type[T]:
     made.__shown__ = tuple(spec.name for spec in specs if spec.repr)
     slots = (base.__dict__.get("__slots__", ()) for base in reversed(made.__mro__))
     made.__stored__ = tuple(itertools.chain.from_iterable(slots))
-    made.__compared__ = operator.attrgetter(*compared) if compared else _nothing
+    made.__compared__ = operator.attrgetter(*compared or ["__class__"])
     for name in methods:
         setattr(cls, name, _METHODS[name])
     return cls
@@ -116,8 +116,12 @@ def _init_of(cls: Any) -> Any:
     return init
 
 
-def _nothing(_value: object) -> tuple[()]:
-    return ()
+def set_state(made: Any, state: Any) -> None:
+    """Restore an object, which may be frozen; the state of one with slots and a dict has two parts."""
+    parts: list[dict[str, Any] | None] = [*state] if state.__class__ is tuple else [state]
+    for part in parts:
+        for name, value in (part or {}).items():
+            object.__setattr__(made, name, value)
 
 
 class _Shared:
@@ -148,9 +152,7 @@ class _Shared:
     def __getstate__(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__stored__ if hasattr(self, name)}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            object.__setattr__(self, name, value)
+    __setstate__ = set_state
 
 
 _METHODS = {

@@ -6,7 +6,7 @@ import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
-from treadle.errors import TreadleError
+from treadle.errors import TreadleError, causes_of
 
 MAX_BODY = 64 * 1024 * 1024
 """The bytes of a response that are read, also of a stream."""
@@ -53,12 +53,7 @@ def client_options(
 
 def cause_of(error: BaseException) -> ResponseBodyError | None:
     """The refusal of a body that led to an exception of an SDK; None if none did."""
-    cause: BaseException | None = error
-    for _ in range(10):
-        if cause is None or isinstance(cause, ResponseBodyError):
-            return cause
-        cause = cause.__cause__
-    return None
+    return next((one for one in causes_of(error) if isinstance(one, ResponseBodyError)), None)
 
 
 class _Pieces:

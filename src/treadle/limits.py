@@ -102,7 +102,7 @@ class Limits:
     if not TYPE_CHECKING:  # type checkers know the fields
 
         def __new__(cls, *_: Any, **limits: Any) -> Self:
-            """ValueCheck the names; the error of ``__init__`` has no suggestion."""
+            """Check the names; the error of ``__init__`` has no suggestion."""
             known = cls.__dataclass_fields__
             if not limits.keys() <= known.keys():
                 check_names(limits, known, "Limits: there is no limit")

@@ -32,10 +32,12 @@ class IllegalMoveError(TreadleError, RuntimeError):
     """A change of status that is illegal in the current status of a run or a node."""
 
 
-def _illegal(what: str, status: RunNodeStatus, event: str, otherwise: str) -> IllegalMoveError:
-    """The error of a change of status; ``otherwise`` is what is legal if the run or node is not running."""
-    legal = "succeed, fail, timeout" if status is _RUNNING else otherwise
-    return IllegalMoveError(f"{what} is {status.value}: it cannot {event}; legal are {legal}")
+def _illegal(made: RunNode | RunState, event: str) -> IllegalMoveError:
+    """The error of a change of status, with those that are legal: only a run can start again."""
+    what = f"node {made.step_index}" if isinstance(made, RunNode) else "the run"
+    legal = "start" if made.status is _INIT or isinstance(made, RunState) else "nothing"
+    legal = "succeed, fail, timeout" if made.status is _RUNNING else legal
+    return IllegalMoveError(f"{what} is {made.status.value}: it cannot {event}; legal are {legal}")
 
 
 @dataclass(slots=True)
@@ -100,7 +102,7 @@ class RunNode:
     def start(self, at: float | None = None) -> None:
         """Start. ``at`` is in seconds since the epoch; None means now."""
         if self.status is not _INIT:
-            raise self._illegal("start")
+            raise _illegal(self, "start")
         self.status = _RUNNING
         self.started_at = time.time() if at is None else at
 
@@ -124,13 +126,9 @@ class RunNode:
 
     def _end(self, event: str, status: RunNodeStatus, at: float | None) -> None:
         if self.status is not _RUNNING:
-            raise self._illegal(event)
+            raise _illegal(self, event)
         self.status = status
         self.ended_at = time.time() if at is None else at
-
-    def _illegal(self, event: str) -> IllegalMoveError:
-        otherwise = "start" if self.status is _INIT else "nothing"
-        return _illegal(f"node {self.step_index}", self.status, event, otherwise)
 
 
 @dataclass(eq=False, repr=False)
@@ -187,7 +185,7 @@ class RunState:
     def start(self) -> None:
         """Start, or start again after the end."""
         if self.status is _RUNNING:
-            raise self._illegal("start")
+            raise _illegal(self, "start")
         self.status = _RUNNING
         self.error = None
 
@@ -255,11 +253,8 @@ class RunState:
 
     def _end(self, event: str, status: RunNodeStatus) -> None:
         if self.status is not _RUNNING:
-            raise self._illegal(event)
+            raise _illegal(self, event)
         self.status = status
-
-    def _illegal(self, event: str) -> IllegalMoveError:
-        return _illegal("the run", self.status, event, "start")
 
     def __repr__(self) -> str:
         return f"RunState({self.run_id!r}, {self.status.value}, iterations={self.iterations})"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TypeVar, cast
 
+from treadle.errors import causes_of
 from treadle.redaction import redacted
 
 E = TypeVar("E", bound=BaseException)
@@ -29,14 +30,10 @@ def from_user_code(error: E) -> E:
 
     The frames before it are treadle's. They refer to the run, so an exception that is kept would keep the run.
     """
-    one: BaseException | None = error
-    seen: set[int] = set()
-    while one is not None and id(one) not in seen:
-        seen.add(id(one))
+    for one in causes_of(error):
         trace = _first_of_user(traceback_of(one))
         if trace is not None:
             BaseException.with_traceback(one, trace)
-        one = one.__cause__ or one.__context__
     return error
 
 

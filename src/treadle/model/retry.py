@@ -9,6 +9,7 @@ from typing import Any
 
 from treadle import labels
 from treadle.effects import Call, Steps
+from treadle.errors import causes_of
 from treadle.messages import is_list, is_mapping
 from treadle.messages.ending import words_of
 from treadle.model.info import attribute_of
@@ -60,9 +61,6 @@ _CONNECTION_ERRNO = frozenset(
     {errno.ENETDOWN, errno.ENETRESET, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH}
 )
 """Network errors that Python raises as a plain `OSError`."""
-
-_MAX_CAUSES = 16
-"""The number of chained exceptions that are looked at."""
 
 
 def is_retryable(error: BaseException) -> bool:
@@ -122,13 +120,9 @@ def _is_any(error: Any, names: frozenset[str]) -> bool:
     return not names.isdisjoint(cls.__name__ for cls in type(error).__mro__)
 
 
-def _is_permanent(error: BaseException | None) -> bool:
+def _is_permanent(error: BaseException) -> bool:
     """Whether an error, or one that led to it, would occur in every attempt."""
-    for _ in range(_MAX_CAUSES):
-        if error is None or _is_any(error, _PERMANENT_CLASSES):
-            break
-        error = error.__cause__ or error.__context__
-    return error is not None and _is_any(error, _PERMANENT_CLASSES)
+    return any(_is_any(one, _PERMANENT_CLASSES) for one in causes_of(error))
 
 
 def codes_of(error: BaseException) -> set[str]:

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from treadle.context import Context
 from treadle.events import (
+    EVENT_TYPES,
     Event,
     IterationFinished,
     IterationStarted,
@@ -16,7 +17,6 @@ from treadle.events import (
     RunStarted,
     ToolFinished,
     ToolStarted,
-    event_types,
 )
 from treadle.messages import JSONDict, ToolResult
 from treadle.results import Err, Ok, Paused, Result
@@ -25,7 +25,7 @@ from treadle.tracebacks import format_traceback
 Fields: TypeAlias = dict[str, Any]
 
 
-EVENT_NAMES: Mapping[type, str] = {kind: name for name, kind in event_types().items()}
+EVENT_NAMES: Mapping[type, str] = {kind: name for name, kind in EVENT_TYPES.items()}
 """The name of each kind of event: ``ToolFinished`` is ``tool_finished``. Those of subagents have the same."""
 
 DELTAS = frozenset({"text_delta", "reasoning_delta", "tool_call_delta", "partial_output"})

@@ -7,6 +7,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+from treadle.errors import causes_of
 from treadle.messages import ATOMS, safe_str
 from treadle.tools.bounds import Bounds, is_plain
 from treadle.tracebacks import leaves_of
@@ -71,12 +72,8 @@ def is_plain_error(error: BaseException) -> bool:
 
 def make_text(error: BaseException) -> None:
     """Make the texts of an exception and its causes once, where a time limit can end it if that takes forever."""
-    seen: set[int] = set()
-    one: BaseException | None = error
-    while one is not None and id(one) not in seen:
-        seen.add(id(one))
+    for one in causes_of(error):
         error_text(one)
-        one = one.__cause__ or one.__context__
 
 
 def truncate(text: str, max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES) -> str:
