@@ -30,7 +30,8 @@ def is_content_part(value: object) -> TypeGuard[JSONDict]:
             return True
         case {"type": "file", "file": {"file_data": str()} | {"file_id": str()}}:
             return True
-    return False
+        case _:
+            return False
 
 
 def content_parts(value: Any) -> list[JSONDict] | None:
@@ -259,26 +260,23 @@ def as_text_results(messages: Sequence[JSONDict]) -> list[JSONDict]:
     sent: list[JSONDict] = []
     media: list[JSONDict] = []
     for message in messages:
-        role, content = message.get("role"), message.get("content")
+        role, content, changed = message.get("role"), message.get("content"), message
         if role == "tool" and is_list(content):
-            media += [part for part in content if part.get("type") != "text"]
-            sent.append({**message, "content": text_of_parts(content)})
-        elif role == "user" and media:
-            own = [text_part(content)] if isinstance(content, str) and content else content or []
-            sent.append({**message, "content": [*_shown(media), *own]})
-            media = []
-        else:
-            if media and role != "tool":
-                sent.append({"role": "user", "content": _shown(media)})
-                media = []
-            sent.append(message)
+            changed = {**message, "content": text_of_parts(content)}
+            for part in content:
+                if part.get("type") != "text":
+                    media += text_part(placeholder(part)), part
+        elif media and role != "tool":
+            shown, media = [_INTRODUCTION, *media], []
+            if role == "user":
+                own = [text_part(content)] if isinstance(content, str) and content else content
+                changed = {**message, "content": [*shown, *(own or ())]}
+            else:
+                sent.append({"role": "user", "content": shown})
+        sent.append(changed)
     if media:
-        sent.append({"role": "user", "content": _shown(media)})
+        sent.append({"role": "user", "content": [_INTRODUCTION, *media]})
     return sent
 
 
-def _shown(media: Iterable[JSONDict]) -> list[JSONDict]:
-    shown = [text_part("Content of the tool results:")]
-    for part in media:
-        shown += text_part(placeholder(part)), part
-    return shown
+_INTRODUCTION = text_part("Content of the tool results:")
