@@ -43,7 +43,7 @@ _KINDS: Mapping[Any, tuple[tuple[type, ...], str]] = {
 """What the values of fields of a type have to be, and its description for errors."""
 _FIELDS = {
     kind: [
-        (spec.name, *_KINDS[spec.type]) for spec in dataclasses.fields(kind) if spec.type in _KINDS
+        (spec.name, _KINDS[spec.type]) for spec in dataclasses.fields(kind) if spec.type in _KINDS
     ]
     for kind in (Response, Chunk, ToolCall, CallChunk)
 }
@@ -56,7 +56,7 @@ def _wrong(expectation: str, value: Any) -> NotAResponseError:
 def _checked(made: T, base: type[T]) -> T:
     """Check the types of the fields of an object that the backend made."""
     where = type(made).__name__
-    for name, kinds, expected in _FIELDS[base]:
+    for name, (kinds, expected) in _FIELDS[base]:
         value = getattr(made, name, ...)
         if not isinstance(value, kinds):
             raise _wrong(f"{where}.{name}: expected {expected}", value)
