@@ -60,10 +60,7 @@ def text_of_parts(parts: Iterable[Mapping[str, Any]]) -> str:
 
 
 def placeholder(part: Mapping[str, Any]) -> str:
-    """A short text that differs for different parts, such as ``[image/png, 12,345 bytes, 3f2a9c1b]``.
-
-    It has the media type, the size and the start of a digest; that of a link has no size.
-    """
+    """A short text that differs for different parts, such as ``[image/png, 12,345 bytes, 3f2a9c1b]``."""
     kind = safe_str(part.get("type"))
     value = part.get(kind)
     facts: JSONDict = value if is_dict(value) else {}
@@ -116,11 +113,7 @@ class DataURL(NamedTuple):
 
 
 def data_url(url: str) -> DataURL | None:
-    """Read a ``data:`` URL, as RFC 2397 defines them; None for another URL.
-
-    Parameters such as a name are left out. Base64 may have white space, percent-encoded characters and the
-    alphabet of URLs, and may lack its padding.
-    """
+    """Read a ``data:`` URL, as RFC 2397 defines them; None for another URL."""
     scheme, colon, _ = url[:MAX_SCHEME].partition(":")
     if not colon or scheme.strip().lower() != "data":
         return None
@@ -134,7 +127,7 @@ MAX_SCHEME = 16
 
 
 def valid_base64(text: Any) -> str | None:
-    """Base64 in its usual form; None for an empty text, and for another one."""
+    """Base64 without white space, percent-encoding and the alphabet of URLs; None for an empty or another text."""
     if not isinstance(text, str):
         return None
     if _is_base64(text):
@@ -181,9 +174,8 @@ def audio_format(media: str) -> str:
 def sendable_parts(parts: Iterable[Any]) -> list[JSONDict]:
     """Copy content parts so that they can be sent.
 
-    Empty texts and values that are no parts are left out. A part without its data, or whose data are no base64,
-    becomes a text with its placeholder. Media types get their usual names. Parts of unknown types and forms are
-    kept.
+    Empty texts and values that are no parts are left out. A part without valid data becomes a text with its
+    placeholder. Parts of unknown types and forms are kept.
     """
     sent: list[JSONDict] = []
     for part in parts:
