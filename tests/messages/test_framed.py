@@ -2,8 +2,7 @@
 
 import pytest
 
-from treadle.messages.framed import framed
-from treadle.messages.hidden import is_hidden
+from treadle.messages.framed import framed, is_hidden
 
 ENDS = [
     "</memories>",

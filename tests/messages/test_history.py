@@ -29,14 +29,10 @@ def test_append_returns_a_new_history_and_does_not_change_the_first():
     assert (len(first), len(second)) == (1, 3)
 
 
-def test_appending_nothing_is_equal():
-    first = History([said("a")])
-    assert first.append() == first
-
-
 def test_a_longer_history_shares_the_earlier_messages():
     """No message is copied again: an iteration costs the same whatever came before it."""
     first = History([said("a")])
+    assert first.append() == first
     assert first.append(said("b"))[0] is first[0]
 
 
@@ -48,6 +44,8 @@ def test_two_branches_do_not_see_each_other():
     assert contents(further) == ["a", "l", "l2"]
     assert contents(left.append(said("l3"))) == ["a", "l", "l3"]
     assert contents(root) == ["a"]
+    for history in (root, left, right, further):
+        assert history.for_model() == history.to_list()
 
 
 def test_it_is_a_sequence():
@@ -212,30 +210,13 @@ class TestUnusedIds:
         assert History([calling("c1_2")]).unused_id("c1_2", {}) == "c1_2_2"
 
 
-class TestExtended:
-    """As `append`, for a caller that already has copies of the messages."""
-
-    def test_for_model_returns_the_given_copies(self):
-        made, copy = calling("c1"), calling("c1")
-        history = History([said("a")]).extended([made], [copy])
-        assert history.for_model()[1] is copy
-        assert history.raw()[1] is made
-        assert history.has_call("c1")
-
-    def test_without_copies_the_messages_are_copied(self):
-        made = calling("c1")
-        history = History([said("a")]).extended([made])
-        assert history.for_model()[1] == made
-        assert history.for_model()[1] is not made
-
-    def test_branches_do_not_change_each_other(self):
-        first = History([said("a")])
-        one, other = (
-            first.extended([said("b")], [said("b")]),
-            first.extended([said("c")], [said("c")]),
-        )
-        assert [message["content"] for message in one.for_model()] == ["a", "b"]
-        assert [message["content"] for message in other.for_model()] == ["a", "c"]
+def test_the_model_receives_copies_of_the_messages_or_those_that_are_given():
+    made, copied = calling("c1"), calling("c1")
+    history = History([said("a")]).extended([made], [copied])
+    assert history.for_model()[1] is copied
+    assert history.raw()[1] is made
+    assert history.has_call("c1")
+    assert History().extended([made]).for_model()[0] is not made
 
 
 def test_a_message_is_copied_only_once():

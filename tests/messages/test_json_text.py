@@ -29,79 +29,42 @@ def test_an_object_is_parsed():
     }
 
 
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("[]", "array []"),
-        ("5", "integer 5"),
-        ("2.5", "number 2.5"),
-        ('"x"', 'string "x"'),
-        ("null", "null null"),
-        ("true", "boolean true"),
-    ],
-)
-def test_json_that_is_not_an_object_is_refused_with_its_type(text, kind):
-    with pytest.raises(MalformedJSONError, match="expected a JSON object, got ") as caught:
-        parse_object(text)
-    assert str(caught.value).endswith(kind)
+NOT_JSON = {
+    "[]": "expected a JSON object, got array []",
+    "5": "expected a JSON object, got integer 5",
+    "2.5": "expected a JSON object, got number 2.5",
+    '"x"': 'expected a JSON object, got string "x"',
+    "null": "expected a JSON object, got null null",
+    "true": "expected a JSON object, got boolean true",
+    # Python's parser takes these, the next provider does not.
+    '{"a": NaN}': "NaN is not JSON",
+    '{"a": Infinity}': "Infinity is not JSON",
+    '{"a": -Infinity}': "-Infinity is not JSON",
+    **dict.fromkeys(
+        ("{", '{"a": }', "{'a': 1}", '{"a": 1,}', '{"a": 1} x', "nonsense"), "at character "
+    ),
+    '{"a": "' + "x" * 50_000 + '" oops' + "y" * 50_000: "near ",
+    # Python limits the digits of integers, against denial of service; that raises a plain ValueError.
+    '{"a": ' + "9" * 10_000 + "}": "ValueError: ",
+    '{"a": ' + "[" * 200_000: "nested more than 100 levels",
+    '{"a": ' + "[" * 100 + "]" * 100 + "}": "nested more than 100 levels",
+    '{"a": 1e999}': "1e999 is too large for a number",
+    # Brackets in a string that is cut off do not count as nesting.
+    **{'{"a": "' + "[" * 500 + end: "Unterminated string" for end in ("", "\\", '\\"')},
+}
 
 
-@pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
-def test_constants_that_json_does_not_have_are_refused(constant):
-    """Python's parser takes them, the next provider does not."""
-    with pytest.raises(MalformedJSONError) as caught:
-        parse_object(f'{{"a": {constant}}}')
-    assert str(caught.value) == f"{constant} is not JSON"
-
-
-@pytest.mark.parametrize(
-    "text", ["{", '{"a": }', "{'a': 1}", '{"a": 1,}', '{"a": 1} x', "nonsense"]
-)
-def test_malformed_json_is_refused_with_the_position(text):
-    with pytest.raises(MalformedJSONError, match=r"at character \d+, near "):
-        parse_object(text)
-
-
-def test_the_quoted_text_around_an_error_is_bounded():
-    text = '{"a": "' + "x" * 50_000 + '" oops' + "y" * 50_000
+@pytest.mark.parametrize(("text", "why"), NOT_JSON.items(), ids=lambda text: text[:20])
+def test_a_text_that_is_no_json_object_is_refused_with_a_short_reason(text, why):
     with pytest.raises(MalformedJSONError) as caught:
         parse_object(text)
+    assert why in str(caught.value)
     assert len(str(caught.value)) < 200
 
 
-def test_a_number_of_thousands_of_digits_is_refused():
-    """Python limits the digits of integers, against denial of service; that raises a plain ValueError."""
-    with pytest.raises(MalformedJSONError) as caught:
-        parse_object('{"a": ' + "9" * 10_000 + "}")
-    assert len(str(caught.value)) <= MAX_LENGTH
-
-
-def test_deep_nesting_is_refused():
-    with pytest.raises(MalformedJSONError, match="nested more than 100 levels"):
-        parse_object('{"a": ' + "[" * 200_000)
-
-
 def test_arguments_may_be_nested_100_levels_deep():
-    """Brackets within a string are not nesting."""
     assert parse_object('{"a": ' + "[" * 99 + "]" * 99 + "}")
-    with pytest.raises(MalformedJSONError, match="nested more than 100 levels"):
-        parse_object('{"a": ' + "[" * 100 + "]" * 100 + "}")
     assert parse_object('{"a": "' + "[" * 500 + '"}') == {"a": "[" * 500}
-
-
-def refused(text):
-    with pytest.raises(MalformedJSONError, match="Unterminated string"):
-        parse_object(text)
-
-
-@pytest.mark.parametrize("end", ["", "\\", '\\"'])
-def test_brackets_in_a_string_that_is_cut_off_do_not_count_as_nesting(end):
-    refused('{"a": "' + "[" * 500 + end)
-
-
-def test_a_number_that_overflows_is_refused():
-    with pytest.raises(MalformedJSONError, match="1e999 is too large for a number"):
-        parse_object('{"a": 1e999}')
 
 
 def test_the_last_of_duplicate_keys_wins():

@@ -6,7 +6,6 @@ import pytest
 from pydantic import BaseModel
 
 from treadle.messages import (
-    ROLES,
     InvalidMessagesError,
     copy_json,
     describe,
@@ -14,6 +13,7 @@ from treadle.messages import (
     to_message,
     validate_messages,
 )
+from treadle.messages.message import ROLES
 
 USER = {"role": "user", "content": "Hi"}
 

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from treadle.messages import (
-    NO_RESULT,
     copy_json,
     join_messages,
     repair_history,
@@ -13,6 +12,7 @@ from treadle.messages import (
     valid_arguments,
     valid_name,
 )
+from treadle.messages.repair import NO_RESULT
 from treadle.testing import check_history
 
 USER = {"role": "user", "content": "Hi"}

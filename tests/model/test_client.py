@@ -174,12 +174,6 @@ def test_sync_or_async_is_decided_once(fn, mode):
     assert ModelClient(fn, {}).mode is mode
 
 
-@pytest.mark.parametrize("fn", [5, b"gpt", object(), {"model": "x"}])
-def test_a_model_that_is_not_callable_is_an_error_before_anything_runs(fn):
-    with pytest.raises(OptionError, match=r"^llm_send_fn: expected a callable, got "):
-        Loop.run_sync(USER, fn)
-
-
 class TestTheModelOfALoop:
     """It is given once, to the loop; the runs may have another."""
 
@@ -205,12 +199,6 @@ class TestTheModelOfALoop:
                 start(USER)
         with pytest.raises(OptionError, match=expected):
             Loop().as_tool("child", "Add.")
-
-    def test_one_that_is_not_callable_is_an_error(self):
-        with pytest.raises(OptionError, match=r"^llm_send_fn: expected a callable, got int; "):
-            Loop(llm_send_fn=5)
-        with pytest.raises(OptionError, match=r"^model: 'gpt' is unknown"):
-            Loop(llm_send_fn="gpt")
 
 
 @pytest.mark.parametrize("fn", [lambda: "x", lambda *, model: "x"])

@@ -83,20 +83,13 @@ class Mine:
         return self.answer
 
 
-@pytest.mark.parametrize("of", [lambda model: model, lambda model: model.ask])
-def test_objects_of_one_class_share_no_entry_of_a_cache(of):
+@pytest.mark.parametrize(
+    "of", [Mine, lambda text: Mine(text).ask, lambda text: functools.partial(said, text)]
+)
+def test_models_with_other_settings_or_arguments_share_no_entry_of_a_cache(of):
     cache = ResponseCache()
     answers = [
-        Loop.run_sync("q", of(Mine(text)), model_middleware=[cache]).unwrap().text
-        for text in ("one", "two", "one")
-    ]
-    assert answers == ["one", "two", "one"]
-
-
-def test_functions_with_other_arguments_share_no_entry_of_a_cache():
-    cache = ResponseCache()
-    answers = [
-        Loop.run_sync("q", functools.partial(said, text), model_middleware=[cache]).unwrap().text
+        Loop.run_sync("q", of(text), model_middleware=[cache]).unwrap().text
         for text in ("one", "two", "one")
     ]
     assert answers == ["one", "two", "one"]

@@ -1,7 +1,6 @@
 """Middleware of model calls: what it sees, and how it is composed."""
 
 import pytest
-from tests.providers.middleware.conftest import check_replay
 from tests.providers.middleware.flaky import BusyError, Named
 
 from treadle import Loop, Response, Usage, tool
@@ -82,13 +81,6 @@ def test_its_exception_is_the_models(driven):
 
     result = driven.run("Hi", Named("m", usage=Usage(1, 1)), model_middleware=[failing]).result
     assert (result.reason.error_type, result.reason.message) == ("LookupError", "no")
-
-
-def test_a_replay_needs_the_effects_alone(driven):
-    observed = check_replay(
-        driven, "Hi", Named("m", BusyError()), lambda: {"model_middleware": [noting("a", [])]}
-    )
-    assert observed.result.unwrap().text == "from m"
 
 
 @pytest.mark.parametrize("given", [noting("a", []), [1], "ab"])

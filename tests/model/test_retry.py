@@ -21,21 +21,12 @@ def failure(cls=Exception, **facts):
     return error
 
 
-@pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504, 529, 599])
 @pytest.mark.parametrize("name", ["status_code", "status", "code", "http_status"])
-def test_a_temporary_status_is_retried(status, name):
-    assert is_retryable(failure(**{name: status}))
-
-
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422, 301])
-@pytest.mark.parametrize("name", ["status_code", "status", "code", "http_status"])
-def test_a_permanent_status_is_not_retried(status, name):
-    assert not is_retryable(failure(**{name: status}))
-
-
-def test_a_status_takes_precedence_over_the_class():
-    assert is_retryable(failure(TypeError, status_code=503))
-    assert not is_retryable(failure(ConnectionError, status_code=400))
+def test_a_status_is_read_by_each_name_and_decides_on_a_retry(name):
+    for status in (408, 409, 425, 429, 500, 502, 503, 504, 529, 599):
+        assert is_retryable(failure(**{name: status}))
+    for status in (400, 401, 403, 404, 413, 422, 301):
+        assert not is_retryable(failure(**{name: status}))
 
 
 @pytest.mark.parametrize("code", ["context_length_exceeded", 7, None, True, 99, 600, 12.5])
@@ -50,33 +41,42 @@ def test_the_status_may_be_that_of_the_response_an_error_carries():
     assert status_of(failure(status_code=500, response=SimpleNamespace(status_code=401))) == 500
 
 
-def test_a_real_error_of_httpx():
-    httpx = pytest.importorskip("httpx")
-    request = httpx.Request("GET", "http://x")
-    for status, again in ((400, False), (401, False), (429, True), (503, True)):
-        response = httpx.Response(status, request=request, headers={"retry-after": "7"})
-        with pytest.raises(httpx.HTTPStatusError) as caught:
-            response.raise_for_status()
-        assert is_retryable(caught.value) is again
-        assert drive_sync(delay_before_retry(caught.value, 1, 0.5)) == 7
+TEMPORARY = [
+    ConnectionError("gone"),
+    ConnectionResetError("reset"),
+    BrokenPipeError("closed"),
+    TimeoutError("slow"),
+    socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"),
+    OSError(errno.ENETUNREACH, "Network is unreachable"),
+    urllib.error.URLError(ConnectionRefusedError("refused")),
+    http.client.IncompleteRead(b"half"),
+    failure(TypeError, status_code=503),
+    ExceptionGroup("two", [ConnectionError("a"), TimeoutError("b")]),
+]
+PERMANENT = [  # mistakes in the code of the backend would only be repeated
+    ValueError("a bug"),
+    RuntimeError("a bug"),
+    Exception("unknown"),
+    TypeError("a bug"),
+    KeyError("a bug"),
+    AssertionError("a bug"),
+    OSError("what?"),
+    PermissionError(errno.EACCES, "denied"),
+    FileNotFoundError(errno.ENOENT, "missing"),
+    urllib.error.URLError("unknown url type"),
+    NotAResponseError("no response"),
+    failure(ConnectionError, status_code=400),
+    ExceptionGroup("two", [ConnectionError("a"), ValueError("b")]),
+]
 
 
 @pytest.mark.parametrize(
-    "error",
-    [
-        ConnectionError("gone"),
-        ConnectionResetError("reset"),
-        BrokenPipeError("closed"),
-        TimeoutError("slow"),
-        socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"),
-        OSError(errno.ENETUNREACH, "Network is unreachable"),
-        urllib.error.URLError(ConnectionRefusedError("refused")),
-        http.client.IncompleteRead(b"half"),
-    ],
+    ("error", "again"),
+    [*((error, True) for error in TEMPORARY), *((error, False) for error in PERMANENT)],
     ids=repr,
 )
-def test_a_connection_that_failed_is_retried(error):
-    assert is_retryable(error)
+def test_an_error_is_retried_only_if_it_is_known_to_be_temporary(error, again):
+    assert is_retryable(error) is again
 
 
 CONNECTIONS = {
@@ -117,15 +117,16 @@ def made(package, name):
 
 
 @pytest.mark.parametrize(
-    ("package", "name"), [(p, name) for p in CONNECTIONS for name in CONNECTIONS[p]]
+    ("package", "name", "again"),
+    [
+        (package, name, names is CONNECTIONS)
+        for names in (CONNECTIONS, BUGS)
+        for package in names
+        for name in names[package]
+    ],
 )
-def test_a_connection_error_of_an_sdk_is_retried(package, name):
-    assert is_retryable(made(package, name))
-
-
-@pytest.mark.parametrize(("package", "name"), [(p, name) for p in BUGS for name in BUGS[p]])
-def test_another_error_of_an_sdk_is_not_retried(package, name):
-    assert not is_retryable(made(package, name))
+def test_an_error_of_an_sdk_is_retried_if_its_connection_failed(package, name, again):
+    assert is_retryable(made(package, name)) is again
 
 
 @pytest.mark.parametrize("package", ["openai", "anthropic"])
@@ -175,31 +176,59 @@ def test_an_http_error_of_urllib():
             assert is_retryable(error) is again
 
 
-@pytest.mark.parametrize(("status", "again"), [(429, True), (500, True), (400, False)])
-def test_a_status_error_of_botocore(status, again):
-    response = {"Error": {"Code": "Oh"}, "ResponseMetadata": {"HTTPStatusCode": status}}
-    assert is_retryable(failure(response=response)) is again
+OVERLOADED = {"type": "error", "error": {"type": "overloaded_error"}}
+AGAIN, NOT_AGAIN = {"x-should-retry": "true"}, {"x-should-retry": "false"}
+
+
+def of_botocore(status, **metadata):
+    return {"response": {"ResponseMetadata": {"HTTPStatusCode": status, **metadata}}}
 
 
 @pytest.mark.parametrize(
     ("facts", "again"),
     [
-        (
-            {"status_code": 200, "body": {"type": "error", "error": {"type": "overloaded_error"}}},
-            True,
-        ),
+        # an error that a stream reports, after the status 200, is known by its code
+        ({"status_code": 200, "body": OVERLOADED}, True),
         ({"code": "server_error"}, True),
         ({"body": {"type": "server_error"}}, True),
         ({"status_code": 400, "type": "rate_limit_error"}, False),
         ({"status_code": 200, "body": {"error": {"type": "invalid_request_error"}}}, False),
         ({"body": {"error": {"code": "insufficient_quota", "type": "server_error"}}}, False),
         ({"body": ["server_error"]}, False),
+        (of_botocore(429), True),
+        (of_botocore(500), True),
+        (of_botocore(400), False),
+        # a permanent code takes precedence over the status: a used-up quota is a 429
+        *(
+            ({"status_code": 429, "code": code}, False)
+            for code in ("context_length_exceeded", "insufficient_quota", "invalid_api_key")
+        ),
+        ({"status_code": 429, "code": "model_not_found"}, False),
+        ({"status_code": 429, "code": "rate_limit_exceeded"}, True),
+        ({"status_code": 429, "code": ["insufficient_quota"]}, True),
+        # before both, as in the SDKs, the server may ask for a retry, or for none
+        ({"headers": {"X-Should-Retry": "True"}}, True),
+        ({"status_code": 400, "headers": [(b"x-should-retry", b"true")]}, True),
+        ({"status_code": 429, "code": "insufficient_quota", "headers": AGAIN}, True),
+        ({"status_code": 503, "headers": NOT_AGAIN}, False),
+        ({"status_code": 429, "headers": NOT_AGAIN}, False),
+        ({"status_code": 503, "headers": {"x-should-retry": "perhaps"}}, True),
+        # before all else, an adapter may declare it
+        ({"retryable": True}, True),
+        ({"status_code": 400, "retryable": True}, True),
+        ({"status_code": 503, "retryable": False}, False),
+        ({"status_code": 503, "retryable": "no"}, True),  # not a declaration
+        ({"status_code": 400, "headers": AGAIN, "retryable": False}, False),
+        ({"status_code": 503, "headers": NOT_AGAIN, "retryable": True}, True),
     ],
     ids=repr,
 )
-def test_an_error_that_a_stream_reports_is_known_by_its_code(facts, again):
-    """The status of such a response is 200."""
+def test_the_attributes_of_an_error_decide_in_this_order(facts, again):
     assert is_retryable(failure(**facts)) is again
+
+
+def test_a_declaration_takes_precedence_over_the_class():
+    assert not is_retryable(failure(ConnectionError, retryable=False))
 
 
 def test_an_invalid_certificate_is_not_retried():
@@ -212,11 +241,6 @@ def test_an_invalid_certificate_is_not_retried():
     assert is_retryable(error)
 
 
-def test_a_group_is_retried_if_all_of_its_errors_are():
-    assert is_retryable(ExceptionGroup("two", [ConnectionError("a"), TimeoutError("b")]))
-    assert not is_retryable(ExceptionGroup("two", [ConnectionError("a"), ValueError("b")]))
-
-
 @pytest.mark.parametrize(
     "name",
     ["APIConnectionError", "ClientConnectionError", "ClientPayloadError", "ReadTimeoutError"],
@@ -226,50 +250,13 @@ def test_a_connection_error_of_an_sdk_is_recognised_by_the_name_of_a_base_class(
     assert is_retryable(type("SpecialError", (base,), {})("slow"))
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        ValueError("a bug"),
-        RuntimeError("a bug"),
-        Exception("unknown"),
-        TypeError("a bug"),
-        KeyError("a bug"),
-        AssertionError("a bug"),
-        OSError("what?"),
-        PermissionError(errno.EACCES, "denied"),
-        FileNotFoundError(errno.ENOENT, "missing"),
-        urllib.error.URLError("unknown url type"),
-        NotAResponseError("no response"),
-    ],
-    ids=repr,
-)
-def test_an_error_that_is_not_known_to_be_temporary_is_not_retried(error):
-    """Mistakes in the code of the backend would only be repeated."""
-    assert not is_retryable(error)
-
-
-def test_what_an_adapter_declares_wins():
-    assert is_retryable(failure(ValueError, retryable=True))
-    assert is_retryable(failure(status_code=400, retryable=True))
-    assert not is_retryable(failure(ConnectionError, retryable=False))
-    assert not is_retryable(failure(status_code=503, retryable=False))
-    assert is_retryable(failure(status_code=503, retryable="no"))  # not a declaration
-
-
 def wait(error=None, attempt=1, base=0.5):
     return drive_sync(delay_before_retry(error or failure(), attempt, base))
 
 
 def test_each_delay_is_twice_as_long_less_a_jitter_of_a_quarter():
-    for attempt, longest in (
-        (1, 0.5),
-        (2, 1.0),
-        (3, 2.0),
-        (6, 16.0),
-        (7, MAX_DELAY),
-        (50, MAX_DELAY),
-        (5000, MAX_DELAY),
-    ):
+    delays = {1: 0.5, 2: 1.0, 3: 2.0, 6: 16.0, 7: MAX_DELAY, 50: MAX_DELAY, 5000: MAX_DELAY}
+    for attempt, longest in delays.items():
         waits = [wait(attempt=attempt) for _ in range(20)]
         assert all(0.75 * longest <= seconds <= longest for seconds in waits)
     assert len({wait() for _ in range(20)}) > 1
@@ -368,10 +355,11 @@ def gemini_body(*details):
         ({"details": gemini_body({**RETRY_INFO, "retryDelay": None})}, None),
         ({"details": gemini_body(QUOTA)}, None),
         ({"details": "no", "body": 7}, None),
+        (of_botocore(429, HTTPHeaders={"retry-after": "4"}), 4),
     ],
     ids=str,
 )
-def test_the_wait_in_the_body_of_an_error_of_google(facts, seconds):
+def test_the_wait_in_the_details_of_an_error_of_google_and_of_botocore(facts, seconds):
     assert retry_after(failure(**facts)) == seconds
 
 
@@ -380,11 +368,6 @@ def test_the_wait_of_an_error_of_googles_sdk():
     error = errors.ClientError(429, gemini_body(QUOTA, RETRY_INFO))
     assert is_retryable(error)
     assert retry_after(error) == 34.5
-
-
-def test_the_wait_of_an_error_of_botocore():
-    metadata = {"HTTPStatusCode": 429, "HTTPHeaders": {"retry-after": "4"}}
-    assert retry_after(failure(response={"ResponseMetadata": metadata})) == 4
 
 
 @pytest.mark.parametrize("package", ["openai", "anthropic"])
@@ -403,39 +386,6 @@ def test_the_headers_of_an_error_of_an_sdk(package, headers, again, seconds):
     response = httpx.Response(429, request=httpx.Request("POST", "http://x"), headers=headers)
     error = sdk.RateLimitError("no", response=response, body=None)
     assert (is_retryable(error), retry_after(error)) == (again, seconds)
-
-
-@pytest.mark.parametrize("headers", [{"X-Should-Retry": "True"}, [(b"x-should-retry", b"true")]])
-@pytest.mark.parametrize(
-    "facts", [{"status_code": 400}, {"status_code": 429, "code": "insufficient_quota"}, {}], ids=str
-)
-def test_a_server_may_ask_for_a_retry_of_any_error(facts, headers):
-    """Before the status and the code, as in the SDKs; an adapter that declares it wins."""
-    assert is_retryable(failure(**facts, headers=headers))
-    assert not is_retryable(failure(**facts, headers=headers, retryable=False))
-
-
-@pytest.mark.parametrize("facts", [{"status_code": 503}, {"status_code": 429}], ids=str)
-def test_a_server_may_ask_not_to_retry(facts):
-    headers = {"x-should-retry": "false"}
-    assert not is_retryable(failure(**facts, headers=headers))
-    assert is_retryable(failure(**facts, headers=headers, retryable=True))
-    assert is_retryable(failure(**facts, headers={"x-should-retry": "perhaps"}))
-
-
-@pytest.mark.parametrize(
-    "code",
-    ["context_length_exceeded", "insufficient_quota", "invalid_api_key", "model_not_found"],
-)
-def test_a_permanent_code_takes_precedence_over_the_status(code):
-    """A used-up quota is reported as 429, which is temporary otherwise."""
-    error = Exception("no")
-    error.status_code, error.code = 429, code
-    assert not is_retryable(error)
-    error.code = "rate_limit_exceeded"
-    assert is_retryable(error)
-    error.code = [code]  # nothing that could be looked up
-    assert is_retryable(error)
 
 
 def test_an_error_whose_attributes_raise_is_not_retried():

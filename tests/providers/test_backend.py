@@ -179,20 +179,15 @@ class TestNamedModel:
         assert before is not after
         assert "http://localhost/v1" in {after._api_key, after._base_url}
 
-    @pytest.fixture
-    def uses(self):
-        """Each place that takes a model takes a name."""
-        return {
-            "constructor": lambda name: Loop(llm_send_fn=name),
-            "run_sync": lambda name: Loop.run_sync(USER, name),
-            "run": lambda name: Loop().run(USER, name),
-            "as_tool": lambda name: Loop().as_tool("ask", "Ask.", name),
-        }
-
-    @pytest.mark.parametrize("use", ["constructor", "run_sync", "run", "as_tool"])
-    def test_an_unknown_name_is_an_error_at_once(self, use, uses):
-        with pytest.raises(OptionError, match="'opnai:m' is unknown"):
-            uses[use]("opnai:m")
+    def test_an_unknown_name_is_an_error_at_once(self):
+        for use in (
+            lambda name: Loop(llm_send_fn=name),
+            lambda name: Loop.run_sync(USER, name),
+            lambda name: Loop().run(USER, name),
+            lambda name: Loop().as_tool("ask", "Ask.", name),
+        ):
+            with pytest.raises(OptionError, match="'opnai:m' is unknown"):
+                use("opnai:m")
 
     def test_a_name_is_opened_by_the_run(self, monkeypatch):
         """A loop can be configured before its key is set."""

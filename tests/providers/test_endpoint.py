@@ -22,6 +22,7 @@ from treadle.providers.openai_client import OPENAI
 from treadle.providers.sdk_connection import RedirectError
 
 KEY = "sk-of-the-environment"
+GOOGLES_REASON = {"reason": "API_KEY_INVALID"}
 PAGE = "<!doctype html><title>Welcome</title><p>This is a web page."
 
 
@@ -55,8 +56,8 @@ def authorizations(server):
     return [headers.get("authorization") for headers in server.headers]
 
 
-def ask(**opts):
-    with contextlib.closing(backend("openai:m", **opts)) as model:
+def ask(name="openai:m", **opts):
+    with contextlib.closing(backend(name, **opts)) as model:
         return Loop.run_sync("hi", model, max_retries=0)
 
 
@@ -77,12 +78,16 @@ def test_a_key_that_is_given_is_sent(server):
     assert authorizations(server) == ["Bearer sk-given"]
 
 
+@pytest.mark.parametrize("name", ["openai:m", "openai-responses:m", "anthropic:m", "gemini:m"])
+@pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_a_redirect_is_not_followed_and_the_error_names_the_place(status, serve, server):
+def test_a_redirect_is_not_followed_and_the_error_names_the_place(
+    status, stream, name, serve, server
+):
     """It would carry the conversation, and every header but ``Authorization``."""
     first = serve(status, Location=f"{server.url}/chat/completions?key=abc")
-    result = ask(base_url=first.url, api_key="sk-given", extra_headers={"api-key": "sk-extra"})
-    assert isinstance(result, Err)
+    result = ask(name, base_url=first.url, api_key="sk-given", stream=stream)
+    assert result.reason.error_type == "RedirectError"
     place = f"redirects to {server.url}/chat/completions, and redirects are not followed"
     assert place in str(result.reason)
     assert (len(first.paths), server.paths) == (1, [])
@@ -154,8 +159,7 @@ def test_headers_in_the_environment_are_not_sent_to_another_server_by_other_mode
     monkeypatch.setenv("XAI_BASE_URL", server.url)
     monkeypatch.setenv("XAI_API_KEY", "xai-key")
     url = None if name.startswith("grok") else server.url
-    with contextlib.closing(backend(name, base_url=url)) as model:
-        Loop.run_sync("hi", model, max_retries=0)
+    ask(name, base_url=url)
     (sent,) = server.headers
     key = PLACEHOLDER if url else "xai-key"
     assert sent["authorization"] == f"Bearer {key}"
@@ -183,8 +187,7 @@ def test_json_that_is_no_chat_completion_is_an_error_that_says_so(stream, body, 
 
 
 def test_json_that_is_no_response_is_an_error_that_says_so(server):
-    with contextlib.closing(backend("openai-responses:m", base_url=server.url, stream=False)) as m:
-        result = Loop.run_sync("hi", m, max_retries=0)
+    result = ask("openai-responses:m", base_url=server.url, stream=False)
     assert "is no response of the Responses API; check the base URL" in str(result.reason)
 
 
@@ -197,8 +200,7 @@ def test_a_server_that_does_not_stream_is_understood(server):
 @pytest.mark.parametrize("name", ["openai:m", "openai-responses:m"])
 def test_a_stream_without_anything_in_it_is_an_error_and_no_empty_response(name, serve):
     server = serve(kind="text/event-stream", body="\n")
-    with contextlib.closing(backend(name, base_url=server.url)) as model:
-        result = Loop.run_sync("hi", model, max_retries=0)
+    result = ask(name, base_url=server.url)
     assert "the stream ended before the answer did" in str(result.reason)
 
 
@@ -249,9 +251,11 @@ def test_a_server_in_the_environment_may_be_an_address(endpoint, expected, monke
 
 
 @pytest.mark.parametrize("host", ["192.168.1.5:8080", "models.example.org", "0.0.0.0:1"])
-def test_a_key_without_encryption_is_a_warning_that_names_the_server(host):
-    with pytest.warns(UserWarning, match=f"sent to http://{host} without encryption"):
-        backend("openai:m", base_url=f"http://user:pw@{host}/v1", api_key="sk-given")
+@pytest.mark.parametrize("name", ["openai:m", "ollama:m"])
+def test_a_key_without_encryption_is_a_warning_that_names_the_server(name, host):
+    with pytest.warns(UserWarning, match=f"sent to http://{host} without encryption") as caught:
+        backend(name, base_url=f"http://user:pw@{host}/v1", api_key="sk-given")
+    assert [one.filename for one in caught] == [__file__]  # where the model is opened
 
 
 @pytest.mark.parametrize(
@@ -264,19 +268,35 @@ def test_a_key_without_encryption_is_a_warning_that_names_the_server(host):
         ("http://models.example.org/v1", None),  # the placeholder is no secret
     ],
 )
-def test_what_nobody_can_read_is_no_warning(endpoint, key):
+@pytest.mark.parametrize("name", ["openai:m", "ollama:m"])
+def test_what_nobody_can_read_is_no_warning(name, endpoint, key):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        backend("openai:m", base_url=endpoint, api_key=key)
+        backend(name, base_url=endpoint, api_key=key)
 
 
-def test_a_server_that_wants_a_key_is_an_error_that_says_why_none_was_sent(serve):
-    server = serve(401, body='{"error": {"message": "no key"}}')
-    result = ask(base_url=server.url)
-
-    assert isinstance(result, Err)
+@pytest.mark.parametrize(
+    ("name", "variable", "status", "body"),
+    [
+        ("openai:m", "OPENAI_API_KEY", 401, {"message": "no key"}),
+        ("anthropic:m", "ANTHROPIC_API_KEY", 401, {"type": "authentication_error"}),
+        *(
+            ("gemini:m", "GOOGLE_API_KEY", code, {"code": code, "details": [GOOGLES_REASON]})
+            for code in (400, 401, 403)
+        ),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_server_that_wants_a_key_is_an_error_that_says_why_none_was_sent(
+    stream, name, variable, status, body, serve, monkeypatch
+):
+    monkeypatch.setenv(variable, KEY)
+    server = serve(status, body=json.dumps({"type": "error", "error": body}))
+    result = ask(name, base_url=server.url, stream=stream)
+    assert result.reason.error_type == "MissingKeyError"
     assert "requires an API key, and none was given for it: set api_key=" in str(result.reason)
-    assert KEY not in str(result.reason)
+    assert f"{variable} is only sent to" in str(result.reason)
+    assert KEY not in str(result.reason) + str(server.headers)
 
 
 def test_a_key_that_the_server_refuses_is_the_error_of_the_server(serve):

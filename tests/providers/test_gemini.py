@@ -34,7 +34,6 @@ from treadle.messages import (
 from treadle.model import is_retryable
 from treadle.providers import backend, embedder
 from treadle.providers.gemini.response import Reader
-from treadle.providers.sdk_connection import MissingKeyError, RedirectError
 
 USER = {"role": "user", "content": "Hi"}
 TOOL = {
@@ -737,24 +736,9 @@ class TestErrors:
         finally:
             await made.aclose()
 
-    def test_a_redirect_is_not_followed(self, serve, stream):
-        server = serve(plain("", 302, location="https://example.com/there"))
-        with pytest.raises(RedirectError, match=r"redirects to https://example\.com/there"):
-            asyncio.run(self.ask(server, stream, api_key="k"))
-        assert len(server.requests) == 1
-
     def test_a_page_is_no_response(self, serve, stream):
         with pytest.raises(NotAResponseError, match="text that is no JSON"):
             asyncio.run(self.ask(serve(plain("<html>")), stream, api_key="k"))
-
-    @pytest.mark.parametrize("status", [400, 401, 403])
-    def test_a_missing_key(self, serve, stream, status, monkeypatch):
-        monkeypatch.setenv("GEMINI_API_KEY", "secret")
-        error = {"error": {"code": status, "details": [{"reason": "API_KEY_INVALID"}]}}
-        server = serve(plain(error, status))
-        with pytest.raises(MissingKeyError, match="requires an API key"):
-            asyncio.run(self.ask(server, stream))
-        assert "secret" not in str(server.requests)
 
 
 def test_the_key_of_the_environment_is_that_of_the_sdk(monkeypatch):

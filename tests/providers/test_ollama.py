@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import warnings
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -499,11 +498,3 @@ def test_an_embedder_names_a_server_that_does_not_run(unused_port):
 
     with pytest.raises(ConnectionError, match="no Ollama server at"):
         asyncio.run(go())
-
-
-def test_a_key_that_is_sent_without_encryption_is_warned_about():
-    with pytest.warns(UserWarning, match="without encryption"):
-        OllamaModel("m", base_url="http://192.0.2.1", api_key="a key")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        OllamaModel("m", base_url="http://192.0.2.1")

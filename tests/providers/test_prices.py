@@ -222,19 +222,24 @@ class TestTheLoop:
         assert result.usage == Usage(1, 2, cost=0.25)
         assert result.run.nodes[0].model_calls[0].cost == 0.25
 
-    def test_cost_of_of_the_loop_takes_precedence(self, priced):
-        assert priced("x").run(limits=Limits(cost_of=lambda response: 2.0)).usage.cost == 2.0
-
-    def test_a_reported_cost_takes_precedence(self, priced):
-        assert priced(Response("x", usage=Usage(1, 2, cost=0.5))).run().usage.cost == 0.5
-
-    def test_an_estimate_has_an_estimated_cost(self, priced):
-        result = priced("x").run(limits=Limits(unmeasured="estimate"))
-        assert (result.usage.cost, result.usage.is_estimate) == (0.25, True)
-
-    def test_what_is_unknown_stays_unknown(self, priced):
-        result = priced(Response("x", usage=Usage(1, 2)), price=None).run()
-        assert result.usage.cost is None
+    @pytest.mark.parametrize(
+        ("usage", "price", "options", "cost"),
+        [
+            (None, 0.25, {"limits": Limits(cost_of=lambda response: 2.0)}, 2.0),
+            (Usage(1, 2, cost=0.5), 0.25, {}, 0.5),
+            (None, 0.25, {"limits": Limits(unmeasured="estimate")}, 0.25),
+            (Usage(1, 2), None, {}, None),
+        ],
+        ids=["of the loop", "reported", "of an estimate", "unknown"],
+    )
+    def test_the_cost_of_the_loop_and_a_reported_one_take_precedence(
+        self, priced, usage, price, options, cost
+    ):
+        result = priced(Response("x", usage=usage), price=price).run(**options)
+        assert result.usage.cost == cost
+        assert result.usage.is_estimate is (
+            getattr(options.get("limits"), "unmeasured", "") == "estimate"
+        )
 
     def test_max_cost_works_without_cost_of(self, priced):
         result = priced(*(noted(n) for n in range(9))).run(

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import warnings
 from contextlib import closing
 
 import pytest
@@ -203,14 +202,6 @@ def test_a_forked_child_does_not_end_the_connections_of_its_parent(server):
     """
     run(server, textwrap.dedent(FORK) + textwrap.dedent(code))
     assert server.connections == [1, 1]
-
-
-def test_a_key_that_is_sent_without_encryption_is_warned_about_where_the_model_is_opened():
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        backend("openai:m", base_url="http://192.0.2.1/v1", api_key="k")
-    (warning,) = caught
-    assert warning.filename == __file__
 
 
 REACHED = [

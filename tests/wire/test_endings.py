@@ -109,6 +109,7 @@ WORDS = {
     "gemini": ("STOP", "MAX_TOKENS", "SAFETY", "MALFORMED_FUNCTION_CALL", "OTHER", None),
     "ollama": ("stop", "length", "some_new_word", None),
 }
+CUT_WORDS = {api: words[1] for api, words in WORDS.items()}
 CASES = {
     "a text": Said("It is so."),
     "a call": Said("", (CALL,)),
@@ -143,18 +144,11 @@ class TestCalls:
     def test_one_that_was_cut_before_its_first_argument_does_not_run(self, word, streamed):
         assert Outcome("openai", streamed, Said("", (CUT,), word)).ran == []
 
-    @pytest.mark.parametrize(
-        ("api", "word"),
-        [  # the items of the Responses API say whether they are complete
-            ("openai", "length"),
-            ("ollama", "length"),
-            ("gemini", "MAX_TOKENS"),
-            ("anthropic", "max_tokens"),
-        ],
-    )
-    def test_the_last_of_a_cut_body_does_not_run_and_those_before_it_do(self, api, word):
+    # The items of the Responses API say whether they are complete.
+    @pytest.mark.parametrize("api", sorted(CUT_WORDS.keys() - {"openai-responses"}))
+    def test_the_last_of_a_cut_body_does_not_run_and_those_before_it_do(self, api):
         calls = (("c1", "act", '{"folder": "/a"}'), ("c2", "act", '{"folder": "/b"}'))
-        made = Outcome(api, False, Said("", calls, word))
+        made = Outcome(api, False, Said("", calls, CUT_WORDS[api]))
         assert made.ran == [("/a", True)]
         assert "cut off" in made.answers[1]
 
@@ -181,9 +175,7 @@ class TestCalls:
         assert made.result.reason.refusal == "No."
 
     def test_two_cut_responses_with_calls_in_a_row_end_the_run(self, api, streamed):
-        word = {"gemini": "MAX_TOKENS", "anthropic": "max_tokens"}.get(api, "length")
-        word = "max_output_tokens" if api == "openai-responses" else word
-        cut = Said("", (("c1", "act", None),), word)
+        cut = Said("", (("c1", "act", None),), CUT_WORDS[api])
         made = Outcome(api, streamed, cut, cut._replace(calls=(("c2", "act", None),)))
         assert made.ran == []
         assert isinstance(made.result.reason, ResponseIncomplete)
@@ -233,8 +225,7 @@ class TestTexts:
     def test_a_cut_text_is_in_the_history_and_the_reason_names_the_option_that_helps(
         self, api, streamed
     ):
-        word = {"gemini": "MAX_TOKENS", "anthropic": "max_tokens"}.get(api, "length")
-        word = "max_output_tokens" if api == "openai-responses" else word
+        word = CUT_WORDS[api]
         option = {
             "openai": "max_completion_tokens",
             "openai-responses": "max_output_tokens",
@@ -248,24 +239,14 @@ class TestTexts:
         assert made.result.messages[-1]["content"] == "It is"
 
     def test_a_cut_text_is_the_answer_on_request_and_a_filtered_one_is_not(self, streamed):
-        cut = Outcome(
-            "openai",
-            streamed,
-            Said("It is", (), "length"),
-            stages=[loop_decision(accept_cut=True), ...],
-        )
-        assert cut.result.unwrap().text == "It is"
-        filtered = Outcome(
-            "openai",
-            streamed,
-            Said("It", (), "content_filter"),
-            stages=[loop_decision(accept_cut=True), ...],
-        )
-        assert filtered.result.reason == ResponseIncomplete("filtered", "content_filter")
-        blank = Outcome(
-            "openai", streamed, Said("", (), "length"), stages=[loop_decision(accept_cut=True), ...]
-        )
-        assert blank.result.reason == ResponseIncomplete("cut", "length")
+        def result_of(text, word):
+            stages = [loop_decision(accept_cut=True), ...]
+            return Outcome("openai", streamed, Said(text, (), word), stages=stages).result
+
+        assert result_of("It is", "length").unwrap().text == "It is"
+        filtered = result_of("It", "content_filter")
+        assert filtered.reason == ResponseIncomplete("filtered", "content_filter")
+        assert result_of("", "length").reason == ResponseIncomplete("cut", "length")
 
     def test_a_full_context_window_gets_other_advice(self, streamed):
         word = "model_context_window_exceeded"
@@ -288,28 +269,30 @@ class TestTexts:
         assert "cut off" in str(never.result.reason)
 
     @pytest.mark.parametrize(
-        "kind", ["text", "dict", "message", "message of anthropic", "response"]
+        ("answer", "reason"),
+        [
+            ("It is", None),
+            (
+                {"choices": [{"message": {"content": "It"}, "finish_reason": "max_new_tokens"}]},
+                ResponseIncomplete("cut", "max_new_tokens"),
+            ),
+            (
+                {"role": "assistant", "content": "It is", "finish_reason": "length"},
+                ResponseIncomplete("cut", "length"),
+            ),
+            (  # of Anthropic
+                {"content": "It is", "stop_reason": "max_tokens"},
+                ResponseIncomplete("cut", "max_tokens"),
+            ),
+            (
+                Response("It is", finish_reason="CONTENT-FILTER"),
+                ResponseIncomplete("filtered", "CONTENT-FILTER"),
+            ),
+        ],
     )
-    def test_the_response_of_any_callable_is_classified(self, kind):
-        completion = {
-            "choices": [{"message": {"content": "It is"}, "finish_reason": "max_new_tokens"}]
-        }
-        answer = {
-            "text": "It is",
-            "dict": completion,
-            "message": {"role": "assistant", "content": "It is", "finish_reason": "length"},
-            "message of anthropic": {"content": "It is", "stop_reason": "max_tokens"},
-            "response": Response("It is", finish_reason="CONTENT-FILTER"),
-        }[kind]
+    def test_the_response_of_any_callable_is_classified(self, answer, reason):
         made = Loop.run_sync("q", lambda messages: answer)
-        expected = {
-            "text": None,
-            "dict": ResponseIncomplete("cut", "max_new_tokens"),
-            "message": ResponseIncomplete("cut", "length"),
-            "message of anthropic": ResponseIncomplete("cut", "max_tokens"),
-            "response": ResponseIncomplete("filtered", "CONTENT-FILTER"),
-        }[kind]
-        assert getattr(made, "reason", None) == expected
+        assert getattr(made, "reason", None) == reason
 
     def test_a_stage_cannot_make_a_filtered_text_the_answer(self):
         def accept(ctx):
@@ -439,14 +422,11 @@ class TestErrorsInASuccess:
         (retried,) = (one for one in made.events if isinstance(one, ModelRetried))
         assert ("upstream broke" if place != "text" else "'error'") in retried.error
 
-    def test_a_stream_without_an_end_is_tried_again(self, api):
-        made = Outcome(api, True, Said("", (CALL,), None))
+    @pytest.mark.parametrize("has_call", [False, True])
+    def test_a_stream_without_an_end_or_anything_is_tried_again(self, api, has_call):
+        nothing = body(api, Said(), streamed=True)[0], ""
+        made = Outcome(api, True, Said("", (CALL,), None) if has_call else nothing)
         assert made.ran == []
-        assert made.result.unwrap().text == "Done."
-
-    def test_a_stream_without_anything_is_tried_again(self, api):
-        kind = body(api, Said(), streamed=True)[0]
-        made = Outcome(api, True, (kind, ""))
         assert made.result.unwrap().text == "Done."
         assert any(isinstance(one, ModelRetried) for one in made.events)
 

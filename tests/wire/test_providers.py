@@ -194,14 +194,12 @@ class TestStreams:
     def stream(self):
         return True
 
+    def script(self, wire, provider):
+        how = {"truncateAfterChunks": provider.text_at, "latency": 20}
+        wire.script({"content": "It is half an answer, no more.", "how": how}, "Whole.")
+
     def test_one_that_is_cut_after_text_was_shown_is_not_requested_again(self, wire, ask, provider):
-        wire.script(
-            {
-                "content": "It is half an answer, no more.",
-                "how": {"truncateAfterChunks": provider.text_at, "latency": 20},
-            },
-            "Whole.",
-        )
+        self.script(wire, provider)
         result, events = ask()
         assert isinstance(result, Err), result
         shown = "".join(event.text for event in of(events, TextDelta))
@@ -212,13 +210,7 @@ class TestStreams:
         assert len(wire.journal) == 1
 
     def test_one_that_is_cut_is_requested_again_if_that_is_asked_for(self, wire, ask, provider):
-        wire.script(
-            {
-                "content": "It is half an answer, no more.",
-                "how": {"truncateAfterChunks": provider.text_at, "latency": 20},
-            },
-            "Whole.",
-        )
+        self.script(wire, provider)
         result, events = ask(stages=[ask_model(restart_streams=True), ...])
         assert isinstance(result, Ok), result
         assert result.response.content == "Whole."

@@ -55,7 +55,6 @@ from treadle.messages.measurement import (
 from treadle.messages.message import (
     ATOMS as ATOMS,
     ORIGIN as ORIGIN,
-    ROLES as ROLES,
     SYSTEM_ROLES as SYSTEM_ROLES,
     JSONDict as JSONDict,
     Message as Message,
@@ -84,7 +83,6 @@ from treadle.messages.parts import (
     text_part as text_part,
 )
 from treadle.messages.repair import (
-    NO_RESULT as NO_RESULT,
     InvalidMessagesError as InvalidMessagesError,
     can_join as can_join,
     is_blank as is_blank,

@@ -43,7 +43,7 @@ _KINDS: Mapping[Any, tuple[tuple[type, ...], str]] = {
 """What the values of fields of a type have to be, and its description for errors."""
 _FIELDS = {
     kind: [
-        (spec.name, *_KINDS[spec.type]) for spec in dataclasses.fields(kind) if spec.type in _KINDS
+        (spec.name, _KINDS[spec.type]) for spec in dataclasses.fields(kind) if spec.type in _KINDS
     ]
     for kind in (Response, Chunk, ToolCall, CallChunk)
 }
@@ -56,7 +56,7 @@ def _wrong(expectation: str, value: Any) -> NotAResponseError:
 def _checked(made: T, base: type[T]) -> T:
     """Check the types of the fields of an object that the backend made."""
     where = type(made).__name__
-    for name, kinds, expected in _FIELDS[base]:
+    for name, (kinds, expected) in _FIELDS[base]:
         value = getattr(made, name, ...)
         if not isinstance(value, kinds):
             raise _wrong(f"{where}.{name}: expected {expected}", value)
@@ -206,7 +206,7 @@ def _from_message(
         content=_text_of(content),
         tool_calls=calls,
         finish_reason=finish_reason,
-        usage=None if usage is None else to_usage(usage),
+        usage=to_usage(usage),
         model=text_or_none(completion.get("model")),
         id=text_or_none(completion.get("id")),
         extra=extra,
@@ -360,11 +360,13 @@ def to_chunk(raw: Any) -> Chunk:
     if refusal := refusal_of_parts(content):
         extra["refusal"] = refusal
     number: Any = choice.get("index")
+    groq = _as_mapping(value.get("x_groq")) or {}
+    # The usage is at the top; in the choice, as Moonshot sends it; or in ``x_groq``.
     return Chunk(
         text=_text_of(content) or "",
         tool_calls=tuple(map(_to_call_chunk, _calls_of(delta))),
         finish_reason=_reason_of(choice),
-        usage=_usage_of(value, choice),
+        usage=to_usage(value.get("usage") or choice.get("usage") or groq.get("usage")),
         model=text_or_none(value.get("model")),
         id=text_or_none(value.get("id")),
         extra=extra,
@@ -377,14 +379,6 @@ def _reason_of(choice: Mapping[str, Any]) -> str | None:
     """The finish reason of a choice. Some servers send an empty text, or ``null`` as a text, before the end."""
     reason = choice.get("finish_reason")
     return None if reason in (None, "", "null") else safe_str(reason)
-
-
-def _usage_of(chunk: Mapping[str, Any], choice: Mapping[str, Any]) -> Usage | None:
-    """The usage of a chunk: at the top; in its choice, as Moonshot sends it; or in ``x_groq``, as Groq does."""
-    reported = chunk.get("usage") or choice.get("usage")
-    if reported is None and "x_groq" in chunk:
-        reported = (_as_mapping(chunk["x_groq"]) or {}).get("usage")
-    return None if reported is None else to_usage(reported)
 
 
 def _to_call_chunk(raw: Any) -> CallChunk:

@@ -26,17 +26,11 @@ class Ending(StrEnum):
 
 
 def ending_of(word: str) -> Ending | None:
-    """The meaning of a finish reason; None for an unknown word, which is logged once.
-
-    Args:
-        word: the finish reason, as the provider names it. Letter case, hyphens and the name of an enumeration
-            (``FinishReason.STOP``) do not matter.
-    """
-    found = _ENDINGS.get(word)
+    """The meaning of a provider's finish reason; None for an unknown word, which is logged once."""
+    normal = _normal(word)
+    found = _ENDINGS.get(normal)
     if found is None:
-        found = _ENDINGS.get(_normal(word))
-        if found is None:
-            _log_unknown(_normal(word)[:80])
+        _log_unknown(normal[:80])
     return found
 
 
@@ -58,15 +52,14 @@ def is_of_context(word: str) -> bool:
 
 
 def _normal(word: str) -> str:
+    """The word without letter case, hyphens and the name of an enumeration, as in ``FinishReason.STOP``."""
     return word.strip().rpartition(".")[2].lower().replace("-", "_").replace(" ", "_")
 
 
 @functools.lru_cache(maxsize=256)
 def _log_unknown(word: str) -> None:
-    log.warning(
-        "the finish reason %r is unknown; a text counts as complete, a call only if it is whole",
-        word,
-    )
+    text = "the finish reason %r is unknown; a text counts as complete, a call only if it is whole"
+    log.warning(text, word)
 
 
 def words_of(text: str) -> frozenset[str]:
@@ -104,9 +97,7 @@ Mistral and watsonx; and of servers that implement these: DeepSeek (``insufficie
 Face and Together (``eos``, ``eos_token``), Baidu (``normal``)."""
 _GRAVITY: Mapping[Ending | None, int] = {Ending.CUT: 1, Ending.FILTERED: 2, Ending.FAILED: 3}
 _PERMANENT = words_of(
-    """
-    cancelled canceled cancel user_cancel queued in_progress expired missing_thought_signature
-    """
+    "cancelled canceled cancel user_cancel queued in_progress expired missing_thought_signature"
 )
 """Further words of failed responses, which another attempt does not help."""
 _OF_CONTEXT = words_of(

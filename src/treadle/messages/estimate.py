@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -27,20 +28,13 @@ def estimate_usage(
 ) -> Usage:
     """Estimate the usage of a request: a token for every four characters, and 1,000 for a part that is not text.
 
-    Args:
-        messages: the messages that were sent.
-        tools: the tools that were sent, in OpenAI's form.
-        response: the response. Counts and a cost that it reports are kept if they are larger.
-        others: further texts that were sent, such as instructions.
-
-    Returns:
-        The usage, marked as an estimate.
+    Counts and a cost that the response reports are kept if they are larger.
     """
     received = len(response.content or "") + _of_message({**response.extra, "content": None})
     received += sum(len(call.name) + len(call.arguments) for call in response.tool_calls)
     reported = response.usage or Usage()
     prompt = max(estimate_tokens(messages, tools, others), reported.input_tokens)
-    answer = max(_tokens(received), reported.output_tokens)
+    answer = max(math.ceil(received / CHARACTERS_PER_TOKEN), reported.output_tokens)
     return dataclasses.replace(
         reported,
         input_tokens=prompt,
@@ -58,11 +52,7 @@ def estimate_tokens(
 ) -> int:
     """Estimate the tokens of a request, as `estimate_usage` does."""
     sent = sum(map(_of_message, messages)) + sum(map(_of_value, tools)) + sum(map(len, others))
-    return _tokens(sent)
-
-
-def _tokens(characters: int) -> int:
-    return -(-characters // CHARACTERS_PER_TOKEN)
+    return math.ceil(sent / CHARACTERS_PER_TOKEN)
 
 
 def _of_message(message: Mapping[str, Any]) -> int:

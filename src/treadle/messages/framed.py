@@ -1,14 +1,26 @@
-"""Texts of others between tags, for a model: nothing in them ends or begins the frame."""
+"""Texts of others for a model: characters that show nothing, and tags that nothing in a text ends or begins."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 
-from treadle.messages.hidden import is_hidden
+ACTING = frozenset({"Cc", "Cs"})
+"""Unicode categories: control characters, on which a terminal acts, and lone surrogates, which no encoding has."""
+BREAKS = ACTING | {"Zl", "Zp"}
+"""These, and separators of lines and paragraphs."""
+IGNORABLE = re.compile(
+    # Not U+FE0E and U+FE0F, which choose between text and emoji: answers have them often.
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u3164\ufe00-\ufe0d\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff]"
+)
+"""Characters of other categories that show nothing: Unicode's property ``Default_Ignorable_Code_Point``."""
+_HIDDEN = BREAKS | {"Cf"}
+"""With formats: zero-width, of the writing direction, tags."""
 
-_OPENING = re.compile("[<\ufe64\uff1c]")
-"""The character that begins a tag, also in its small and its wide form."""
+
+def is_hidden(char: str) -> bool:
+    """Whether a character shows nothing, or acts on a terminal, as a line feed does."""
+    return unicodedata.category(char) in _HIDDEN or IGNORABLE.match(char) is not None
 
 
 def framed(tag: str, text: str, *others: str) -> str:
@@ -18,7 +30,8 @@ def framed(tag: str, text: str, *others: str) -> str:
         is_tag = any(_is_tag(text, found.end(), name) for name in (tag, *others))
         return "&lt;" if is_tag else found[0]
 
-    return f"<{tag}>\n{_OPENING.sub(escaped, text)}\n</{tag}>"
+    safe = re.sub("[<\ufe64\uff1c]", escaped, text)  # also in its small and its wide form
+    return f"<{tag}>\n{safe}\n</{tag}>"
 
 
 def _is_tag(text: str, at: int, tag: str) -> bool:

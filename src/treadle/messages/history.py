@@ -11,11 +11,7 @@ from treadle.messages.parts import as_text_results, has_parts
 
 
 class _Log:
-    """The data that all histories of a run share: each message twice, and the ids of all calls.
-
-    ``copies`` are those for the backend, which may change them. ``has_parts`` is whether a tool message may have
-    content parts, ``has_origins`` whether a message may have an origin (see `for_sdk`).
-    """
+    """The data that all histories of a run share. The copies are for the model, which may change them."""
 
     def __init__(self) -> None:
         self.messages: list[JSONDict] = []
@@ -46,10 +42,7 @@ class _Log:
                 self.call_ids.add(call.get("id", ""))
 
     def last_suffix(self, call_id: str) -> int:
-        """The last of the consecutive suffixes 2, 3, ... with which a call id is in use; 1 if there is none.
-
-        It is cached, since thousands of calls may have the same id.
-        """
+        """The last suffix of a call id, else 1; it is cached, since thousands of calls may have the same id."""
         suffix = self.suffixes.get(call_id, 1)
         while f"{call_id}_{suffix + 1}" in self.call_ids:
             suffix += 1
@@ -68,23 +61,13 @@ class History(Sequence[JSONDict]):
         self._length = len(messages)
 
     def append(self, *messages: JSONDict) -> History:
-        """Make a history with these messages at the end; this one is not changed.
-
-        Args:
-            *messages: not copied; the caller must not change them afterwards.
-        """
+        """Make a history with these messages at the end, which are not copied; this one is not changed."""
         return self.extended(messages)
 
     def extended(
         self, messages: Sequence[JSONDict], copies: Iterable[JSONDict] | None = None
     ) -> History:
-        """Like `append`, for callers that already have copies of the messages.
-
-        Args:
-            messages: not copied; the caller must not change them afterwards.
-            copies: a copy of each message, to hand out; None makes them. With copies, no tool message may have
-                content parts.
-        """
+        """Like `append`, with copies to hand out if the caller has them, and no tool message has content parts."""
         longer = object.__new__(History)
         if len(self._log.messages) == self._length:
             longer._log = self._log
@@ -102,15 +85,11 @@ class History(Sequence[JSONDict]):
 
     @property
     def has_origins(self) -> bool:
-        """Whether a message may have an origin; see `for_sdk`."""
+        """Whether a message may have the key of `for_sdk`."""
         return self._log.has_origins
 
     def for_model(self, takes_parts: bool = True) -> list[JSONDict]:
-        """A new list of copies, for a backend. Every call returns the same copies.
-
-        Args:
-            takes_parts: whether the backend takes content parts in tool messages; see `as_text_results`.
-        """
+        """A new list of the copies, for a model that may take no content parts in tool messages."""
         log = self._log
         copies = log.copies
         copies = copies.copy() if len(copies) == self._length else copies[: self._length]
@@ -121,12 +100,7 @@ class History(Sequence[JSONDict]):
         return [copy_json(message) for message in self.raw()]
 
     def unused_id(self, wanted: str, taken: dict[str, int]) -> str:
-        """An id that no call has: the requested id, or that id with a number.
-
-        Args:
-            wanted: the id.
-            taken: further ids in use, each with the last number that was appended to it; it is updated.
-        """
+        """An id that no call has, with a number if need be; ``taken`` has further ids with their last numbers."""
         log, unique = self._log, wanted
         if unique in taken or unique in log.call_ids:
             number = max(log.last_suffix(wanted), taken.get(wanted, 1))

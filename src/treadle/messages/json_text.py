@@ -20,16 +20,12 @@ def safe_str(value: object) -> str:
 
 MAX_LENGTH = 80
 """The number of characters of a model's value that an error text repeats."""
-
 MAX_PATH = 3 * MAX_LENGTH
 """The maximum length of a path into arguments, in characters."""
-
 MAX_VIOLATIONS = 20
 """The number of violations that are listed for one call; further ones are counted."""
-
 MAX_COUNTED = 100
 """The number of violations of one call that are counted; those after it are not looked for."""
-
 MAX_DEPTH = 100
 """The maximum nesting depth of arguments: more than tools need, and small enough for recursive code."""
 
@@ -146,11 +142,12 @@ def short_json(value: Any) -> str:
 
 def json_type(value: Any) -> str:
     """The name of a value's type in JSON Schema."""
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
+    if isinstance(value, float) and value.is_integer():
         return "integer"
-    for kind, name in ((float, "number"), (str, "string"), (dict, "object"), (list, "array")):
-        if isinstance(value, kind):
-            return name
-    return "null"
+    return next((name for kind, name in _NAMES if isinstance(value, kind)), "null")
+
+
+_NAMES = (
+    *((bool, "boolean"), (int, "integer"), (float, "number")),
+    *((str, "string"), (dict, "object"), (list, "array")),
+)

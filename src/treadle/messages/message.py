@@ -130,14 +130,7 @@ def dumped_of(raw: Any, **options: Any) -> Any:
 
 
 def problems_of(messages: Sequence[Any]) -> Iterator[str]:
-    """Validate messages.
-
-    Args:
-        messages: the return values of `to_message`.
-
-    Yields:
-        One line for each problem: the place, what was expected, and what was found.
-    """
+    """Validate the return values of `to_message`; one line for each problem."""
     if not messages:
         yield "messages: expected at least one message, got none"
     for index, message in enumerate(messages):
@@ -159,23 +152,18 @@ def _problems_of_one(message: Any) -> _Problems:
         return
     content = message.get("content")
     may_lack = role == "assistant" and (calls or "content" in message)
-    if content is not None or not may_lack:
-        yield from _problems_of_content(content)
+    if is_list(content):
+        for index, part in enumerate(content):
+            if not is_part(part):
+                yield f".content[{index}]", "a part with a type", part
+    elif not isinstance(content, str) and not (content is None and may_lack):
+        yield ".content", "text or a list of parts", content
     if role == "tool" and not _is_text(message.get("tool_call_id")):
         yield ".tool_call_id", "the id of a call", message.get("tool_call_id")
     if role == "assistant" and calls is not None:
         yield from _problems_of_calls(calls)
     if role == "assistant" and not isinstance(message.get("refusal"), (str, type(None))):
         yield ".refusal", "text", message["refusal"]
-
-
-def _problems_of_content(content: Any) -> _Problems:
-    if is_list(content):
-        for index, part in enumerate(content):
-            if not is_part(part):
-                yield f".content[{index}]", "a part with a type", part
-    elif not isinstance(content, str):
-        yield ".content", "text or a list of parts", content
 
 
 def _problems_of_calls(calls: Any) -> _Problems:

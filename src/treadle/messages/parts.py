@@ -30,7 +30,8 @@ def is_content_part(value: object) -> TypeGuard[JSONDict]:
             return True
         case {"type": "file", "file": {"file_data": str()} | {"file_id": str()}}:
             return True
-    return False
+        case _:
+            return False
 
 
 def content_parts(value: Any) -> list[JSONDict] | None:
@@ -59,10 +60,7 @@ def text_of_parts(parts: Iterable[Mapping[str, Any]]) -> str:
 
 
 def placeholder(part: Mapping[str, Any]) -> str:
-    """A short text that differs for different parts, such as ``[image/png, 12,345 bytes, 3f2a9c1b]``.
-
-    It has the media type, the size and the start of a digest; that of a link has no size.
-    """
+    """A short text that differs for different parts, such as ``[image/png, 12,345 bytes, 3f2a9c1b]``."""
     kind = safe_str(part.get("type"))
     value = part.get(kind)
     facts: JSONDict = value if is_dict(value) else {}
@@ -115,11 +113,7 @@ class DataURL(NamedTuple):
 
 
 def data_url(url: str) -> DataURL | None:
-    """Read a ``data:`` URL, as RFC 2397 defines them; None for another URL.
-
-    Parameters such as a name are left out. Base64 may have white space, percent-encoded characters and the
-    alphabet of URLs, and may lack its padding.
-    """
+    """Read a ``data:`` URL, as RFC 2397 defines them; None for another URL."""
     scheme, colon, _ = url[:MAX_SCHEME].partition(":")
     if not colon or scheme.strip().lower() != "data":
         return None
@@ -133,7 +127,7 @@ MAX_SCHEME = 16
 
 
 def valid_base64(text: Any) -> str | None:
-    """Base64 in its usual form; None for an empty text, and for another one."""
+    """Base64 without white space, percent-encoding and the alphabet of URLs; None for an empty or another text."""
     if not isinstance(text, str):
         return None
     if _is_base64(text):
@@ -180,9 +174,8 @@ def audio_format(media: str) -> str:
 def sendable_parts(parts: Iterable[Any]) -> list[JSONDict]:
     """Copy content parts so that they can be sent.
 
-    Empty texts and values that are no parts are left out. A part without its data, or whose data are no base64,
-    becomes a text with its placeholder. Media types get their usual names. Parts of unknown types and forms are
-    kept.
+    Empty texts and values that are no parts are left out. A part without valid data becomes a text with its
+    placeholder. Parts of unknown types and forms are kept.
     """
     sent: list[JSONDict] = []
     for part in parts:
@@ -259,26 +252,23 @@ def as_text_results(messages: Sequence[JSONDict]) -> list[JSONDict]:
     sent: list[JSONDict] = []
     media: list[JSONDict] = []
     for message in messages:
-        role, content = message.get("role"), message.get("content")
+        role, content, changed = message.get("role"), message.get("content"), message
         if role == "tool" and is_list(content):
-            media += [part for part in content if part.get("type") != "text"]
-            sent.append({**message, "content": text_of_parts(content)})
-        elif role == "user" and media:
-            own = [text_part(content)] if isinstance(content, str) and content else content or []
-            sent.append({**message, "content": [*_shown(media), *own]})
-            media = []
-        else:
-            if media and role != "tool":
-                sent.append({"role": "user", "content": _shown(media)})
-                media = []
-            sent.append(message)
+            changed = {**message, "content": text_of_parts(content)}
+            for part in content:
+                if part.get("type") != "text":
+                    media += text_part(placeholder(part)), part
+        elif media and role != "tool":
+            shown, media = [_INTRODUCTION, *media], []
+            if role == "user":
+                own = [text_part(content)] if isinstance(content, str) and content else content
+                changed = {**message, "content": [*shown, *(own or ())]}
+            else:
+                sent.append({"role": "user", "content": shown})
+        sent.append(changed)
     if media:
-        sent.append({"role": "user", "content": _shown(media)})
+        sent.append({"role": "user", "content": [_INTRODUCTION, *media]})
     return sent
 
 
-def _shown(media: Iterable[JSONDict]) -> list[JSONDict]:
-    shown = [text_part("Content of the tool results:")]
-    for part in media:
-        shown += text_part(placeholder(part)), part
-    return shown
+_INTRODUCTION = text_part("Content of the tool results:")

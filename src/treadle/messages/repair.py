@@ -27,7 +27,7 @@ from treadle.messages.sanitizing import sendable, sendable_json, valid_arguments
 
 
 class InvalidMessagesError(TreadleError, ValueError):
-    """Malformed messages, which cannot be made into a history; ``problems`` has one line for each problem."""
+    """Malformed messages, which cannot be made into a history. Their ``problems`` are one line each."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))

@@ -115,7 +115,9 @@ class Response:
         only complete if all of them are known to be whole. Calls beside a refusal count as filtered; a refusal
         alone is a text of the model.
         """
-        if (self.refusal is not None or self.extra) and self._refuses_beside_calls():
+        if self.tool_calls and (
+            self.refusal is not None or (self.extra and refusal_of_parts(self.extra.get("content")))
+        ):
             return Ending.FILTERED
         if self.finish_reason is None:
             return _COMPLETE
@@ -123,10 +125,6 @@ class Response:
         if known is None:
             return Ending.COMPLETE if _are_closed(self) else Ending.CUT
         return known
-
-    def _refuses_beside_calls(self) -> bool:
-        refusal = self.refusal is not None or refusal_of_parts(self.extra.get("content"))
-        return bool(self.tool_calls and refusal)
 
     @property
     def is_blank(self) -> bool:
@@ -171,11 +169,10 @@ def _are_closed(response: Response) -> bool:
 
     In a whole body, an empty object may stand for arguments that never began.
     """
-    for call in response.tool_calls:
-        if call.is_whole is False or not is_object(call.arguments):
-            return False
-    last = response.tool_calls[-1:]
-    return response.is_streamed or not last or bool(parse_object(last[0].arguments))
+    calls = response.tool_calls
+    if not all(call.is_whole is not False and is_object(call.arguments) for call in calls):
+        return False
+    return response.is_streamed or not calls or bool(parse_object(calls[-1].arguments))
 
 
 def refusal_of_parts(content: Any) -> str:
@@ -209,21 +206,16 @@ def settled(response: Response) -> Response:
     if not response.tool_calls:
         return response
     last = None if response.is_streamed else response.tool_calls[-1]
-    calls = tuple(
-        dataclasses.replace(call, is_whole=_is_whole(call, ending, is_last=call is last))
-        for call in response.tool_calls
-    )
-    return dataclasses.replace(response, tool_calls=calls)
+    calls: list[ToolCall] = []
+    for call in response.tool_calls:
+        has_begun = ending is not Ending.FILTERED and bool(call.arguments.strip())
+        is_whole = call is not last if call.is_whole is None else call.is_whole
+        calls.append(dataclasses.replace(call, is_whole=has_begun and is_whole))
+    return dataclasses.replace(response, tool_calls=tuple(calls))
 
 
 _SHOWN = 500
 """Characters of a failed response that the error shows."""
-
-
-def _is_whole(call: ToolCall, ending: Ending, *, is_last: bool) -> bool:
-    if ending is Ending.FILTERED or not call.arguments.strip():
-        return False
-    return not is_last if call.is_whole is None else call.is_whole
 
 
 @fast_dataclass

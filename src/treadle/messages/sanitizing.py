@@ -20,9 +20,8 @@ _LARGEST = int(sys.float_info.max)
 def valid_arguments(text: str) -> str:
     """Make arguments that every provider accepts: a text that is not a JSON object is wrapped into one.
 
-    Servers that render a chat template, or whose API has objects where OpenAI's has text, parse the
-    arguments of past calls and refuse the request if they cannot. So what cannot be sent once it is parsed, such
-    as an escaped lone surrogate, is replaced, see `sendable_json`.
+    Servers that parse the arguments of past calls refuse the request if they cannot. So values that cannot be
+    sent once they are parsed, such as an escaped lone surrogate, are replaced.
     """
     text = sendable(text)
     try:
@@ -45,12 +44,9 @@ _SUSPECT = re.compile(rf"\\u[dD]|[0-9]{{{_LONG_NUMBER}}}")
 
 
 def valid_name(name: str) -> str:
-    """Make a name that every provider accepts, whatever name the model wrote.
-
-    Providers refuse a request if a name in its history is empty or has other characters; see `Tool`.
-    """
+    """Make a name that every provider accepts: they refuse a history with an empty name, or other characters."""
     if name.isascii() and name.isidentifier() and len(name) <= MAX_NAME:
-        return name
+        return name  # the common case
     return _NOT_OF_A_NAME.sub("_", name)[:MAX_NAME] or "unnamed"
 
 

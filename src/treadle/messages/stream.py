@@ -167,8 +167,10 @@ class _ExtraAccumulator:
 
 _TEXTS = frozenset({*REASONING_KEYS, "refusal", "thinking"})
 """The keys of texts, of which two equal pieces may follow each other."""
-_SIGNATURES = dict.fromkeys(("signature", "thought_signature", "thoughtSignature"), True)
-_TEXTS_OF_BLOCKS = {
+_SIGNATURES: Mapping[str, bool] = dict.fromkeys(
+    ("signature", "thought_signature", "thoughtSignature"), True
+)
+_TEXTS_OF_BLOCKS: Mapping[str, bool] = {
     **dict.fromkeys(("text", "summary", "thinking"), False),
     **dict.fromkeys(("data", "signature"), True),
 }

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from treadle.effects import Mode, call_mode, generator_mode
 from treadle.errors import OptionError, did_you_mean
-from treadle.messages import ATOMS, JSONDict, Response, copy_json, is_mapping, read_only
+from treadle.messages import JSONDict, Response, copy_json, is_mapping, read_only
 from treadle.model.info import (
     OPTIONS,
     LLMSendFn,
@@ -39,11 +39,9 @@ class ModelClient:
     Attributes:
         mode: how it is called.
         options: the options of every request.
-        takes_parts: whether it takes content parts in tool messages: the value of its attribute
-            ``accepts_tool_result_parts``, False if it has none.
-        provider: the attribute ``provider`` of its class, the provider of a response that names none; else None.
-        cost_of: its method ``cost_of``, which takes a response and returns US dollars, or None if it does not know
-            them; None if it has no such method.
+        takes_parts: whether it takes content parts in tool messages; see `accepts_tool_result_parts` of models.
+        provider: the provider of a response that names none; None if the class of the model has none.
+        cost_of: takes a response and returns US dollars; None if the model has no such method.
     """
 
     def __init__(self, fn: LLMSendFn, llm_opts: Mapping[str, Any]) -> None:
@@ -58,7 +56,6 @@ class ModelClient:
         self._signature = signature = signature_of(fn)
         self.mode = signature.mode
         self.options: Mapping[str, Any] = read_only(dict(llm_opts))
-        self._has_nested = any(value.__class__ not in ATOMS for value in self.options.values())
         if not signature.takes_messages:
             raise OptionError(f"llm_send_fn: {callable_name(fn)} takes no messages")
         self._takes_dict = _is_opts(signature.second, self.options)
@@ -121,21 +118,14 @@ class ModelClient:
     def opts_of(
         self, options: Mapping[str, Any], tools: Sequence[JSONDict] = (), tool_choice: Any = None
     ) -> dict[str, Any]:
-        """The options that the model receives with one request: copies, since it may change them.
-
-        Args:
-            options: the options of this request.
-            tools: the tools in OpenAI's form; they may be changed as well. Without tools, there is no key.
-            tool_choice: in OpenAI's form; None leaves the key out.
+        """Copies of the options that the model receives with one request, with the tools in OpenAI's form, if any.
 
         Raises:
             OptionError: an option that the callable does not take.
         """
         if options is not self.options:
             self._check_options(options)
-            opts: dict[str, Any] = copy_json(dict(options))
-        else:
-            opts = copy_json(self.options) if self._has_nested else {**self.options}
+        opts: dict[str, Any] = copy_json({**options})
         if tools:
             opts.setdefault("tools", tools)
         if tool_choice is not None and "tools" in opts:

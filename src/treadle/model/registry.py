@@ -139,17 +139,10 @@ def add_alias(alias: str, name: str) -> None:
 
 
 def find_provider(name: str) -> tuple[Provider, str]:
-    """Find the provider of a model.
+    """Find the provider of a model, and the name of the model there, which is empty for a default model.
 
-    Args:
-        name: an alias, ``provider:model``, ``provider/model``, a name that starts as those of one provider do, or
-            the name of a provider that has a default model.
-
-    Returns:
-        The provider, and the name of the model at the provider; empty for its default model.
-
-    Raises:
-        OptionError: the name is no text, no provider is known for it, or there is no model after the colon.
+    The name is an alias, ``provider:model``, ``provider/model``, a name that starts as those of one provider do,
+    or that of a provider with a default model. `OptionError` says why no provider is found.
     """
     if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise OptionError(f"model: expected a name, got {type(name).__name__}")
@@ -171,11 +164,7 @@ def find_provider(name: str) -> tuple[Provider, str]:
 
 
 def check_model(fn: object) -> None:
-    """Check that a value can be a model, or is the name of one.
-
-    Raises:
-        OptionError: it is neither; the text says what to pass instead.
-    """
+    """Raise an `OptionError` with advice if a value is neither a callable nor the name of a model."""
     if isinstance(fn, str):
         find_provider(fn)
     elif not callable(fn):
@@ -220,7 +209,7 @@ def backend(
     """Open a model by name.
 
     Args:
-        name: see `find_provider`.
+        name: a name such as ``openai:gpt-5-mini``, or an alias.
         base_url: another endpoint than that of the provider.
         api_key: the key for the endpoint; by default that of the environment, for the provider's own endpoint.
         **opts: options of the model, and of every request.
@@ -242,7 +231,7 @@ def embedder(
     """Open a model that embeds texts, by name.
 
     Args:
-        name: see `find_provider`.
+        name: as in `backend`.
         base_url: as in `backend`.
         api_key: as in `backend`.
         **opts: options of the provider's embedder.
@@ -264,11 +253,7 @@ def embedder(
 
 
 def named_model(name: str) -> LLMSendFn:
-    """The model of a name that was given in place of one; runs with the same name share it, and its connections.
-
-    Raises:
-        OptionError, MissingExtraError: as `backend`.
-    """
+    """The model of a name, as `backend` opens it; runs with the same name share it, and its connections."""
     provider, model = find_provider(name)
     return _opened(provider, model, provider.environment())
 

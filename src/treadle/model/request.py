@@ -111,16 +111,10 @@ class ModelRequest:
         return made
 
     def send(self, reporter: Reporter) -> Any:
-        """Send the request and read the response.
-
-        Args:
-            reporter: has the clock, and takes the events of a stream.
-
-        Returns:
-            The response with the times of its start and end, a `Timed`; or an awaitable of it.
+        """Send the request and read the response; returns a `TimedResponse`, or an awaitable of it.
 
         Raises:
-            NotAResponseError: the backend returned something that cannot be converted to a response.
+            NotAResponseError: the model returned a value that cannot be converted to a response.
             ProviderError: the provider reported an error in place of a response, or within one.
             ConnectionError: a stream ended before the response did.
         """
@@ -128,15 +122,17 @@ class ModelRequest:
         if self.has_origins:
             self.messages = for_sdk(self.messages, self.model.origin)
         raw = self.model.send(self.messages, self.opts)
-        is_whole = raw.__class__ in _WHOLE
-        if is_awaitable(raw) or (not is_whole and isinstance(raw, AsyncIterable)):
+        if raw.__class__ in _WHOLE:
+            response = to_response(raw)
+        elif is_awaitable(raw) or isinstance(raw, AsyncIterable):
             # If made in a thread, it reaches the event loop later, or never if the run is cancelled meanwhile.
             self._unawaited = raw
             if self._is_abandoned:
                 self.abandon()
             return self._received(raw, reporter, started)
-        is_stream = not is_whole and isinstance(raw, Iterator)
-        response = self._read(raw, reporter) if is_stream else to_response(raw)  # pyright: ignore[reportUnknownArgumentType]
+        else:
+            is_stream = isinstance(raw, Iterator)
+            response = self._read(raw, reporter) if is_stream else to_response(raw)  # pyright: ignore[reportUnknownArgumentType]
         return self._timed(response, raw, started, reporter.now())
 
     async def _received(self, raw: Any, reporter: Reporter, started: float) -> Timed[Response]:
@@ -224,11 +220,7 @@ class ModelRequest:
                     yield emitted
 
     def so_far(self, reporter: Reporter) -> tuple[str, Timing | None]:
-        """What is known of a request that has no response.
-
-        Returns:
-            The text that was streamed, and the times, of which the end is now; None if it was not sent.
-        """
+        """The text that was streamed without a response, and the times until now; None if it was not sent."""
         if self.elsewhere is not None:
             return self.elsewhere
         text = "" if self._accumulator is None else self._accumulator.text

@@ -151,17 +151,7 @@ def status_of(error: BaseException) -> int | None:
 def delay_before_retry(
     error: BaseException, attempt: int, base: float, now: float | None = None
 ) -> Steps[float]:
-    """Determine how long to wait: as the server asks, else twice as long each time, with jitter.
-
-    Args:
-        error: the exception that ``llm_send_fn`` raised.
-        attempt: the number of the attempt that failed, from 1.
-        base: seconds before the second attempt.
-        now: see `retry_after`.
-
-    Returns:
-        Seconds; at most `MAX_DELAY`, if the server did not ask for more.
-    """
+    """The seconds to wait: as the server asks, else the base, doubled after each attempt, with jitter."""
     requested = retry_after(error, now)
     if requested is not None:
         return requested
@@ -192,12 +182,7 @@ def retry_after(error: BaseException, now: float | None = None) -> float | None:
     the three forms of RFC 9110), and ``google.rpc.RetryInfo`` in the body. Limits that a server reports in every
     response, such as ``x-ratelimit-reset-tokens``, do not ask for a wait.
 
-    Args:
-        error: the exception that ``llm_send_fn`` raised.
-        now: seconds since the epoch, for a date in a response that has no header ``Date``; None reads the clock.
-
-    Returns:
-        Seconds of at least 0; None if the server did not ask, or if its value is invalid.
+    ``now`` is for a date in a response that has no header ``Date``. None if the server asked for no valid wait.
     """
     asked = (_asked_wait(one, now) for one in leaves_of(error))
     return max((seconds for seconds in asked if seconds is not None), default=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 
 from treadle.messages import Usage
-from treadle.messages.hidden import ACTING, IGNORABLE, is_hidden
+from treadle.messages.framed import ACTING, IGNORABLE, is_hidden
 
 _UNSTEADY = frozenset({"Cf", "Cn", "Co", "Me"})
 """Categories whose width differs between terminals: joiners, enclosing marks, private and unassigned."""

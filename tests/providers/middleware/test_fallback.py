@@ -15,7 +15,6 @@ from treadle.messages import Chunk, NotAResponseError
 from treadle.providers.middleware import Fallback, is_fallback_error
 from treadle.testing import call, calls, check_history
 
-from .conftest import check_replay
 from .flaky import BusyError, CodeError, InvalidError, Named, TooManyError, UnauthorizedError
 
 
@@ -231,17 +230,6 @@ def test_the_usage_of_a_failed_model_is_unknown(driven):
     second = Named("b", usage=Usage(3, 2))
     observed = run(driven, Named("a", BusyError()), second, max_total_tokens=100)
     assert observed.result.usage == Usage(3, 2, is_lower_bound=True)
-
-
-def test_a_replay_needs_the_effects_alone(driven):
-    models = Named("b", UnauthorizedError()), Named("c")
-    observed = check_replay(
-        driven,
-        "Hi",
-        Named("a", BusyError()),
-        lambda: {"model_middleware": [Fallback(*models)]},
-    )
-    assert observed.result.unwrap().text == "from c"
 
 
 def test_it_needs_models():

@@ -12,7 +12,6 @@ from treadle.messages import Chunk
 from treadle.providers.middleware import ConcurrencyLimit, Hedge
 from treadle.providers.middleware.hedge import LostRaceError, _Race
 
-from .conftest import check_replay
 from .flaky import BusyError, InvalidError, Named
 
 
@@ -171,15 +170,6 @@ def test_a_second_model_that_cannot_be_opened_leaves_the_first(monkeypatch):
     first = Named("a", seconds=0.06)
     result = Loop.run_sync("Hi", first, model_middleware=[Hedge(0.01, model="openai:gpt-5-mini")])
     assert result.unwrap().text == "from a"
-
-
-@pytest.mark.parametrize("first", [0.0, 5.0])
-def test_a_replay_needs_the_effects_alone(driven, first):
-    models = Named("a", [first, Chunk("a1"), "a2"]), Named("b", ["b1", "b2"])
-    observed = check_replay(
-        driven, "Hi", models[0], lambda: {"model_middleware": [Hedge(0.2, model=models[1])]}
-    )
-    assert observed.result.unwrap().text == ("b1b2" if first else "a1a2")
 
 
 @pytest.mark.parametrize("given", [0, -1, "1", float("nan")])

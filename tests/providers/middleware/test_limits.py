@@ -13,7 +13,6 @@ from treadle.effects import Call, Now, Sleep, map_effects
 from treadle.errors import OptionError
 from treadle.providers.middleware import ConcurrencyLimit, RateLimit
 
-from .conftest import check_replay
 from .flaky import BusyError, Named, TooManyError
 
 
@@ -122,9 +121,6 @@ class TestConcurrency:
 
             anyio.run(main)
             assert max(peak) == most
-
-    def test_a_replay_needs_the_effects_alone(self, driven):
-        check_replay(driven, "Hi", Named("m"), lambda: {"model_middleware": [ConcurrencyLimit(1)]})
 
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
     def test_a_forked_child_has_its_own(self):
@@ -261,11 +257,6 @@ class TestRate:
         assert time.monotonic() - started < 5
         assert limit._turns._queues == {}
         assert len(model.sent) == 1
-
-    def test_a_replay_needs_the_effects_alone(self, driven):
-        limit = RateLimit(requests_per_minute=100, tokens_per_minute=10_000)
-        model = Named("m", TooManyError(0.01), usage=Usage(1, 1))
-        check_replay(driven, "Hi", model, lambda: {"model_middleware": [limit]})
 
     @pytest.mark.parametrize("given", [{"requests_per_minute": 0}, {"tokens_per_minute": 1.5}])
     def test_a_wrong_number_is_refused(self, given):

@@ -1,19 +1,22 @@
-"""Any stack of middleware over a flaky model: the same everywhere, with the expected number of requests."""
+"""Middleware over a flaky model: any stack, and the replay of each."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.whole.conftest import WAYS
 
-from treadle import tool
+from treadle import Usage, tool
+from treadle.effects import Sleep
 from treadle.messages import Chunk
 from treadle.providers.middleware import ConcurrencyLimit, Fallback, Hedge, RateLimit, ResponseCache
 from treadle.testing import call, calls, check_history
 
-from .flaky import BusyError, Named, UnauthorizedError
+from .conftest import check_replay
+from .flaky import BusyError, Named, TooManyError, UnauthorizedError
 
 STEPS = ("text", "stream", "call", "busy", "unauthorized", "broken thought", "broken text")
 RETRIES = 2
@@ -98,3 +101,31 @@ def test_a_stack_changes_neither_the_result_nor_the_history(script: list[str], n
             assert again.messages == result.messages
             assert (len(model.sent), len(other.sent)) == counted[:2]
     assert all(one == results[0] for one in results)
+
+
+def slow(request: Any, send: Any) -> Any:
+    """Custom middleware."""
+    yield Sleep(0.001)
+    return (yield from send(request))
+
+
+TOO_MANY = TooManyError(0.01)
+STREAM, SLOW_STREAM = [0.0, Chunk("a1"), "a2"], [5.0, Chunk("a1"), "a2"]
+
+
+@pytest.mark.parametrize(
+    ("step", "make", "text"),
+    [
+        (BusyError(), lambda: slow, "from a"),
+        (BusyError(), lambda: Fallback(Named("b", UnauthorizedError()), Named("c")), "from c"),
+        (STREAM, lambda: Hedge(0.2, model=Named("b", ["b1", "b2"])), "a1a2"),
+        (SLOW_STREAM, lambda: Hedge(0.2, model=Named("b", ["b1", "b2"])), "b1b2"),
+        ("Hi.", ResponseCache, "Hi."),
+        ("Hi.", lambda: ConcurrencyLimit(1), "Hi."),
+        (TOO_MANY, lambda: RateLimit(requests_per_minute=9, tokens_per_minute=10_000), "from a"),
+    ],
+)
+def test_a_replay_needs_the_effects_alone(driven: Any, step: Any, make: Any, text: str):
+    model = Named("a", step, usage=Usage(1, 1))
+    observed = check_replay(driven, "Hi", model, lambda: {"model_middleware": [make()]})
+    assert observed.result.unwrap().text == text

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from treadle.fast_dataclass import light_dataclass
 from treadle.messages import sha256
-from treadle.messages.hidden import BREAKS, is_hidden
+from treadle.messages.framed import BREAKS, is_hidden
 
 MAX_FACT = 500
 """The number of characters of a fact; the rest of a longer one is cut off."""
