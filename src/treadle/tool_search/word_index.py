@@ -23,11 +23,7 @@ MAX_QUERY = 2_000
 
 
 class WordIndex:
-    """An index of texts.
-
-    Args:
-        counts: the words of each text, as `weigh_words` returns them.
-    """
+    """An index of texts, each given by its words, as `weigh_words` returns them."""
 
     def __init__(self, counts: Sequence[Mapping[str, float]]) -> None:
         lengths = [sum(count.values()) for count in counts]
@@ -43,11 +39,7 @@ class WordIndex:
             self._postings[word] = [(place, rarity * score) for place, score in found]
 
     def scores(self, query: str) -> dict[int, float]:
-        """The score of each text that has a word of a query, or a synonym of one, by its place.
-
-        Args:
-            query: any words; only the first `MAX_QUERY` characters are read.
-        """
+        """The score of each text that has a word of a query, or a synonym of one, by the position of the text."""
         scores: defaultdict[int, float] = defaultdict(float)
         for word in _stems_of(query[:MAX_QUERY]):
             for place, score in self._matches(word).items():
@@ -64,11 +56,7 @@ class WordIndex:
 
 
 def weigh_words(texts: Iterable[tuple[float, str]]) -> Counter[str]:
-    """The stems of the words of some texts, each with its weighted number of occurrences.
-
-    Args:
-        texts: the texts, each after the weight of its words.
-    """
+    """The stems of the words of texts, each with its number of occurrences, weighted by the text."""
     counts: Counter[str] = Counter()
     for weight, text in texts:
         for word in words_of(text):
