@@ -18,7 +18,6 @@ from treadle import (
     Response,
     RunHandle,
     ToolCall,
-    ToolFinished,
     ToolSearch,
     approve,
     default_stages,
@@ -27,7 +26,7 @@ from treadle import (
     stage,
     tool,
 )
-from treadle.events import CallsPlanned, RunStarted
+from treadle.events import RunStarted
 from treadle.stages import dispatch_tools, parse_tool_calls, validate_calls
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
@@ -84,18 +83,6 @@ def wrote(result):
 # What is offered
 
 
-def test_two_fixed_tools_are_offered_and_never_change():
-    steps = (
-        calls(call("search_tools", query="rain")),
-        calls(through("weather_forecast", city="Oslo")),
-        calls(through("add", a=1, b=2)),
-        "Done.",
-    )
-    _, model = searching(*steps)
-    assert offered(model.sent[0]) == ["search_tools", "call_tool"]
-    assert len({json.dumps(sent.opts["tools"]) for sent in model.sent}) == 1
-
-
 def test_tools_that_end_the_run_and_those_of_always_are_offered_too():
     @tool(terminal=True)
     def finish(answer: str) -> None:
@@ -107,12 +94,6 @@ def test_tools_that_end_the_run_and_those_of_always_are_offered_too():
     assert offered(model.sent[0]) == ["search_tools", "call_tool", "add", "finish"]
     _, model = searching(calls(call("final_answer", value=3)), output=int)
     assert offered(model.sent[0]) == ["search_tools", "call_tool", "final_answer"]
-
-
-def test_without_the_option_all_tools_are_offered():
-    model = ScriptedLLM("Done.")
-    Loop.run_sync("Go.", model, tools=TOOLS)
-    assert offered(model.sent[0]) == ["add", "weather_forecast", "delete_file"]
 
 
 def test_tools_that_were_found_are_offered_from_then_on_in_native_mode():
@@ -270,20 +251,6 @@ def test_the_index_is_made_once_for_all_runs_of_a_loop():
 # Calls through `call_tool`
 
 
-def test_the_history_keeps_what_the_model_wrote():
-    steps = (calls(through("add", "c1", a=1, b=2)), "Done.")
-    result, model = searching(*steps)
-    assert wrote(result) == [("call_tool", '{"name": "add", "arguments": {"a": 1, "b": 2}}')]
-    assert model.sent[1].messages[-2]["tool_calls"] == steps[0]["tool_calls"]
-    assert model.sent[1].messages[-1] == {"role": "tool", "tool_call_id": "c1", "content": "3"}
-
-
-@pytest.mark.parametrize("arguments", ['{"a": 1, "b": 2}', {"a": 1, "b": 2}])
-def test_arguments_may_be_an_object_or_its_text(arguments):
-    result, _ = searching(calls(call("call_tool", name="add", arguments=arguments)), "Done.")
-    assert answers(result) == ["3"]
-
-
 def test_a_tool_without_arguments_needs_none():
     @tool
     def ping() -> str:
@@ -293,16 +260,6 @@ def test_a_tool_without_arguments_needs_none():
     made = [call("call_tool", name="ping"), call("call_tool", name="ping", arguments=None)]
     result, _ = searching(*(calls(one) for one in made), "Done.", tools=[ping])
     assert answers(result) == ["pong", "pong"]
-
-
-def test_invalid_arguments_are_answered_with_every_violation():
-    result, _ = searching(calls(through("add", a="x", c=1)), "Done.")
-    assert answers(result)[0].splitlines() == [
-        "Error: the call of 'add' was not run:",
-        '- a: expected integer, got string "x"',
-        "- arguments: missing required field 'b'",
-        "- arguments: unknown field 'c'; the fields are a, b",
-    ]
 
 
 def test_a_text_of_arguments_that_is_not_json_is_an_invalid_call():
@@ -315,6 +272,7 @@ def test_a_text_of_arguments_that_is_not_json_is_an_invalid_call():
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
+        ('{"name": "add", "arg', "the arguments are not valid JSON"),
         ({"arguments": {}}, "missing required field 'name'"),
         ({"name": 5, "arguments": {}}, "name: expected string, got integer 5"),
         ({"name": "add", "arguments": [1]}, "arguments: expected object, got array [1]"),
@@ -322,18 +280,15 @@ def test_a_text_of_arguments_that_is_not_json_is_an_invalid_call():
     ],
 )
 def test_a_call_that_names_no_tool_properly_is_a_call_of_call_tool(arguments, problem):
-    result, _ = searching(calls(call("call_tool", **arguments)), "Done.")
+    made = calls(call("call_tool"))
+    made["tool_calls"][0]["function"]["arguments"] = (
+        arguments if isinstance(arguments, str) else json.dumps(arguments)
+    )
+    result, _ = searching(made, "Done.")
     [answer] = answers(result)
     assert answer.startswith("Error: the call of 'call_tool' was not run:")
-    assert problem in answer
-
-
-def test_malformed_arguments_of_call_tool_are_answered():
-    broken = calls(through("add", a=1))
-    broken["tool_calls"][0]["function"]["arguments"] = '{"name": "add", "arg'
-    result, _ = searching(broken, "Done.")
-    assert "the call of 'call_tool' was not run" in answers(result)[0]
     assert wrote(result)[0][0] == "call_tool"
+    assert problem in answer
 
 
 def test_an_unknown_name_is_answered_with_the_closest_and_the_advice_to_search():
@@ -362,11 +317,6 @@ def test_a_tool_of_the_catalog_also_runs_if_it_is_called_by_its_own_name(mode):
     result, _ = searching(calls(call("add", a=1, b=2)), "Done.", search=ToolSearch(mode=mode))
     assert answers(result) == ["3"]
     assert wrote(result)[0][0] == "add"
-
-
-def test_a_terminal_tool_ends_the_run_through_call_tool():
-    result, _ = searching(calls(through("final_answer", value=3)), output=int)
-    assert (result.output, result.stop_reason) == (3, "output")
 
 
 def test_an_invalid_output_through_call_tool_is_asked_for_again():
@@ -741,15 +691,3 @@ def test_an_option_of_a_run_makes_another_catalog():
     model = ScriptedLLM("Done.")
     loop.run_sync("Go.", model, tool_search=None)
     assert offered(model.sent[0]) == ["add", "weather_forecast", "delete_file"]
-
-
-def test_the_guards_count_calls_by_the_name_of_the_tool():
-    events = []
-    once = tool(add, max_uses=1)
-    steps = (calls(through("add", "c1", a=1, b=1), through("add", "c2", a=2, b=2)), "Done.")
-    result, _ = searching(*steps, tools=[once], on_event=events.append)
-    assert answers(result)[0] == "2"
-    assert answers(result)[1].startswith("Not run: 'add' has reached its maximum number of uses")
-    [plan] = [event for event in events if isinstance(event, CallsPlanned)]
-    assert list(plan.not_run) == ["c2"]
-    assert [event.call.name for event in events if isinstance(event, ToolFinished)] == ["add"]
