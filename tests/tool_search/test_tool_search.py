@@ -455,23 +455,21 @@ def test_a_stage_sees_the_tool_and_its_arguments():
     assert [(one.name, one.arguments) for one in seen] == [("add", '{"a": 1, "b": 2}')]
 
 
-def test_the_history_shows_an_edit_of_a_stage_as_a_call_of_call_tool():
-    def change(ctx):
-        return ctx.edit_call("c1", {"a": 5, "b": 5})
-
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda ctx: ctx.edit_call("c1", {"a": 5, "b": 5}),
+        lambda ctx: ctx.with_response(Response(tool_calls=(CALL_OF_ADD,))),
+    ],
+    ids=["an edited call", "another response"],
+)
+def test_the_history_shows_a_change_by_a_stage_as_a_call_of_call_tool(change):
     result = edited_run(change)
     assert answers(result) == ["10"]
-    assert wrote(result) == [("call_tool", '{"name": "add", "arguments": {"a": 5, "b": 5}}')]
+    assert wrote(result) == [(CALL_OF_ADD.name, CALL_OF_ADD.arguments)]
 
 
-def test_a_response_that_a_stage_replaces_is_parsed_the_same_way():
-    def change(ctx):
-        made = ToolCall("n1", "call_tool", '{"name": "add", "arguments": {"a": 3, "b": 3}}')
-        return ctx.with_response(Response(tool_calls=(made,)))
-
-    result = edited_run(change)
-    assert answers(result) == ["6"]
-    assert wrote(result) == [("call_tool", '{"name": "add", "arguments": {"a": 3, "b": 3}}')]
+CALL_OF_ADD = ToolCall("n1", "call_tool", '{"name": "add", "arguments": {"a": 5, "b": 5}}')
 
 
 def test_a_response_whose_text_a_stage_changes_keeps_its_calls():
