@@ -210,19 +210,3 @@ class TestStores:
         claims = ProcessClaims()
         claimed = [claims.claim(name, f"{n}", take_over=False) for n, name in enumerate("aabccba")]
         assert claimed == [True, False, True, True, False, False, True]
-
-    def test_of_runs_that_resume_a_pause_at_once_one_succeeds(self, recorded):
-        loop, model, paused = paused_at(recorded)
-        start = threading.Barrier(8)
-
-        def work(_):
-            start.wait()
-            try:
-                return type(SYNC.resume(loop, paused, {"b": approve}, model))
-            except PausedStateError:
-                return None
-
-        with ThreadPoolExecutor(8) as pool:
-            outcomes = list(pool.map(work, range(8)))
-        assert (outcomes.count(Ok), outcomes.count(None)) == (1, 7)
-        assert recorded.did == ["note 1", "note 3", "wipe /"]

@@ -76,19 +76,17 @@ class TestSaving:
             paused_in(tmp_path).save(saved)
         assert (names(saved), saved.read_bytes()) == (["approval.json"], before)
 
-    @pytest.mark.parametrize("content", [b"", b"notes", b"{}", b"[1]", b"\xff", b'{"digest'])
-    def test_a_file_that_is_no_saved_pause_is_not_overwritten(self, tmp_path, content):
-        path = tmp_path / "notes"
-        path.write_bytes(content)
-        with pytest.raises(PausedStateError, match="is not a saved pause; it is not overwritten"):
-            paused_in(tmp_path).save(path)
-        assert path.read_bytes() == content
-
-    def test_a_folder_and_a_pipe_are_refused(self, tmp_path):
+    def test_another_file_is_not_overwritten(self, tmp_path):
+        contents = [b"", b"notes", b"{}", b"[1]", b"\xff", b'{"digest']
+        files = {tmp_path / f"notes {n}": content for n, content in enumerate(contents)}
+        for path, content in files.items():
+            path.write_bytes(content)
         os.mkfifo(tmp_path / "pipe")
-        for path in (tmp_path, tmp_path / "pipe"):
+        paused = paused_in(tmp_path)
+        for path in (*files, tmp_path, tmp_path / "pipe"):
             with pytest.raises(PausedStateError, match="is not a saved pause; it is not overwr"):
-                paused_in(tmp_path).save(path)
+                paused.save(path)
+        assert {path: path.read_bytes() for path in files} == files
 
     def test_a_pause_that_is_being_resumed_is_not_replaced(self, saved, tmp_path):
         saved.rename(saved.with_name("approval.json.claimed"))

@@ -140,10 +140,6 @@ class TestStage:
     def test_requires_accepts_a_single_field_name(self):
         assert stage(double, requires="messages").requires == ("messages",)
 
-    def test_may_be_used_in_two_pipelines(self, runner):
-        shared = stage(increment)
-        assert runner.run(Pipeline(shared), 1) == runner.run(Pipeline(double, shared), 0.5) == 2
-
 
 class TestSwitch:
     PIPELINE = Pipeline(

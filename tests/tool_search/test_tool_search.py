@@ -27,7 +27,7 @@ from treadle import (
     tool,
 )
 from treadle.events import RunStarted
-from treadle.stages import dispatch_tools, parse_tool_calls, validate_calls
+from treadle.stages import parse_tool_calls, validate_calls
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
 
@@ -362,16 +362,6 @@ def test_a_name_that_only_the_resolver_has_can_be_called():
     assert answers(result) == ["resolved extra"]
 
 
-def test_a_subagent_runs_through_call_tool():
-    child = Loop(tools=[add], tool_search=ToolSearch())
-    inner = ScriptedLLM(calls(through("add", a=20, b=22)), "42.")
-    helper = child.as_tool("helper", "Calculates.", inner)
-    result, _ = searching(calls(through("helper", "c1", task="20 + 22")), "Done.", tools=[helper])
-    assert answers(result) == ["42."]
-    assert offered(inner.sent[0]) == ["search_tools", "call_tool"]
-    assert result.run.nodes[0].tool_calls[0].run is not None
-
-
 # Pauses
 
 
@@ -527,27 +517,6 @@ def test_a_repaired_call_is_shown_as_a_call_of_call_tool():
     result, _ = searching(*steps, stages=[validate_calls(repair_call=repair), ...])
     assert answers(result) == ["2"]
     assert wrote(result) == [("call_tool", '{"name": "add", "arguments": {"a": 1, "b": 1}}')]
-
-
-def test_a_stage_that_dispatches_the_calls_itself_runs_them_once():
-    ran = []
-
-    @tool
-    def note(n: int) -> str:
-        """Note a number."""
-        ran.append(n)
-        return str(n)
-
-    @stage
-    def twice(ctx):
-        ctx = yield from dispatch_tools.fn(ctx)
-        return ctx
-
-    stages = default_stages()
-    place = next(n for n, one in enumerate(stages) if one.name == "dispatch_tools")
-    stages.insert(place, twice)
-    result, _ = searching(calls(through("note", n=1)), "Done.", tools=[note], stages=stages)
-    assert (ran, answers(result)) == ([1], ["1"])
 
 
 def test_a_cancelled_run_has_the_call_as_it_was_written():

@@ -9,7 +9,7 @@ from functools import partial
 import anyio
 import pytest
 
-from treadle.effects import Call, CallCancelled, Mode, Signal, Sleep, Wait
+from treadle.effects import Call, CallCancelled, Signal, Sleep, Wait
 from treadle.pipeline import StageError, goto, goto_point, switch
 from treadle.pipeline.streams import StreamPipeline, composer, dead_end, replicated
 
@@ -181,16 +181,6 @@ class TestConcurrency:
         assert runner.stream(pipeline, range(6), concurrency=6) == list(range(6))
         assert len(events) == (12 if observed else 0)
 
-    def test_calls_in_threads_run_concurrently_without_an_event_loop(self):
-        meeting = threading.Barrier(10, timeout=5)
-
-        def blocking(item):
-            yield Call(meeting.wait, mode=Mode.THREAD)
-            return item
-
-        out = list(StreamPipeline(blocking).stream_sync(range(10), concurrency=10))
-        assert out == list(range(10))
-
 
 class TestErrors:
     @pytest.mark.parametrize("concurrency", [1, 3, 9])
@@ -251,15 +241,6 @@ class TestLeavingEarly:
         assert set(seen) <= {1, 2, 3}
         if take:
             assert {1, 2} <= set(seen)
-
-    def test_before_the_first_item_leaves_no_tasks(self):
-        async def main():
-            async with StreamPipeline(double).stream(range(3)):
-                pass
-
-        for backend in ("asyncio", "trio"):
-            anyio.run(main, backend=backend)
-        gc.collect()
 
     def test_closes_an_async_source(self, async_runner):
         source = Source(9)
