@@ -50,15 +50,6 @@ def names(path):
 class TestSaving:
     """A pause is written as a whole, for its owner only."""
 
-    def test_only_its_owner_can_read_it(self, saved):
-        assert stat.S_IMODE(saved.stat().st_mode) == 0o600
-        assert names(saved) == ["approval.json"]
-
-    def test_it_is_the_state_as_json(self, recorded, tmp_path):
-        _, _, paused = paused_at(recorded)
-        paused.save(str(tmp_path / "p"))
-        assert json.loads((tmp_path / "p").read_bytes()) == paused.state
-
     def test_an_earlier_pause_is_replaced_whatever_its_permissions(self, saved, tmp_path):
         saved.chmod(0o644)
         paused = paused_in(tmp_path)

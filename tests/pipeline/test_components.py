@@ -155,9 +155,6 @@ class TestSwitch:
     def test_sends_the_item_through_its_branch_and_on(self, runner, item, expected):
         assert runner.run(self.PIPELINE, item) == expected
 
-    def test_with_an_empty_branch_passes_the_item_through(self, runner):
-        assert runner.run(Pipeline(switch(bool, {True: [], False: double})), 5) == 5
-
     def test_an_unknown_key_is_an_error_that_names_the_keys(self, runner):
         pipeline = Pipeline(switch(lambda item: item, {"a": [], "b": []}, name="kind"))
         with pytest.raises(StageError, match="'c'; the branches are 'a', 'b'") as caught:

@@ -627,15 +627,17 @@ def test_the_configuration_cannot_be_changed():
         search.limit = 3
 
 
-@pytest.mark.parametrize(("given", "kind"), [(True, "bool"), (ToolSearch, "type")])
-def test_what_is_no_configuration_is_refused(given, kind):
-    with pytest.raises(OptionError, match=f"tool_search: expected a ToolSearch, got {kind}"):
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (True, "tool_search: expected a ToolSearch, got bool"),
+        (ToolSearch, "tool_search: expected a ToolSearch, got type"),
+        (ToolSearch(always=["ad"]), "always: there is no tool 'ad'; did you mean 'add'"),
+    ],
+)
+def test_an_option_that_does_not_fit_the_loop_is_refused(given, text):
+    with pytest.raises(OptionError, match=text):
         Loop(tools=TOOLS, tool_search=given)
-
-
-def test_a_name_of_always_that_no_tool_has_is_refused():
-    with pytest.raises(OptionError, match="always: there is no tool 'ad'; did you mean 'add'"):
-        Loop(tools=TOOLS, tool_search=ToolSearch(always=["ad"]))
 
 
 @pytest.mark.parametrize("name", ["search_tools", "call_tool"])
