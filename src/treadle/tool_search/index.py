@@ -37,7 +37,7 @@ class SearchIndex:
         self.tools = tuple(tools)
         self.vectors: list[list[float]] = []
         """The embeddings of the tools, of length 1; empty until they are embedded."""
-        self._by_name = {tool.name.casefold(): place for place, tool in enumerate(self.tools)}
+        self._by_name = {tool.name.casefold(): position for position, tool in enumerate(self.tools)}
         self._words = WordIndex([_counts(tool) for tool in self.tools])
 
     def search(self, query: str, limit: int) -> list[str]:
@@ -47,7 +47,7 @@ class SearchIndex:
         for name in self.named(query):
             scores[self._by_name[name.casefold()]] = math.inf
         best = heapq.nsmallest(limit, scores.items(), key=lambda one: (-one[1], one[0]))
-        return [self.tools[place].name for place, _ in best]
+        return [self.tools[position].name for position, _ in best]
 
     def find(
         self, query: str, limit: int, vector: Sequence[float] | None = None
@@ -88,9 +88,9 @@ class SearchIndex:
     def named(self, query: str) -> Iterator[str]:
         """The tools whose whole names are in a query."""
         for word in query.casefold().split():
-            place = self._by_name.get(word.strip("\"'`,;:?!()"))
-            if place is not None:
-                yield self.tools[place].name
+            position = self._by_name.get(word.strip("\"'`,;:?!()"))
+            if position is not None:
+                yield self.tools[position].name
 
     def groups(self, most: int) -> list[tuple[str, int]]:
         """The most frequent first words of the tools' names, each with its number of tools."""

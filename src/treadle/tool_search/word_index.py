@@ -29,29 +29,29 @@ class WordIndex:
         lengths = [sum(count.values()) for count in counts]
         average = sum(lengths) / len(lengths) if lengths else 1.0
         postings: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
-        for place, count in enumerate(counts):
-            damping = K1 * (1 - B + B * lengths[place] / (average or 1.0))
+        for position, count in enumerate(counts):
+            damping = K1 * (1 - B + B * lengths[position] / (average or 1.0))
             for word, times in count.items():
-                postings[word].append((place, times * (K1 + 1) / (times + damping)))
+                postings[word].append((position, times * (K1 + 1) / (times + damping)))
         self._postings: dict[str, list[tuple[int, float]]] = {}
         for word, found in postings.items():
             rarity = math.log(1 + (len(counts) - len(found) + 0.5) / (len(found) + 0.5))
-            self._postings[word] = [(place, rarity * score) for place, score in found]
+            self._postings[word] = [(position, rarity * score) for position, score in found]
 
     def scores(self, query: str) -> dict[int, float]:
         """The score of each text that has a word of a query, or a synonym of one, by the position of the text."""
         scores: defaultdict[int, float] = defaultdict(float)
         for word in _stems_of(query[:MAX_QUERY]):
-            for place, score in self._matches(word).items():
-                scores[place] += score
+            for position, score in self._matches(word).items():
+                scores[position] += score
         return scores
 
     def _matches(self, word: str) -> dict[int, float]:
-        """The places of the texts with a word or one that means the same, each with the better of the scores."""
+        """The texts with a word or one that means the same, by position, each with the better of the scores."""
         best = dict(self._postings.get(word, ()))
         for other in SYNONYMS.get(word, ()):
-            for place, score in self._postings.get(other, ()):
-                best[place] = max(best.get(place, 0.0), OF_A_SYNONYM * score)
+            for position, score in self._postings.get(other, ()):
+                best[position] = max(best.get(position, 0.0), OF_A_SYNONYM * score)
         return best
 
 
@@ -73,7 +73,7 @@ def _stems_of(query: str) -> Iterable[str]:
 
 def _phrasal_verbs(words: Sequence[str]) -> Iterator[str]:
     """Each particle after each word that may be its verb: most of them are no words, and match nothing."""
-    for place, word in enumerate(words):
+    for position, word in enumerate(words):
         if word in PARTICLES:
-            verbs = words[max(0, place - MAX_BETWEEN - 1) : place]
+            verbs = words[max(0, position - MAX_BETWEEN - 1) : position]
             yield from (verb + word for verb in verbs)
