@@ -2,13 +2,14 @@
 
 import logging
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import anyio
 import pytest
 from tests.deciding import on
 from tests.loop.conftest import SYNC, Way, paused_at
 
-from treadle import Loop, Ok, PausedStateError, Pauses, approve
+from treadle import Loop, Ok, PausedStateError, Pauses, SQLiteClaims, approve
 from treadle.pauses import ProcessClaims
 from treadle.pauses.resume_holder import ResumeHolder
 from treadle.testing import ScriptedLLM, call, calls
@@ -154,50 +155,58 @@ class TestStore:
         assert store.log == []
 
 
-class TestProcess:
-    """Without a store, the process remembers the pauses that were resumed."""
+def has(claims, claimant, *, take_over=False):
+    """Whether a claimant has the pause now; a store may also refuse with an exception."""
+    try:
+        return claims.claim("p", claimant, take_over=take_over)
+    except PausedStateError:
+        return False
 
-    def test_of_concurrent_resumptions_one_succeeds(self, recorded):
-        loop, model, paused = paused_at(recorded)
-        outcomes, start = [], threading.Barrier(8)
 
-        def work():
+@pytest.fixture(params=[ProcessClaims, SQLiteClaims])
+def claims(request, tmp_path):
+    return request.param() if request.param is ProcessClaims else SQLiteClaims(tmp_path / "c.db")
+
+
+class TestStores:
+    """The stores of treadle: the table of a process, which is the default, and SQLite."""
+
+    @pytest.mark.parametrize("take_over", [False, True])
+    def test_of_several_threads_one_claims(self, claims, take_over):
+        start = threading.Barrier(8)
+        if take_over:
+            claims.claim("p", "before", take_over=False)
+            claims.release("p", "before", "interrupted")
+
+        def work(_):
             start.wait()
-            try:
-                outcomes.append(type(SYNC.resume(loop, paused, {"b": approve}, model)))
-            except PausedStateError:
-                outcomes.append(None)
+            return has(claims, str(ResumeHolder.here()), take_over=take_over)
 
-        threads = [threading.Thread(target=work) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert (outcomes.count(Ok), outcomes.count(None)) == (1, 7)
-        assert recorded.did == ["note 1", "note 3", "wipe /"]
+        with ThreadPoolExecutor(8) as pool:
+            assert sorted(pool.map(work, range(8))) == [False] * 7 + [True]
 
-    def test_it_remembers_a_bounded_number(self, monkeypatch):
+    def test_an_interrupted_one_is_taken_over_once_and_on_purpose(self, claims):
+        one, two, three = (str(ResumeHolder.here()) for _ in range(3))
+        assert has(claims, one)
+        assert not has(claims, two, take_over=True)  # it is running
+        claims.release("p", one, "interrupted")
+        with pytest.raises(PausedStateError, match=r"interrupted; .* pass take_over=True$"):
+            claims.claim("p", two, take_over=False)
+        assert has(claims, two, take_over=True)
+        claims.release("p", one, "interrupted")  # it no longer has the pause
+        assert not has(claims, three, take_over=True)
+        claims.release("p", two, "done")
+        assert not has(claims, three, take_over=True)
+
+    def test_one_that_was_undone_is_free(self, claims):
+        assert has(claims, "one")
+        claims.release("p", "another", "undone")
+        assert not has(claims, "two")
+        claims.release("p", "one", "undone")
+        assert has(claims, "two")
+
+    def test_a_process_remembers_a_bounded_number(self, monkeypatch):
         monkeypatch.setattr("treadle.pauses.claims.MAX_CLAIMS", 2)
         claims = ProcessClaims()
         claimed = [claims.claim(name, f"{n}", take_over=False) for n, name in enumerate("aabccba")]
         assert claimed == [True, False, True, True, False, False, True]
-
-    def test_an_interrupted_one_is_taken_over_once_and_on_purpose(self):
-        claims = ProcessClaims()
-        assert claims.claim("p", "one", take_over=False)
-        assert not claims.claim("p", "two", take_over=True)  # it is running
-        claims.release("p", "one", "interrupted")
-        with pytest.raises(PausedStateError, match=r"interrupted; .* pass take_over=True$"):
-            claims.claim("p", "two", take_over=False)
-        assert claims.claim("p", "two", take_over=True)
-        assert not claims.claim("p", "three", take_over=True)
-        claims.release("p", "one", "interrupted")  # it no longer has the pause
-        assert not claims.claim("p", "three", take_over=True)
-        claims.release("p", "two", "done")
-        assert not claims.claim("p", "three", take_over=True)
-
-    def test_one_that_was_undone_is_free(self):
-        claims = ProcessClaims()
-        claims.claim("p", "one", take_over=False)
-        claims.release("p", "one", "undone")
-        assert claims.claim("p", "two", take_over=False)

@@ -1,12 +1,10 @@
 """Claims in an SQLite file."""
 
 import stat
-import threading
 
 import pytest
 
-from treadle import Ok, OptionError, PausedStateError, SQLiteClaims, approve, deny
-from treadle.pauses.resume_holder import ResumeHolder
+from treadle import Ok, OptionError, SQLiteClaims, approve, deny
 from treadle.testing import ScriptedLLM
 
 from .claiming import make, paused_in
@@ -21,39 +19,6 @@ def test_its_file_is_private_and_there_is_no_other(tmp_path):
     loop.resume_sync(paused, {paused.pending[0].id: approve}, ScriptedLLM("done"))
     assert list(folder.iterdir()) == [folder / "c.db"]
     assert stat.S_IMODE((folder / "c.db").stat().st_mode) == 0o600
-
-
-@pytest.mark.parametrize("take_over", [False, True])
-def test_of_several_threads_one_claims(tmp_path, take_over):
-    claims, start = SQLiteClaims(str(tmp_path / "c.db")), threading.Barrier(8)
-    claimed = []
-    if take_over:
-        claims.claim("p", "before", take_over=False)
-        claims.release("p", "before", "interrupted")
-
-    def work():
-        start.wait()
-        try:
-            claimed.append(claims.claim("p", str(ResumeHolder.here()), take_over=take_over))
-        except PausedStateError:
-            claimed.append(False)
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(claimed) == [False] * 7 + [True]
-
-
-def test_what_was_undone_may_be_claimed_again(tmp_path):
-    claims = SQLiteClaims(tmp_path / "c.db")
-    claims.claim("p", "one", take_over=False)
-    claims.release("p", "another", "undone")
-    with pytest.raises(PausedStateError):
-        claims.claim("p", "two", take_over=False)
-    claims.release("p", "one", "undone")
-    assert claims.claim("p", "two", take_over=False)
 
 
 @pytest.mark.parametrize("path", ["", ":memory:", None, 5])

@@ -110,13 +110,8 @@ FILLER = stage(a, provides=["calls"])
             "'lambda' cannot be called with the item as its only argument",
         ),
         (lambda: Pipeline(lambda item, other: 1), "missing a required argument: 'other'"),
-        (lambda: Pipeline(a, until="x"), "until must be callable, not str"),
         (lambda: Pipeline(a, until=async_fn), "until must be a plain function, but 'async_fn'"),
         (lambda: Pipeline(a, on_stage=[3]), "an observer in on_stage must be callable, not int"),
-        (
-            lambda: Pipeline(a, on_stage=[async_fn]),
-            "an observer in on_stage must be a plain function",
-        ),
         (lambda: Pipeline(a, item=3), "item must be the type of the items, not 3"),
         (lambda: stage(3), "a stage must be callable, not int"),
         (lambda: stage("name"), "a stage must be callable, not str"),
@@ -128,17 +123,12 @@ FILLER = stage(a, provides=["calls"])
             "no option 'treshold'; did you mean 'threshold'",
         ),
         (lambda: FILLER(colour=1), "stage 'a' has no option 'colour'"),
-        (lambda: switch(3, {1: a}), "the function of switch 'int' must be callable, not int"),
         (lambda: switch(async_fn, {1: a}), "do that work in a stage before it"),
         (lambda: switch(a, {}), "switch 'a' has no branches"),
         (lambda: switch(a, [a]), "switch 'a' has no branches"),
         (lambda: goto("p", True), "the condition of a goto to 'p' must be callable, not bool"),
         (lambda: done(steps_fn), "the condition of a done must be a plain function"),
         (lambda: composer(3), "the function of composer 'int' must be callable"),
-        (
-            lambda: composer(steps_fn),
-            "the function of composer 'steps_fn' must be a plain function",
-        ),
         (lambda: plug_with(object(), a), r"needs two functions, plug\(item\) and unplug"),
         (lambda: plug_with((a, adapt, a), a), "needs two functions"),
         (lambda: plug_with((a, 3), a), "needs two functions"),
@@ -239,7 +229,3 @@ def test_the_type_is_checked_after_every_stage_and_for_every_part_of_a_composer(
     parts = StreamPipeline(composer(lambda item, memo: ([1, "x"], memo), name="parts"), item=int)
     with pytest.raises(StageError, match="stage 'parts' raised TypeError: it returned str"):
         runner.run_all(parts, 1)
-
-
-def test_the_order_of_the_components_is_kept():
-    assert Pipeline(FILLER, NEEDY, goto_point("p")).names == ("a", "b", "p")

@@ -94,19 +94,6 @@ def test_another_name_is_an_error_that_lists_the_entry_points(runner, start):
     )
 
 
-def test_a_goto_point_is_not_an_entry_point(runner):
-    pipeline = Pipeline(
-        goto_point("same"), switch(bool, {True: [appending("same")], False: []}, name="switch")
-    )
-    with pytest.raises(PipelineError, match="cannot start at 'same'; entry points: switch"):
-        runner.drive(pipeline.steps((), start="same"))
-
-
-def test_an_empty_pipeline_has_no_entry_points(runner):
-    with pytest.raises(PipelineError, match="entry points: none"):
-        runner.drive(Pipeline().steps((), start="a"))
-
-
 def test_execution_starts_inside_an_embedded_pipeline_whether_or_not_there_is_an_until(runner):
     parts = (appending("a"), embed(Pipeline(appending("part")), "whole"), appending("z"))
     for pipeline in (Pipeline(*parts), Pipeline(*parts, until=lambda item: "never" in item)):

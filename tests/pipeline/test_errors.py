@@ -28,10 +28,16 @@ async def fails_async(item):
     raise ValueError(f"bad {item}")
 
 
+@pytest.fixture(params=[{}, {"on_stage": [lambda _: None]}], ids=["plain", "observed"])
+def options(request):
+    """Without and with an observer, which changes no failure."""
+    return request.param
+
+
 @pytest.mark.parametrize("stage", [fails, fails_in_steps, fails_async])
-def test_a_stage_error_has_the_stage_the_item_the_cause_and_the_trace(runner, stage):
+def test_a_stage_error_has_the_stage_the_item_the_cause_and_the_trace(runner, stage, options):
     ran = []
-    pipeline = Pipeline(double, stage, ran.append)
+    pipeline = Pipeline(double, stage, ran.append, **options)
     with pytest.raises(StageError) as caught:
         runner.run(pipeline, 2)
     error = caught.value
@@ -71,14 +77,14 @@ def test_an_exception_of_another_component_is_a_stage_error_with_its_name(runner
     assert caught.value.trace == ("double", name)
 
 
-def test_a_stage_may_catch_the_failure_of_its_effect(runner):
+def test_a_stage_may_catch_the_failure_of_its_effect(runner, options):
     def recovers(item):
         try:
             yield Call(fails, item)
         except ValueError:
             return "recovered"
 
-    assert runner.run(Pipeline(recovers), 1) == "recovered"
+    assert runner.run(Pipeline(recovers, **options), 1) == "recovered"
 
 
 def test_stop_iteration_is_a_stage_error(runner):
@@ -98,14 +104,12 @@ def test_yielding_a_value_that_is_not_an_effect_is_a_stage_error(runner):
         runner.run(Pipeline(wrong), 5)
 
 
-@pytest.mark.parametrize("observed", [False, True])
-def test_a_cancellation_that_a_plain_stage_raises_itself_is_a_failure(runner, observed):
+def test_a_cancellation_that_a_plain_stage_raises_itself_is_a_failure(runner, options):
     """As `task.result()` of a cancelled task does: nobody asked to cancel the run."""
 
     def stage(item):
         raise asyncio.CancelledError
 
-    options = {"on_stage": [lambda _: None]} if observed else {}
     with pytest.raises(StageError, match="'stage' raised CallCancelled") as caught:
         runner.run(Pipeline(stage, **options), 1)
     assert isinstance(caught.value.cause.__cause__, asyncio.CancelledError)
@@ -141,10 +145,8 @@ async def exits_later(item):
     raise SystemExit(3)
 
 
-@pytest.mark.parametrize("observed", [False, True])
 @pytest.mark.parametrize("fn", [exits, exits_with_effects, exits_later])
-def test_a_stage_that_exits_fails(runner, fn, observed):
-    options = {"on_stage": [lambda _: None]} if observed else {}
+def test_a_stage_that_exits_fails(runner, fn, options):
     with pytest.raises(StageError, match=r"raised CallExited: .* sys.exit\(3\)") as caught:
         runner.run(Pipeline(fn, **options), 1)
     assert isinstance(caught.value.cause.__cause__, SystemExit)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from treadle.effects import Bounded, Call, Signal, Sleep, Stopped
-from treadle.pipeline import Pipeline, StageError, goto, goto_point, stage
+from treadle.effects import Bounded, Signal, Sleep, Stopped
+from treadle.pipeline import Pipeline, StageError, goto, goto_point
 from treadle.pipeline.streams import StreamPipeline, composer
 
 
@@ -117,21 +117,6 @@ def test_only_stages_are_observed_each_time_an_item_enters(runner):
     ]
 
 
-def test_observers_do_not_change_results_or_errors(runner):
-    plain = Pipeline(
-        double, steps, stage(lambda item: async_stage(item + 0), "disguised"), item=int
-    )
-    watched = Pipeline(*plain.components, item=int, on_stage=[lambda event: None])
-    assert runner.run(plain, 1) == runner.run(watched, 1) == 4
-    for pipeline in (
-        Pipeline(double, fails),
-        Pipeline(double, fails, on_stage=[lambda event: None]),
-    ):
-        with pytest.raises(StageError) as caught:
-            runner.run(pipeline, 1)
-        assert (caught.value.item, caught.value.trace) == (2, ("double", "fails"))
-
-
 def test_a_stream_is_observed_item_by_item(runner):
     events = []
     pipeline = StreamPipeline(double, on_stage=[events.append])
@@ -143,15 +128,3 @@ def test_a_stream_is_observed_item_by_item(runner):
 def test_without_observers_no_effect_is_yielded_for_them():
     with pytest.raises(StopIteration):
         Pipeline(double).steps(1).send(None)
-
-
-def test_an_observed_stage_may_catch_the_failure_of_its_effect(runner):
-    def recovers(item):
-        try:
-            yield Call(fails, item)
-        except ValueError:
-            return "recovered"
-
-    events = []
-    assert runner.run(Pipeline(recovers, on_stage=[events.append]), 1) == "recovered"
-    assert [event.kind for event in events] == ["start", "stop"]

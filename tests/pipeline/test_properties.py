@@ -189,32 +189,6 @@ def test_removing_an_inserted_component_restores_the_pipeline(plan, data):
     assert "entirely new" in there.diagram("text")
 
 
-@settings(max_examples=40, deadline=None)
-@given(
-    delays=st.lists(st.integers(0, 3), max_size=6),
-    limit=st.none() | st.integers(1, 7),
-    fails_at=st.none() | st.integers(0, 5),
-)
-def test_parallel_returns_all_in_order_or_raises_the_first_failure(
-    runners, delays, limit, fails_at
-):
-    def branch(number, delay):
-        yield Sleep(delay * 0.0005)
-        if number == fails_at:
-            raise KeyError(number)
-        return number
-
-    def steps():
-        try:
-            return (yield Parallel([branch(n, delay) for n, delay in enumerate(delays)], limit))
-        except KeyError as error:
-            return error.args[0]
-
-    failing = fails_at is not None and fails_at < len(delays)
-    for runner in runners:
-        assert runner.drive(steps()) == (fails_at if failing else list(range(len(delays))))
-
-
 @settings(max_examples=60, deadline=None)
 @given(
     plan=plans(["switch", "done", "embed", "loop", "skip", "tbd"]),

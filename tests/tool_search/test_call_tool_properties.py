@@ -16,8 +16,8 @@ from treadle.events import (
     ToolStarted,
 )
 from treadle.testing import ScriptedLLM, call, calls, check_history
-from treadle.tool_search.calls import unwrapped
-from treadle.tool_search.calls import wrapped as as_made
+from treadle.tool_search.fixed_tools import unwrapped
+from treadle.tool_search.fixed_tools import wrapped as as_made
 
 KINDS = (CallsPlanned, CallNotRun, RepeatWarned)
 """The events of calls that are equal if they say the same; those of running calls have times."""

@@ -74,7 +74,8 @@ class FileClaims:
         self._target = self._found = _target_of(path)
         if take_over and not os.path.lexists(self._target):
             names = _claimed_names(self._target)
-            free = [name for name in names if not _is_held(name)]
+            holders = ((name, _holder_of(name)) for name in names)
+            free = [name for name, holder in holders if not (holder and holder.is_running())]
             if not free:
                 _check_unclaimed(self._target)
                 raise PausedStateError(f"there is no saved pause at {_shown(self._target)}")
@@ -169,9 +170,3 @@ def _check_unclaimed(target: Path) -> None:
 def _holder_of(name: Path) -> ResumeHolder | None:
     before, mark, text = name.name.rpartition(f"{CLAIMED}-")
     return ResumeHolder.parse(text) if before and mark else None
-
-
-def _is_held(name: Path) -> bool:
-    """Whether the process that has claimed a saved pause is known to run still."""
-    holder = _holder_of(name)
-    return holder is not None and holder.is_running() is True

@@ -53,7 +53,7 @@ class SQLiteClaims:
                 (pause_id,),
             ).fetchone()
             if row is not None:
-                _check_free(pause_id, *row, take_over=take_over)
+                _check_free(take_over, pause_id, *row)
             db.execute(
                 "INSERT OR REPLACE INTO treadle_claims VALUES (?, ?, ?, 'claimed')",
                 (pause_id, claimant, time.time()),
@@ -81,16 +81,12 @@ class SQLiteClaims:
             db.execute("COMMIT")
 
 
-def _check_free(
-    pause_id: str, claimant: str, claimed_at: float, status: str, *, take_over: bool
-) -> None:
+def _check_free(take_over: bool, pause_id: str, claimant: str, since: float, status: str) -> None:
     """Raise `PausedStateError` if a pause cannot be taken over from its claimant."""
     if status == "done":
         raise PausedStateError(resumed_already(pause_id))
-    if status == "interrupted":
-        if not take_over:
-            raise PausedStateError(interrupted(pause_id))
-        return
+    if status == "interrupted" and not take_over:
+        raise PausedStateError(interrupted(pause_id))
     holder = ResumeHolder.parse(claimant)
-    if not take_over or (holder is not None and holder.is_running() is True):
-        raise PausedStateError(claimed(pause_id, holder, claimed_at))
+    if status == "claimed" and not (take_over and not (holder and holder.is_running())):
+        raise PausedStateError(claimed(pause_id, holder, since))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, cast
+from typing import Any, ClassVar, Generic, Never, Self, cast
 
 from treadle import effects
 from treadle.effects import Steps
@@ -23,8 +23,6 @@ from treadle.pipeline.errors import PipelineError
 from treadle.pipeline.execute import Progress, execute
 from treadle.pipeline.observe import StageObserver, observed
 from treadle.type_vars import ItemT
-
-_OPTIONS = ("until", "item", "given", "on_stage")
 
 
 class Pipeline(Generic[ItemT]):
@@ -45,20 +43,7 @@ class Pipeline(Generic[ItemT]):
     """
 
     _is_for_streams: ClassVar[bool] = False
-
-    if not TYPE_CHECKING:  # type checkers know the options
-
-        def __new__(cls, *_: Any, **options: Any) -> Self:
-            """Check the names; the error of ``__init__`` has no suggestion."""
-            given = options if cls.__init__ is Pipeline.__init__ else ()
-            for name in given:
-                if name not in _OPTIONS:
-                    raise PipelineError(
-                        f"Pipeline: there is no option {name!r}{did_you_mean(name, _OPTIONS)}"
-                    )
-            return object.__new__(cls)
-
-        __signature__ = InitSignature()
+    __signature__ = InitSignature()
 
     def __init__(
         self,
@@ -67,7 +52,11 @@ class Pipeline(Generic[ItemT]):
         item: type[ItemT] | None = None,
         given: Collection[str] = (),
         on_stage: Collection[StageObserver] = (),
+        **_: Never,
     ) -> None:
+        for name in _:
+            known = "until", "item", "given", "on_stage"
+            raise PipelineError(f"Pipeline: there is no option {name!r}{did_you_mean(name, known)}")
         self.components: Components = components_of(components)
         if until is not None:
             check_plain(until, "until")

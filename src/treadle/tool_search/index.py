@@ -10,9 +10,10 @@ import heapq
 import math
 import operator
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from typing import Any
 
+from treadle.effects import Then, is_awaitable
 from treadle.messages import is_list, is_mapping
 from treadle.tool_search.word_index import MAX_QUERY, WordIndex, weigh_words
 from treadle.tool_search.words import words_of
@@ -30,48 +31,28 @@ FUSION = 60
 
 
 class SearchIndex:
-    """An index of tools.
-
-    Args:
-        tools: the tools, in the order that decides between equal ranks.
-
-    Attributes:
-        vectors: the embeddings of the tools, of length 1; empty until they are embedded.
-    """
+    """An index of tools, whose order decides between equal ranks."""
 
     def __init__(self, tools: Iterable[Tool]) -> None:
         self.tools = tuple(tools)
         self.vectors: list[list[float]] = []
-        self._by_name = {tool.name.casefold(): place for place, tool in enumerate(self.tools)}
+        """The embeddings of the tools, of length 1; empty until they are embedded."""
+        self._by_name = {tool.name.casefold(): position for position, tool in enumerate(self.tools)}
         self._words = WordIndex([_counts(tool) for tool in self.tools])
 
     def search(self, query: str, limit: int) -> list[str]:
-        """The names of the best tools for a query, best first; a tool that it names in full is first.
-
-        Args:
-            query: what the tool has to do, in any words; or its name.
-            limit: the maximum number of names.
-        """
+        """The names of the best tools for a query by its words; first the tools that it names in full."""
         query = query[:MAX_QUERY]
         scores = self._words.scores(query)
         for name in self.named(query):
             scores[self._by_name[name.casefold()]] = math.inf
         best = heapq.nsmallest(limit, scores.items(), key=lambda one: (-one[1], one[0]))
-        return [self.tools[place].name for place, _ in best]
+        return [self.tools[position].name for position, _ in best]
 
     def find(
         self, query: str, limit: int, vector: Sequence[float] | None = None
     ) -> list[str] | None:
-        """The names of the best tools for a query by its words and its embedding, best first.
-
-        Args:
-            query: what the tool has to do, or its name.
-            limit: the maximum number of names.
-            vector: the embedding of the query; None searches by words alone.
-
-        Returns:
-            None if there is a vector and the tools are not embedded.
-        """
+        """As `search`, also by the embedding of the query; None if the tools are not embedded."""
         if vector is None:
             return self.search(query, limit)
         if self.tools and not self.vectors:
@@ -91,41 +72,34 @@ class SearchIndex:
         scored = [(sum(map(operator.mul, known, wanted)), tool.name) for known, tool in pairs]
         return [name for _, name in heapq.nlargest(MAX_RANKED, scored)]
 
-    def texts(self) -> list[str]:
-        """The text of each tool, for its embedding."""
-        return list(map(text_of, self.tools))
+    def embed_tools(self, embed: Any) -> Awaitable[None] | None:
+        """Embed the tools, unless they are embedded."""
+        if self.vectors or not self.tools:
+            return None
+        made = embed(list(map(text_of, self.tools)))
+        if is_awaitable(made):
+            return Then[None](made, self._keep)
+        self._keep(made)
+        return None
 
-    def keep_vectors(self, given: Any) -> None:
-        """Keep the embeddings of the tools; raises as `unit_vectors`."""
+    def _keep(self, given: Any) -> None:
         self.vectors = unit_vectors(given, len(self.tools))
 
     def named(self, query: str) -> Iterator[str]:
         """The tools whose whole names are in a query."""
         for word in query.casefold().split():
-            place = self._by_name.get(word.strip("\"'`,;:?!()"))
-            if place is not None:
-                yield self.tools[place].name
+            position = self._by_name.get(word.strip("\"'`,;:?!()"))
+            if position is not None:
+                yield self.tools[position].name
 
     def groups(self, most: int) -> list[tuple[str, int]]:
-        """The first words of the tools' names with their numbers of tools, the most frequent first.
-
-        Args:
-            most: the maximum number of words.
-        """
+        """The most frequent first words of the tools' names, each with its number of tools."""
         firsts = (next(words_of(tool.name), tool.name) for tool in self.tools)
         return Counter(firsts).most_common(most)
 
 
 def unit_vectors(given: Any, count: int) -> list[list[float]]:
-    """Check what ``embed`` returned, and scale the vectors to the length 1.
-
-    Args:
-        given: a vector for each text; numpy arrays are accepted as well.
-        count: the number of texts.
-
-    Raises:
-        TypeError: it is not that number of vectors.
-    """
+    """The vectors that ``embed`` returned, such as numpy arrays, of length 1; `TypeError` for another number."""
     vectors = [[float(number) for number in vector] for vector in given]
     if len(vectors) != count:
         raise TypeError(f"embed: expected a vector for each of {count} texts, got {len(vectors)}")

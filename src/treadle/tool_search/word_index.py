@@ -23,52 +23,40 @@ MAX_QUERY = 2_000
 
 
 class WordIndex:
-    """An index of texts.
-
-    Args:
-        counts: the words of each text, as `weigh_words` returns them.
-    """
+    """An index of texts, each given by its words, as `weigh_words` returns them."""
 
     def __init__(self, counts: Sequence[Mapping[str, float]]) -> None:
         lengths = [sum(count.values()) for count in counts]
         average = sum(lengths) / len(lengths) if lengths else 1.0
         postings: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
-        for place, count in enumerate(counts):
-            damping = K1 * (1 - B + B * lengths[place] / (average or 1.0))
+        for position, count in enumerate(counts):
+            damping = K1 * (1 - B + B * lengths[position] / (average or 1.0))
             for word, times in count.items():
-                postings[word].append((place, times * (K1 + 1) / (times + damping)))
+                postings[word].append((position, times * (K1 + 1) / (times + damping)))
         self._postings: dict[str, list[tuple[int, float]]] = {}
         for word, found in postings.items():
             rarity = math.log(1 + (len(counts) - len(found) + 0.5) / (len(found) + 0.5))
-            self._postings[word] = [(place, rarity * score) for place, score in found]
+            self._postings[word] = [(position, rarity * score) for position, score in found]
 
     def scores(self, query: str) -> dict[int, float]:
-        """The score of each text that has a word of a query, or a synonym of one, by its place.
-
-        Args:
-            query: any words; only the first `MAX_QUERY` characters are read.
-        """
+        """The score of each text that has a word of a query, or a synonym of one, by the position of the text."""
         scores: defaultdict[int, float] = defaultdict(float)
         for word in _stems_of(query[:MAX_QUERY]):
-            for place, score in self._matches(word).items():
-                scores[place] += score
+            for position, score in self._matches(word).items():
+                scores[position] += score
         return scores
 
     def _matches(self, word: str) -> dict[int, float]:
-        """The places of the texts with a word or one that means the same, each with the better of the scores."""
+        """The texts with a word or one that means the same, by position, each with the better of the scores."""
         best = dict(self._postings.get(word, ()))
         for other in SYNONYMS.get(word, ()):
-            for place, score in self._postings.get(other, ()):
-                best[place] = max(best.get(place, 0.0), OF_A_SYNONYM * score)
+            for position, score in self._postings.get(other, ()):
+                best[position] = max(best.get(position, 0.0), OF_A_SYNONYM * score)
         return best
 
 
 def weigh_words(texts: Iterable[tuple[float, str]]) -> Counter[str]:
-    """The stems of the words of some texts, each with its weighted number of occurrences.
-
-    Args:
-        texts: the texts, each after the weight of its words.
-    """
+    """The stems of the words of texts, each with its number of occurrences, weighted by the text."""
     counts: Counter[str] = Counter()
     for weight, text in texts:
         for word in words_of(text):
@@ -85,7 +73,7 @@ def _stems_of(query: str) -> Iterable[str]:
 
 def _phrasal_verbs(words: Sequence[str]) -> Iterator[str]:
     """Each particle after each word that may be its verb: most of them are no words, and match nothing."""
-    for place, word in enumerate(words):
+    for position, word in enumerate(words):
         if word in PARTICLES:
-            verbs = words[max(0, place - MAX_BETWEEN - 1) : place]
+            verbs = words[max(0, position - MAX_BETWEEN - 1) : position]
             yield from (verb + word for verb in verbs)

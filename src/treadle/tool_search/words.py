@@ -21,8 +21,8 @@ def words_of(text: str) -> Iterator[str]:
 
 _COMMON = """
 a an and are as at be by can could do does don for from has have how i if in into is it its me my not of on or our
-please s so t
-some that the their them then there these this to us was we what when where which who will with you your
+please s so t some that the their them then there these this to us was we what when where which who will with you
+your
 """
 COMMON = frozenset(_COMMON.split())
 """Words that are in every text, so that they do not distinguish tools."""
@@ -68,7 +68,7 @@ def stem(word: str) -> str:
 
 def _is_short(word: str) -> bool:
     """Whether a word has one vowel, before its last consonant: "plan" and "plane" have different stems."""
-    vowels = [place for place, letter in enumerate(word) if letter in "aeiouy"]
+    vowels = [position for position, letter in enumerate(word) if letter in "aeiouy"]
     return vowels == [len(word) - 2] and word[-1] not in "wx"
 
 

@@ -49,25 +49,12 @@ class TestComposer:
         pipeline = StreamPipeline(composer(self.split, memo=0), str.upper)
         assert runner.run_all(pipeline, "a b c") == ["A", "B", "C"]
 
-    def test_makes_no_item_of_one(self, runner):
-        assert runner.run_all(StreamPipeline(composer(self.split, memo=0)), "") == []
-
     def test_successive_composers_are_executed_depth_first(self, runner):
         pipeline = StreamPipeline(
             composer(lambda item, memo: (item.split(","), memo)),
             composer(lambda item, memo: (list(item), memo)),
         )
         assert runner.run_all(pipeline, "ab,cd") == ["a", "b", "c", "d"]
-
-    def test_passes_its_memo_from_item_to_item_of_a_stream(self, runner):
-        def number(item, memo):
-            return [(memo, item)], memo + 1
-
-        assert runner.stream(StreamPipeline(composer(number, memo=0)), "abc") == [
-            (0, "a"),
-            (1, "b"),
-            (2, "c"),
-        ]
 
     def test_runs_and_streams_do_not_share_a_memo(self, runner):
         def collect(item, memo):

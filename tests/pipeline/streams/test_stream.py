@@ -9,7 +9,7 @@ from functools import partial
 import anyio
 import pytest
 
-from treadle.effects import Call, CallCancelled, Mode, Signal, Sleep, Wait
+from treadle.effects import Call, CallCancelled, Signal, Sleep, Wait
 from treadle.pipeline import StageError, goto, goto_point, switch
 from treadle.pipeline.streams import StreamPipeline, composer, dead_end, replicated
 
@@ -127,15 +127,6 @@ class TestLaziness:
 
         assert asyncio.run(main()) == 2
 
-    def test_the_source_may_be_infinite(self, runner):
-        import itertools
-
-        assert runner.stream(StreamPipeline(double), itertools.count(), take=3, concurrency=2) == [
-            0,
-            2,
-            4,
-        ]
-
 
 class TestConcurrency:
     def test_concurrency_is_the_number_of_items_in_progress(self, runner):
@@ -151,17 +142,27 @@ class TestConcurrency:
         assert runner.stream(StreamPipeline(watch), range(12), concurrency=4) == list(range(12))
         assert max(most) == 4
 
-    def test_count_limits_the_items_in_a_stage(self, runner):
+    @pytest.mark.parametrize("is_async", [False, True])
+    def test_count_limits_the_items_in_a_stage(self, runner, is_async):
         running, most = set(), []
 
-        @partial(replicated, count=2)
-        def narrow(item):
+        def enter(item):
             running.add(item)
             most.append(len(running))
+
+        def in_steps(item):
+            enter(item)
             yield Sleep(0.003)
             running.remove(item)
             return item
 
+        async def in_async(item):
+            enter(item)
+            await anyio.sleep(0.05)
+            running.remove(item)
+            return item
+
+        narrow = replicated(in_async if is_async else in_steps, count=2)
         pipeline = StreamPipeline(double, narrow)
         assert runner.stream(pipeline, range(6), concurrency=6) == list(range(0, 12, 2))
         assert max(most) == 2
@@ -179,30 +180,6 @@ class TestConcurrency:
         pipeline = StreamPipeline(meet, on_stage=[events.append] if observed else [])
         assert runner.stream(pipeline, range(6), concurrency=6) == list(range(6))
         assert len(events) == (12 if observed else 0)
-
-    def test_count_limits_an_async_stage(self, runner):
-        most, running = [], []
-
-        @partial(replicated, count=2)
-        async def narrow(item):
-            running.append(item)
-            most.append(len(running))
-            await anyio.sleep(0.05)
-            running.remove(item)
-            return item
-
-        assert runner.stream(StreamPipeline(narrow), range(5), concurrency=5) == list(range(5))
-        assert max(most) == 2
-
-    def test_calls_in_threads_run_concurrently_without_an_event_loop(self):
-        meeting = threading.Barrier(10, timeout=5)
-
-        def blocking(item):
-            yield Call(meeting.wait, mode=Mode.THREAD)
-            return item
-
-        out = list(StreamPipeline(blocking).stream_sync(range(10), concurrency=10))
-        assert out == list(range(10))
 
 
 class TestErrors:
@@ -264,15 +241,6 @@ class TestLeavingEarly:
         assert set(seen) <= {1, 2, 3}
         if take:
             assert {1, 2} <= set(seen)
-
-    def test_before_the_first_item_leaves_no_tasks(self):
-        async def main():
-            async with StreamPipeline(double).stream(range(3)):
-                pass
-
-        for backend in ("asyncio", "trio"):
-            anyio.run(main, backend=backend)
-        gc.collect()
 
     def test_closes_an_async_source(self, async_runner):
         source = Source(9)
@@ -378,12 +346,6 @@ class TestComposersInStreams:
     @staticmethod
     def collect(item, memo):
         return [(*memo, item)], (*memo, item)
-
-    @pytest.mark.parametrize("concurrency", [1, 2, 5])
-    def test_the_memo_depends_on_the_order_of_the_items_only(self, runner, concurrency):
-        pipeline = StreamPipeline(slow_when_small, composer(self.collect, memo=()))
-        out = runner.stream(pipeline, range(4), concurrency=concurrency)
-        assert out == [(0,), (0, 1), (0, 1, 2), (0, 1, 2, 3)]
 
     @pytest.mark.parametrize("concurrency", [1, 2, 5])
     def test_dropped_items_do_not_block_later_ones(self, runner, concurrency):

@@ -148,6 +148,11 @@ class Stream(Generic[T]):
         self._classes = classes
         self._is_ordered = ordered
         self._memos: dict[int, Any] = {}
+        self._composers = {
+            position: _is_entered_once(ops, position)
+            for position, op in enumerate(ops)
+            if op.kind is Kind.COMPOSE
+        }
         self._turns = Queues()
         """Each item joins the queue of each composer when it is drawn: memos depend on the order of the items."""
         self._slots = Queues(concurrency)
@@ -232,11 +237,7 @@ class Stream(Generic[T]):
                 except Exception as error:  # noqa: BLE001 - raised after the items before it
                     self._add(number, error, slot)
                     break
-                turns = {
-                    position: self._turns.enter(str(position))
-                    for position, op in enumerate(self._ops)
-                    if op.kind is Kind.COMPOSE
-                }
+                turns = {one: self._turns.enter(str(one)) for one in self._composers}
                 spawn(self._work(number, item, slot, turns))
         finally:
             if isinstance(source, AsyncGenerator):
@@ -248,7 +249,7 @@ class Stream(Generic[T]):
         def admit(position: int) -> Steps[None]:
             if not turns[position].is_set:
                 yield Wait(turns[position])
-            if _is_entered_once(self._ops, position):  # the next item may follow at once
+            if self._composers[position]:  # entered once: the next item may follow at once
                 self._turns.leave(str(position), turns[position])
 
         results: list[Any] | Exception
