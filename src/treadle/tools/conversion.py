@@ -120,17 +120,7 @@ def tool_hint(name: str) -> str | None:
 
 
 def as_tool(given: Any, where: str = "tool") -> Tool:
-    """Make a tool from a function, a schema or another description of a tool.
-
-    Args:
-        given: a `Tool`; a function; a pydantic model, whose fields are the arguments; an OpenAI tool dict; a
-            ``Tool`` of MCP's SDK; or a dict with ``name`` and ``input_schema`` (MCP's ``inputSchema``, OpenAI's
-            ``parameters``).
-        where: its name in errors.
-
-    Raises:
-        ToolDefinitionError: it is none of these, or invalid.
-    """
+    """Make a tool of any form of it; raise `ToolDefinitionError`, with its place, for anything else."""
     if isinstance(given, Tool):
         return cast("Tool", given)
     if is_mapping(given):
@@ -198,18 +188,7 @@ def _from_dict(given: Mapping[str, Any], where: str) -> Tool:
 
 
 def toolset(given: Any, where: str = "tools") -> dict[str, Tool]:
-    """Make the tools of a run.
-
-    Args:
-        given: a list of values that `as_tool` accepts; None means no tools.
-        where: the name of the list in errors.
-
-    Returns:
-        The tools by name, in the order of the list.
-
-    Raises:
-        ToolDefinitionError: two tools have the same name, or `as_tool` raised; with the index in the list.
-    """
+    """Make the tools of a list, by name; raise `ToolDefinitionError` with the index of an invalid one."""
     made: dict[str, Tool] = {}
     if given is None:
         return made

@@ -42,22 +42,13 @@ class _Untitled(GenerateJsonSchema):
 
 
 class Signature:
-    """The parameters of a function that a model fills.
-
-    Args:
-        fn: the function; the loop fills a parameter annotated with `ToolContext`, which is not in the schema.
+    """The parameters of a function that a model fills; raises `ToolDefinitionError` if it cannot.
 
     Attributes:
-        name: the function's name.
-        description: the description in its docstring.
         parse: makes an instance of the pydantic model of the arguments.
-        input_schema: the JSON Schema of the arguments.
-        context_parameter: the name of the parameter that the loop fills; None if there is none.
+        context_parameter: the name of the parameter that the loop fills; it is not in the schema.
         is_plain: whether the schema fully describes the types.
         takes_as_given: whether valid arguments, by keyword and without conversion, are all that it takes.
-
-    Raises:
-        ToolDefinitionError: a model cannot fill a parameter: ``*args``, or a type without a schema.
     """
 
     def __init__(self, fn: Callable[..., Any]) -> None:
@@ -127,10 +118,7 @@ class Signature:
     def normal(
         self, arguments: Mapping[str, Any], with_defaults: Collection[str] = ()
     ) -> dict[str, Any]:
-        """Convert valid arguments to the types of the parameters: ``1.0`` for an int becomes ``1``.
-
-        A default is included only for the parameters ``with_defaults``.
-        """
+        """Convert arguments to the types of the parameters, as ``1.0`` to ``1``; add the defaults of some."""
         model = self.parse(arguments)
         values = {
             name: getattr(model, field)
@@ -172,15 +160,7 @@ def schema_of(model: type[BaseModel], where: str) -> dict[str, Any]:
 
 
 def type_schema(make: Callable[..., dict[str, Any]], where: str) -> dict[str, Any]:
-    """The JSON Schema of a type, without generated titles.
-
-    Args:
-        make: pydantic's method that makes it, of a model or a ``TypeAdapter``.
-        where: the start of error texts.
-
-    Raises:
-        ToolDefinitionError: a field has a type without a schema.
-    """
+    """The JSON Schema that a method of pydantic makes of a type, without titles; raises `ToolDefinitionError`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PydanticJsonSchemaWarning)  # a default that is not JSON
         try:
@@ -204,19 +184,11 @@ def parsed(parse: Callable[[Any], Any], value: Any) -> tuple[Any, list[str]]:
 
 
 class Parser:
-    """Makes instances of a type from JSON data; raises pydantic's ``ValidationError``.
-
-    Args:
-        validator: pydantic's validator of the type.
-        core_schema: the schema from which pydantic made it.
-
-    Attributes:
-        runs_code: whether that runs code of the user, such as a validator, which may take any time.
-    """
+    """Makes instances of a type from JSON data; raises pydantic's ``ValidationError``."""
 
     def __init__(self, validator: Any, core_schema: Any) -> None:
         self._validator = validator
-        self.runs_code = _runs_code(core_schema)
+        self.runs_code = _runs_code(core_schema)  # of the user, such as a validator
 
     def __call__(self, data: Any) -> Any:
         """Make an instance from JSON text: only there does a strict field accept a date as text."""

@@ -117,25 +117,19 @@ REJECTED = "loop_decision.rejected_outputs"
 
 @light_dataclass(frozen=True)
 class OutputContract:
-    """An `Output` with everything that a run needs of it.
-
-    Args:
-        forms: the alternatives; in JSON mode, one.
-        tools: the tools by which the model gives it, by name; empty in JSON mode.
-        validators: the user's validators, each with whether it takes the context.
-        max_retries: how often the model is asked again.
-        is_json: whether the model gives it as JSON text.
-        allows_text: whether a text is an output, too.
-        options: options of each request: the ``response_format`` of JSON mode.
-    """
+    """An `Output` with everything that a run needs of it."""
 
     forms: tuple[_Form, ...]
+    """The alternatives; in JSON mode, one."""
     tools: Mapping[str, Tool]
+    """The tools by which the model gives it; empty in JSON mode."""
     validators: tuple[tuple[Validator, bool], ...]
+    """Each with whether it takes the context."""
     max_retries: int
     is_json: bool = False
     allows_text: bool = False
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+    """Of each request: the ``response_format`` of JSON mode."""
 
     def check(self, value: Any) -> Checked:
         """Make the output from a value that a stage passed to ``ctx.done``."""
@@ -178,16 +172,7 @@ class OutputContract:
 
 
 def make_output(wanted: Output[Any], tools: Mapping[str, Tool]) -> OutputContract:
-    """Compile an output.
-
-    Args:
-        wanted: the option of the loop.
-        tools: the tools of the loop, by name.
-
-    Raises:
-        OptionError: there is no such type, or it cannot be given in this mode.
-        ToolDefinitionError: the schema of a type cannot be made, or is invalid.
-    """
+    """Compile an output for a loop with some tools; raise `OptionError` or `ToolDefinitionError`."""
     alternatives = _alternatives(wanted.form, tools)
     given: Any = wanted.validators
     validators = tuple(
@@ -224,19 +209,14 @@ def _takes_context(validator: Validator) -> bool:
 
 @light_dataclass(frozen=True)
 class _Form:
-    """One alternative of an output.
-
-    Args:
-        name: the name of the type.
-        tool: takes a value as its arguments; or as the argument `VALUE`, if it is no JSON object.
-        is_wrapped: whether it is the argument `VALUE`.
-        of_python: makes a value of the type from a Python value; None if the type is a JSON Schema.
-    """
+    """One alternative of an output, with the tool that takes its values as arguments."""
 
     name: str
     tool: Tool
     is_wrapped: bool = False
+    """Whether a value is no JSON object, so that it is the argument `VALUE`."""
     of_python: Callable[[Any], Any] | None = None
+    """Makes a value of the type from a Python value; None if the type is a JSON Schema."""
 
     def check(self, value: Any) -> Checked:
         """Make a value of the type from a Python value."""

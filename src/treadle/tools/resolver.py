@@ -49,15 +49,7 @@ class Recipe:
 
 
 class Resolver:
-    """A resolver in a uniform form.
-
-    Args:
-        given: a callable that takes the call, or an object with ``resolve(call)`` and optionally
-            ``available_tools()`` (names, or objects or dicts with a name) and ``dispatch_recipe(name)``.
-
-    Raises:
-        OptionError: it is neither.
-    """
+    """A callable that takes a call, or an object with ``resolve(call)``; anything else is an `OptionError`."""
 
     def __init__(self, given: Any) -> None:
         self.fn: Callable[..., Any] = _method(given, "resolve") or given
@@ -113,13 +105,7 @@ def _as(kind: type[T], given: Any) -> T:
 def check_implementations(
     tools: Iterable[Tool], resolver: Resolver | None, where: str = ""
 ) -> None:
-    """Raise `ToolDefinitionError` for a tool that nothing can run; a terminal tool does not have to run.
-
-    Args:
-        tools: the tools.
-        resolver: runs the tools without a function; None if there is none.
-        where: the start of the error text.
-    """
+    """Raise `ToolDefinitionError` for a tool that nothing can run; a terminal tool does not have to run."""
     for tool in tools if resolver is None else ():
         if not tool.has_implementation and not tool.terminal:
             raise ToolDefinitionError(

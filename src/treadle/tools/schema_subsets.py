@@ -140,17 +140,7 @@ _DEFINITIONS = ("$defs", "definitions")
 
 
 def fit(schema: Mapping[str, Any], subset: Subset, *, is_of_type: bool = False) -> JSONDict:
-    """The schema in the form that a provider accepts.
-
-    Args:
-        schema: a valid JSON Schema; it is not changed.
-        subset: the table of the provider.
-        is_of_type: whether the schema was made from a Python type. The objects of a type that does not mention
-            other keys ignore them, so they are closed.
-
-    Raises:
-        NotInSubsetError: the subset has no form for it.
-    """
+    """The schema in the form that a provider accepts; raises `NotInSubsetError`. Objects of a type are closed."""
     if not subset.has_recursion:
         from treadle.tools.validation import is_recursive  # noqa: PLC0415 - slow to import
 
