@@ -126,11 +126,13 @@ def as_tool(given: Any, where: str = "tool") -> Tool:
     if is_mapping(given):
         return _from_dict(given, where)
     if _is_model(given):
-        from treadle.tools.function_schema import Parser, schema_of  # noqa: PLC0415 - slow to import
+        from treadle.tools.function_schema import Parser, type_schema  # noqa: PLC0415 - slow to import
 
         description, _ = read_docstring(given.__doc__)
         parse = Parser(given.__pydantic_validator__, given.__pydantic_core_schema__)
-        return Tool(given.__name__, description, schema_of(given, where), parse=parse)
+        return Tool(
+            given.__name__, description, type_schema(given.model_json_schema, where), parse=parse
+        )
     if callable(given):
         return tool(given)
     if is_mcp_tool(given):

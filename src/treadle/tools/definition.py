@@ -12,7 +12,7 @@ from treadle.checks import FLAG, ValueCheck, checked, choice, number
 from treadle.effects import Mode, call_mode, generator_mode, is_sync_callable
 from treadle.errors import ToolDefinitionError
 from treadle.fast_dataclass import light_dataclass
-from treadle.messages import copy_json, safe_str, short_name, valid_name
+from treadle.messages import MAX_COUNTED, copy_json, format_path, safe_str, short_name, valid_name
 from treadle.shown import shown
 from treadle.tools.fingerprints import DEDUPE_MODES, Dedupe
 from treadle.tools.tool_context import ToolContext
@@ -261,8 +261,6 @@ class Tool(Generic[ParamsT, ReturnT_co]):
         try:
             problems = self._validator.problems_of(arguments)
             if not problems and self._type is not None:
-                from treadle.tools.function_schema import parsed  # noqa: PLC0415 - slow to import
-
                 problems = parsed(self._type, arguments)[1]
             elif not problems and self.signature is not None:
                 arguments = self.signature.normal(arguments)
@@ -289,6 +287,17 @@ class Tool(Generic[ParamsT, ReturnT_co]):
         if self.fn is None:
             raise ToolDefinitionError(f"tool {self.name!r} has no function; a resolver runs it")
         return self.fn(*args, **kwargs)
+
+
+def parsed(parse: Callable[[Any], Any], value: Any) -> tuple[Any, list[str]]:
+    """An instance of a type, and the violations with their paths that the type finds in a value."""
+    from pydantic_core import ValidationError  # noqa: PLC0415 - slow to import
+
+    try:
+        return parse(value), []
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        return None, [f"{format_path(one['loc'])}: {one['msg']}" for one in found[:MAX_COUNTED]]
 
 
 def _call_of(tool: Tool) -> Invoke:

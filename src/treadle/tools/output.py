@@ -37,7 +37,7 @@ from treadle.messages import (
     valid_name,
 )
 from treadle.tools.conversion import as_tool
-from treadle.tools.definition import Tool
+from treadle.tools.definition import Tool, parsed
 from treadle.tools.docstrings import read_docstring
 from treadle.tools.schema_subsets import OPENAI, NotInSubsetError, fit
 from treadle.type_vars import OutputT_co
@@ -221,7 +221,7 @@ class _Form:
     def check(self, value: Any) -> Checked:
         """Make a value of the type from a Python value."""
         if self.of_python is not None:
-            return _parsed(self.of_python, value)
+            return parsed(self.of_python, value)
         if not (self.is_wrapped or is_mapping(value)):
             return None, [f"expected an object, got {type(value).__name__}"]
         arguments = {VALUE: value} if self.is_wrapped else value
@@ -236,7 +236,7 @@ class _Form:
         if self.is_wrapped and (not is_mapping(data) or list(data) != [VALUE]):
             return None, [f"expected an object with the field {VALUE!r} only"]
         if self.of_python is not None and self.tool.parse is not None:
-            return _parsed(self.tool.parse, data)
+            return parsed(self.tool.parse, data)
         return self.check(data[VALUE] if self.is_wrapped else data)
 
     def response_format(self) -> dict[str, Any]:
@@ -248,12 +248,6 @@ class _Form:
             is_strict = False
         facts = {"name": self.name, "schema": schema, "strict": is_strict}
         return {"response_format": {"type": "json_schema", "json_schema": facts}}
-
-
-def _parsed(parse: Callable[[Any], Any], value: Any) -> Checked:
-    from treadle.tools.function_schema import parsed  # noqa: PLC0415 - slow to import
-
-    return parsed(parse, value)
 
 
 def _alternatives(given: Any, tools: Mapping[str, Tool]) -> list[Any]:

@@ -29,16 +29,14 @@ class Subset:
         keywords: those that may be sent, each with a function that says for which values.
         is_exact: whether the values of the sent schema have to be those of the given one, apart from values that
             fit several parts of a ``oneOf``. Else other assertions become part of the description.
-        is_closed: whether every object has to forbid other keys.
-        has_any: whether a schema without a type is legal.
+        is_closed: whether every object has to forbid other keys, and every value has a type.
         has_type_lists: whether ``type`` may be a list.
         has_recursion: whether a reference may lead back to where it is.
     """
 
     keywords: Mapping[str, Legal]
     is_exact: bool = False
-    is_closed: bool = False
-    has_any: bool = False
+    is_closed: bool = True
     has_type_lists: bool = True
     has_recursion: bool = True
 
@@ -83,7 +81,6 @@ OPENAI = Subset(
         "pattern": _is_regular,
     },
     is_exact=True,
-    is_closed=True,
 )
 """Strict mode: https://platform.openai.com/docs/guides/structured-outputs, "Supported schemas". ``minLength`` and
 ``maxLength`` are not in its list."""
@@ -95,7 +92,6 @@ ANTHROPIC = Subset(
         "format": frozenset({*_FORMATS, "uri"}).__contains__,
         "minItems": (0, 1).__contains__,
     },
-    is_closed=True,
     has_type_lists=False,
     has_recursion=False,
 )
@@ -109,7 +105,7 @@ GEMINI = Subset(
         "format": ("date", "date-time", "time").__contains__,
         "prefixItems": is_list,
     },
-    has_any=True,
+    is_closed=False,
 )
 """JSON Schema: https://ai.google.dev/gemini-api/docs/structured-output, "JSON schema support"."""
 
@@ -189,7 +185,7 @@ class _Fitting:
             return {"anyOf": [self.node(part, place) for part in parts]}
         made, notes = self._sorted(schema, place)
         if made.keys().isdisjoint(("type", "$ref", "enum", "const", "anyOf")):
-            if not self._subset.has_any:
+            if self._subset.is_closed:
                 raise NotInSubsetError(f"{place} has any type")
         elif "object" in _types(made):
             self._close(schema, made, place)
