@@ -166,14 +166,16 @@ def type_schema(make: Callable[..., dict[str, Any]], where: str) -> dict[str, An
 
 
 class Parser:
-    """Makes instances of a type from JSON data; raises pydantic's ``ValidationError``."""
+    """Makes instances of a type from JSON data, or from one field of it; raises pydantic's ``ValidationError``."""
 
-    def __init__(self, validator: Any, core_schema: Any) -> None:
+    def __init__(self, validator: Any, core_schema: Any, field: str | None = None) -> None:
         self._validator = validator
+        self._field = field
         self.runs_code = _runs_code(core_schema)  # of the user, such as a validator
 
     def __call__(self, data: Any) -> Any:
         """Make an instance from JSON text: only there does a strict field accept a date as text."""
+        data = data if self._field is None else data[self._field]
         try:
             text = to_json(data)
         except ValueError:  # a lone surrogate

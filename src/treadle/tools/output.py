@@ -43,7 +43,7 @@ from treadle.tools.schema_subsets import OPENAI, NotInSubsetError, fit
 from treadle.type_vars import OutputT_co
 
 if TYPE_CHECKING:
-    from treadle.tools.function_schema import Parser
+    from pydantic import TypeAdapter
 
 U = TypeVar("U")
 V = TypeVar("V")
@@ -229,7 +229,7 @@ class _Form:
         if problems:
             prefix = f"{VALUE}." if self.is_wrapped else ""
             return None, [problem.removeprefix(prefix) for problem in problems]
-        return self.tool.output_of(arguments), ()
+        return value if self.is_wrapped else self.tool.output_of(value), ()
 
     def of_json(self, data: Any) -> Checked:
         """Make a value of the type from what the model wrote as JSON text."""
@@ -299,59 +299,46 @@ def _form_of(given: Any) -> _Form:
     if isinstance(given, Tool):
         tool = cast("Tool", given)
         return _Form(tool.name, tool)
-    if is_mapping(given):
-        title = str(given.get("title") or "")
-        name = valid_name(title) if title else NAME
-        return _made(name, str(given.get("description") or DESCRIPTION), given)
+    from treadle.tools.function_schema import Parser, type_schema  # noqa: PLC0415 - slow to import
+
+    is_schema = is_mapping(given)
+    adapter = _adapter_of(Any if is_schema else given)
+    schema: Mapping[str, Any] = given if is_schema else type_schema(adapter.json_schema, "output")
+    name, description = _of_schema(given) if is_schema else _of_type(given)
+    of_python = None if is_schema else adapter.validate_python
+    if schema.get("type") == "object":
+        schema = {**schema, "properties": schema.get("properties", {})}
+        parse = None if is_schema else Parser(adapter.validator, adapter.core_schema)
+        return _Form(name, Tool(name, description, schema, parse=parse), False, of_python)
+    parse = Parser(adapter.validator, adapter.core_schema, VALUE)
+    return _Form(name, Tool(NAME, description, _wrapped(schema), parse=parse), True, of_python)
+
+
+def _adapter_of(given: Any) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter  # noqa: PLC0415 - slow to import
+    from pydantic.errors import PydanticUserError  # noqa: PLC0415
+
     expected = "expected a type, a JSON Schema, a Tool or the name of a tool"
     if inspect.isroutine(given):  # pydantic would validate calls of it
         raise OptionError(
             f"output: {expected}, got the function {safe_str(given):.80}; a function that checks the output "
             f"goes to Output(validators=...)"
         )
-    from pydantic import TypeAdapter  # noqa: PLC0415 - slow to import
-    from pydantic.errors import PydanticUserError  # noqa: PLC0415
-
-    from treadle.tools.function_schema import Parser, type_schema  # noqa: PLC0415
-
     try:
-        adapter: TypeAdapter[Any] = TypeAdapter(given)
+        return TypeAdapter(given)
     except PydanticUserError as error:
         raise OptionError(
             f"output: {expected}, got {given!r:.80}: {error.message.splitlines()[0]}"
         ) from error
-    schema = type_schema(adapter.json_schema, "output")
-    parse = Parser(adapter.validator, adapter.core_schema)
-    return _made(*_named(given), schema, parse, adapter.validate_python)
 
 
-def _made(
-    name: str,
-    description: str,
-    schema: Mapping[str, Any],
-    parse: Parser | None = None,
-    of_python: Callable[[Any], Any] | None = None,
-) -> _Form:
-    if schema.get("type") == "object":
-        schema = {**schema, "properties": schema.get("properties", {})}
-        return _Form(name, Tool(name, description, schema, parse=parse), of_python=of_python)
-    tool = Tool(NAME, description, _wrapped(schema), parse=_Unwrapping(parse))
-    return _Form(name, tool, True, of_python)
+def _of_schema(schema: Mapping[str, Any]) -> tuple[str, str]:
+    """The name and the description of a JSON Schema."""
+    title = str(schema.get("title") or "")
+    return valid_name(title) if title else NAME, str(schema.get("description") or DESCRIPTION)
 
 
-class _Unwrapping:
-    """Makes an output from the arguments whose only field holds it."""
-
-    def __init__(self, parse: Parser | None) -> None:
-        self._parse = parse
-        self.runs_code = parse is not None and parse.runs_code
-
-    def __call__(self, arguments: Mapping[str, Any]) -> Any:
-        value = arguments[VALUE]
-        return value if self._parse is None else self._parse(value)
-
-
-def _named(given: Any) -> tuple[str, str]:
+def _of_type(given: Any) -> tuple[str, str]:
     """The name and the description of a type."""
     if not inspect.isclass(given) or given.__module__ == "builtins":
         return NAME, DESCRIPTION
