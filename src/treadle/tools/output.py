@@ -39,7 +39,6 @@ from treadle.messages import (
 from treadle.tools.conversion import as_tool
 from treadle.tools.definition import Tool, parsed
 from treadle.tools.docstrings import read_docstring
-from treadle.tools.schema_subsets import OPENAI, NotInSubsetError, fit
 from treadle.type_vars import OutputT_co
 
 if TYPE_CHECKING:
@@ -241,6 +240,8 @@ class _Form:
 
     def response_format(self) -> dict[str, Any]:
         """The option of a request that asks for a value as JSON text, in strict mode where that is possible."""
+        from treadle.tools.schema_subsets import OPENAI, NotInSubsetError, fit  # noqa: PLC0415 - few need it
+
         schema, is_strict = self.tool.input_schema, True
         try:
             schema = fit(schema, OPENAI, is_of_type=self.of_python is not None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from treadle.fast_dataclass import light_dataclass
@@ -142,14 +142,15 @@ def fit(schema: Mapping[str, Any], subset: Subset, *, is_of_type: bool = False) 
 
         if is_recursive(schema):
             raise NotInSubsetError("the output contains itself")
+    fitting = _Fitting(schema, subset, is_of_type=is_of_type)
     try:
-        made = _Fitting(schema, subset, is_of_type=is_of_type).node(schema, "the output")
+        made = fitting.node(schema, "the output")
     except RecursionError:
         raise NotInSubsetError("the output is nested too deeply") from None
     if subset.is_exact:
         if made.get("type") != "object":
             raise NotInSubsetError("the output is no object")
-        _check_limits(made)
+        _check_limits(made, fitting.made)
     return made
 
 
@@ -171,6 +172,7 @@ class _Fitting:
         self._root = root
         self._subset = subset
         self._is_of_type = is_of_type
+        self.made: list[JSONDict] = []
 
     def node(self, given: Any, place: str) -> JSONDict:
         if given is True:
@@ -178,12 +180,8 @@ class _Fitting:
         if not is_mapping(given):
             raise NotInSubsetError(f"{place} has no value")
         schema = self._rewritten(dict(given))
-        types: Any = schema.get("type")
-        if is_list(types) and not self._subset.has_type_lists and "anyOf" not in schema:
-            # Null needs none of the other keywords.
-            parts = [{"type": one} if one == "null" else {**schema, "type": one} for one in types]
-            return {"anyOf": [self.node(part, place) for part in parts]}
         made, notes = self._sorted(schema, place)
+        self.made.append(made)
         if made.keys().isdisjoint(("type", "$ref", "enum", "const", "anyOf")):
             if self._subset.is_closed:
                 raise NotInSubsetError(f"{place} has any type")
@@ -214,6 +212,11 @@ class _Fitting:
         if self._subset.is_exact and "type" not in schema and _are_scalars(values):
             kinds = sorted({json_type(value) for value in values})
             schema["type"] = kinds if len(kinds) > 1 else kinds[0]
+        types: Any = schema.get("type")
+        if is_list(types) and not self._subset.has_type_lists and "anyOf" not in schema:
+            # Null needs none of the other keywords.
+            parts = [{"type": one} if one == "null" else {**schema, "type": one} for one in types]
+            return {"anyOf": parts}
         return schema
 
     def _sorted(self, schema: JSONDict, place: str) -> tuple[JSONDict, JSONDict]:
@@ -305,8 +308,7 @@ LONG_ENUM, MAX_LONG_ENUM = 250, 15_000
 """An enumeration of more texts than the first number may have this many characters."""
 
 
-def _check_limits(schema: JSONDict) -> None:
-    nodes = list(_nodes(schema))
+def _check_limits(schema: JSONDict, nodes: list[JSONDict]) -> None:
     names = [name for node in nodes for name in node.get("properties", ())]
     enums: list[list[Any]] = [node["enum"] for node in nodes if "enum" in node]
     values = list(itertools.chain.from_iterable(enums))
@@ -328,19 +330,6 @@ def _length(values: Iterable[Any]) -> int:
     return sum(len(str(value)) for value in values)
 
 
-def _parts(node: Mapping[str, Any], *holders: str) -> Iterator[JSONDict]:
-    for key in ("properties", *holders):
-        yield from node.get(key, {}).values()
-    yield from node.get("anyOf", ())
-    yield from (node["items"],) if "items" in node else ()
-
-
-def _nodes(node: JSONDict) -> Iterator[JSONDict]:
-    yield node
-    for part in _parts(node, *_DEFINITIONS):
-        yield from _nodes(part)
-
-
 def _nesting(root: JSONDict, node: Any, known: dict[str, int]) -> int:
     """The levels of objects and lists, through references that do not lead back."""
     reference = node.get("$ref")
@@ -349,5 +338,7 @@ def _nesting(root: JSONDict, node: Any, known: dict[str, int]) -> int:
             known[reference] = 0
             known[reference] = _nesting(root, resolve(root, reference) or {}, known)
         return known[reference]
-    deepest = max((_nesting(root, part, known) for part in _parts(node)), default=0)
+    parts = [*node.get("properties", {}).values(), *node.get("anyOf", ())]
+    parts += [node["items"]] if "items" in node else []
+    deepest = max((_nesting(root, part, known) for part in parts), default=0)
     return deepest + (not _types(node).isdisjoint(("object", "array")))
