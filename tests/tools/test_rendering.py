@@ -106,19 +106,11 @@ def test_a_group_of_errors_is_described_by_its_members():
     )
 
 
-def test_a_group_of_one_error_is_described_as_that_error():
+def test_an_error_is_described_by_its_class_and_text_alone_or_in_a_group():
     group = ExceptionGroup("outer", [ExceptionGroup("inner", [ValueError("v")])])
-    assert error_text(group) == "Error: ValueError: v"
-
-
-def test_an_error_is_described_by_its_class_and_text():
-    assert error_text(ValueError("no such file")) == "Error: ValueError: no such file"
-    assert error_text(UnspeakableError()) == (
-        "Error: UnspeakableError: (UnspeakableError, which cannot be shown)"
-    )
-
-
-def test_a_long_error_is_truncated():
+    assert error_text(ValueError("v")) == error_text(group) == "Error: ValueError: v"
+    unspeakable = "Error: UnspeakableError: (UnspeakableError, which cannot be shown)"
+    assert error_text(UnspeakableError()) == unspeakable
     assert len(error_text(ValueError("x" * 10 * MAX_BYTES))) < MAX_BYTES + 100
 
 

@@ -85,12 +85,9 @@ def test_every_violation_is_listed_in_a_stable_order():
 
 
 def test_a_missing_field_is_named_even_if_another_has_the_same_prefix():
-    found = problems({}, {}, required=["name", "name2", "na'me"])
-    assert sorted(found) == [
-        'arguments: missing required field "na\'me"',
-        "arguments: missing required field 'name'",
-        "arguments: missing required field 'name2'",
-    ]
+    names = ["na'me", "name", "name2"]
+    found = problems({}, {}, required=names)
+    assert found == [f"arguments: missing required field {name!r}" for name in names]
 
 
 def test_hostile_values_and_names_are_shortened():
@@ -158,10 +155,8 @@ def test_a_reference_that_leads_out_of_the_schema_is_refused_and_never_fetched(
     schema["$schema"] = "http://json-schema.org/draft-07/schema#"  # where items may be a list
     with pytest.raises(ToolDefinitionError) as caught:
         SchemaValidator(schema, "here")
-    assert (
-        str(caught.value)
-        == f"here: the reference {reference!r} cannot be resolved within the schema"
-    )
+    text = f"here: the reference {reference!r} cannot be resolved within the schema"
+    assert str(caught.value) == text
 
 
 def test_a_reference_of_another_kind_is_not_fetched_either(monkeypatch):
@@ -191,9 +186,8 @@ def test_a_schema_that_refers_to_itself_is_followed_as_deep_as_the_arguments_go(
     tree = {"type": "object", "properties": {"kids": {"type": "array", "items": {"$ref": "#"}}}}
     validator = SchemaValidator(tree, "here")
     assert validator.problems_of({"kids": [{"kids": []}]}) == []
-    assert validator.problems_of({"kids": [{"kids": 5}]}) == [
-        "kids[0].kids: expected array, got integer 5"
-    ]
+    found = validator.problems_of({"kids": [{"kids": 5}]})
+    assert found == ["kids[0].kids: expected array, got integer 5"]
 
 
 def test_a_schema_is_checked_by_the_draft_it_names():
@@ -202,9 +196,8 @@ def test_a_schema_is_checked_by_the_draft_it_names():
     with pytest.raises(ToolDefinitionError):
         SchemaValidator(items, "here")
     draft7 = {"$schema": "http://json-schema.org/draft-07/schema#", **items}
-    assert SchemaValidator(draft7, "here").problems_of({"a": ["x"]}) == [
-        'a[0]: expected integer, got string "x"'
-    ]
+    found = SchemaValidator(draft7, "here").problems_of({"a": ["x"]})
+    assert found == ['a[0]: expected integer, got string "x"']
 
 
 def deep(levels):
