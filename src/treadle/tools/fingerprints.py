@@ -19,7 +19,13 @@ DEDUPE_MODES: tuple[Dedupe, ...] = get_args(Dedupe)
 
 
 def fingerprint(name: str, arguments: Mapping[str, Any] | str) -> str:
-    """A digest of a call, of decoded arguments or of a malformed text, regardless of the order of keys."""
+    """Make a digest of a call that does not depend on the order of keys and on white space.
+
+    Args:
+        name: the tool's name.
+        arguments: the decoded arguments; or their text if it cannot be decoded, so that two different malformed
+            calls are never equal.
+    """
     return sha256(canonical_json([name, arguments]).encode())
 
 

@@ -49,7 +49,15 @@ class Recipe:
 
 
 class Resolver:
-    """A callable that takes a call, or an object with ``resolve(call)``; anything else is an `OptionError`."""
+    """A resolver in a uniform form.
+
+    Args:
+        given: a callable that takes the call, or an object with ``resolve(call)`` and optionally
+            ``available_tools()`` (names, or objects or dicts with a name) and ``dispatch_recipe(name)``.
+
+    Raises:
+        OptionError: it is neither.
+    """
 
     def __init__(self, given: Any) -> None:
         self.fn: Callable[..., Any] = _method(given, "resolve") or given
