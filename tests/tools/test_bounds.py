@@ -13,8 +13,8 @@ import pytest
 from pydantic import BaseModel, ConfigDict, field_serializer
 from tests.growth import is_linear
 
-from treadle.tools import MAX_BYTES, is_plain, is_plain_error, render
-from treadle.tools.bounds import MAX_DEPTH, MAX_ITEMS, MAX_PARTS, MAX_PLAIN, MAX_TEXT
+from treadle.tools import MAX_BYTES, is_plain, render
+from treadle.tools.bounds import MAX_DEPTH, MAX_PARTS, MAX_PLAIN, MAX_TEXT
 
 
 @dataclasses.dataclass
@@ -98,12 +98,6 @@ def test_an_endless_iterator_anywhere_in_a_value_ends(make):
     assert 10 < len(render(make())) < 3 * MAX_TEXT
 
 
-def test_an_iterator_in_a_value_is_rendered_as_its_first_items():
-    shown = render({"a": itertools.count()})
-    assert shown.startswith('{"a":[0,1,2,')
-    assert shown.endswith(f",{MAX_ITEMS - 1}]}}")
-
-
 @pytest.mark.parametrize(
     ("value", "text"),
     [
@@ -146,17 +140,13 @@ def test_a_value_of_very_many_parts_is_rendered_in_part():
     assert MAX_BYTES < len(shown) < 3 * MAX_PARTS
 
 
-def test_a_value_that_contains_itself_many_times_ends():
-    value = []
+def test_a_value_that_contains_itself_or_a_part_many_times_ends():
+    value, shared = [], [1]
     value.extend([value] * 50)
-    assert render(value).startswith("[[...]")
-
-
-def test_nested_lists_that_share_their_parts_end():
-    value = [1]
     for _ in range(100):
-        value = [value, value]
-    assert len(render(value)) > MAX_BYTES
+        shared = [shared, shared]
+    assert render(value).startswith("[[...]")
+    assert len(render(shared)) > MAX_BYTES
 
 
 def test_rendering_takes_time_linear_in_the_size_of_a_value():
@@ -187,33 +177,6 @@ class Custom(str):
 )
 def test_small_json_data_is_plain(value, expected):
     assert is_plain(value) is expected
-
-
-class OwnTextError(Exception):
-    def __str__(self):
-        return "x"
-
-
-def caused():
-    error = ValueError("x")
-    error.__cause__ = OwnTextError()
-    return error
-
-
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
-        (ValueError("x"), True),
-        (KeyError("x"), True),
-        (FileNotFoundError(2, "No such file", "x"), True),
-        (OwnTextError(), False),
-        (ValueError(OwnTextError()), False),
-        (ExceptionGroup("x", [ValueError("x")]), False),
-        (caused(), False),
-    ],
-)
-def test_an_exception_is_plain_if_its_text_runs_no_other_code(error, expected):
-    assert is_plain_error(error) is expected
 
 
 @pytest.fixture

@@ -36,13 +36,9 @@ def add(a: int, b: int) -> int:
 class TestForms:
     """Every form of a tool definition."""
 
-    def test_a_tool_is_itself(self):
+    def test_a_tool_is_itself_and_a_function_becomes_one(self):
         assert as_tool(add) is add
-
-    def test_a_function(self):
-        def look(a: int): ...
-
-        assert as_tool(look).name == "look"
+        assert as_tool(add.fn).name == "add"
 
     def test_a_pydantic_model_whose_fields_are_the_arguments(self):
         made = as_tool(Weather)
@@ -116,21 +112,16 @@ def test_a_toolset_must_be_a_list(given):
         toolset(given)
 
 
-def test_two_tools_of_one_name_are_an_error_that_names_the_place():
-    with pytest.raises(ToolDefinitionError, match=r"^tools\[2\]: there are two tools named 'add'"):
-        toolset([add, Weather, {"name": "add"}])
-
-
-def test_an_invalid_tool_is_an_error_with_its_index():
-    with pytest.raises(ToolDefinitionError, match=r"^tools\[1\]: expected a Tool"):
-        toolset([add, 5])
-
-
-def test_an_option_is_that_of_the_copy_and_the_original_stays():
-    copy = tool(add, terminal=True)
-    assert (copy.terminal, add.terminal) == (True, False)
-    assert copy.problems_of({"a": 1}) == ["arguments: missing required field 'b'"]
-    assert copy.invoke({"a": 1, "b": 2}, None) == 3
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ([add, Weather, {"name": "add"}], r"\[2\]: there are two tools named 'add'"),
+        ([add, 5], r"\[1\]: expected a"),
+    ],
+)
+def test_an_invalid_tool_is_an_error_with_its_index(given, text):
+    with pytest.raises(ToolDefinitionError, match=f"^tools{text}"):
+        toolset(given)
 
 
 class TestOptions:
@@ -166,28 +157,23 @@ class TestOptions:
             "tool": tool(add, timeout=9.0),
         }[request.param]
 
-    def test_every_option_is_accepted(self, given):
-        made = tool(given, **self.OPTIONS)
-        assert {name: getattr(made, name) for name in self.OPTIONS} == self.OPTIONS
-
-    def test_it_is_a_decorator_as_well(self, given):
-        made = tool(**self.OPTIONS)(given)
-        assert {name: getattr(made, name) for name in self.OPTIONS} == self.OPTIONS
+    def test_every_option_is_accepted_by_the_decorator_as_well(self, given):
+        for made in (tool(given, **self.OPTIONS), tool(**self.OPTIONS)(given)):
+            assert {name: getattr(made, name) for name in self.OPTIONS} == self.OPTIONS
 
     def test_the_other_options_are_kept(self, given):
         made, plain = tool(given, max_uses=3), tool(given)
         assert (made.name, made.description) == (plain.name, plain.description)
         assert made.input_schema == plain.input_schema
         assert (made.fn, made.timeout) == (plain.fn, plain.timeout)
-        assert plain.max_uses is None
+        assert (made.max_uses, plain.max_uses) == (3, None)
 
-    def test_it_still_checks_arguments_as_before(self):
-        assert tool(Weather, max_uses=1).problems_of({"city": "Atlantis"}) == [
-            "city: Value error, it has sunk"
-        ]
-        assert tool(add, max_uses=1).problems_of({"a": 1}) == [
-            "arguments: missing required field 'b'"
-        ]
+    def test_the_copy_checks_arguments_and_calls_as_before(self):
+        sunk = tool(Weather, max_uses=1).problems_of({"city": "Atlantis"})
+        assert sunk == ["city: Value error, it has sunk"]
+        copy = tool(add, max_uses=1)
+        assert copy.problems_of({"a": 1}) == ["arguments: missing required field 'b'"]
+        assert copy.invoke({"a": 1, "b": 2}, None) == 3
 
     def test_annotations_of_a_dict_are_kept(self):
         given = {"name": "t", "inputSchema": SCHEMA, "annotations": {"destructiveHint": True}}

@@ -6,13 +6,15 @@ import enum
 import functools
 import math
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, Optional
+from typing import Annotated, Any, Literal, NotRequired, Optional, Required, Unpack
 
 import pytest
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
 from typing_extensions import TypedDict
 
+from treadle import Loop
 from treadle.errors import ToolDefinitionError
+from treadle.testing import ScriptedLLM, call, calls
 from treadle.tools import ToolContext, tool, toolset
 
 CONTEXT = ToolContext("c1", "t", 1)
@@ -48,27 +50,19 @@ def properties(fn):
 
 
 def test_the_schema_is_the_signature_and_has_no_titles():
+    def now(): ...
     def book(city: str, nights: int = 1, *, breakfast: bool = False) -> str: ...
 
+    closed = {"type": "object", "additionalProperties": False}
+    assert tool(now).input_schema == {**closed, "properties": {}}
     assert tool(book).input_schema == {
-        "type": "object",
-        "additionalProperties": False,
+        **closed,
         "properties": {
             "city": {"type": "string"},
             "nights": {"type": "integer", "default": 1},
             "breakfast": {"type": "boolean", "default": False},
         },
         "required": ["city"],
-    }
-
-
-def test_a_function_without_parameters_has_a_schema_without_properties():
-    def now(): ...
-
-    assert tool(now).input_schema == {
-        "type": "object",
-        "additionalProperties": False,
-        "properties": {},
     }
 
 
@@ -112,25 +106,15 @@ def test_types_with_names_are_defined_in_the_schema_and_referred_to():
 
 def test_the_function_receives_the_types_of_its_hints():
     """Enums, dates, models and dataclasses arrive as such."""
-    got = {}
 
     @tool
     def draw(color: Color, at: dt.datetime, point: Point, size: Size, options: Options):
-        got.update(locals())
+        return color, at, point, size, options
 
-    called(
-        draw,
-        color="red",
-        at="2026-01-02T03:04:05Z",
-        point={"x": 1},
-        size={"width": 2},
-        options={"deep": True},
-    )
-    assert got["color"] is Color.RED
-    assert got["at"] == dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
-    assert got["point"] == Point(x=1)
-    assert got["size"] == Size(2)
-    assert got["options"] == {"deep": True}
+    given = {"color": "red", "at": "2026-01-02T03:04:05Z", "point": {"x": 1}, "size": {"width": 2}}
+    at = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
+    made = called(draw, **given, options={"deep": True})
+    assert made == (Color.RED, at, Point(x=1), Size(2), {"deep": True})
 
 
 def test_constraints_that_a_schema_cannot_express_are_checked():
@@ -206,39 +190,18 @@ def test_a_float_that_is_a_whole_number_arrives_as_an_int():
     assert type(arguments["n"]) is int
 
 
-def test_arbitrary_keywords_can_be_combined_with_converted_types():
-    @tool
-    def take(at: dt.date, /, **more):
-        return at, more
-
-    assert called(take, at="2026-01-02", x=1) == (dt.date(2026, 1, 2), {"x": 1})
-
-
 def test_arbitrary_keywords_are_passed_to_a_function_that_accepts_them():
     @tool
     def take(a: int, **more):
         return a, more
 
+    @tool
+    def convert(at: dt.date, /, **more):
+        return at, more
+
     assert take.input_schema["additionalProperties"] is True
     assert called(take, a=1, p0=2, name="x") == (1, {"p0": 2, "name": "x"})
-
-
-def test_two_context_parameters_are_an_error():
-    def take(first: ToolContext, n: int, second: ToolContext): ...
-
-    with pytest.raises(
-        ToolDefinitionError, match="first and second are both a ToolContext; a tool takes one"
-    ):
-        tool(take)
-
-
-def test_variadic_positional_parameters_are_an_error():
-    def take(*numbers: int): ...
-
-    with pytest.raises(
-        ToolDefinitionError, match=r"\*numbers cannot be filled; take a list instead"
-    ):
-        tool(take)
+    assert called(convert, at="2026-01-02", x=1) == (dt.date(2026, 1, 2), {"x": 1})
 
 
 @pytest.mark.parametrize("name", ["schema", "copy", "json", "_hidden", "model_config", "class_"])
@@ -267,35 +230,44 @@ def test_hints_that_cannot_be_read_are_an_error_when_the_tool_is_made(hint):
     def take(a): ...
 
     take.__annotations__["a"] = hint
-    with pytest.raises(ToolDefinitionError, match="tool 'take': its type hints cannot be read: "):
+    text = "tool 'take': its type hints cannot be read: .*define or import the name at the top of"
+    with pytest.raises(ToolDefinitionError, match=text):
         tool(take)
 
 
 class Socket: ...
 
 
-@pytest.mark.parametrize(("hint", "text"), [(Socket, "Socket"), (Callable[[], int], "JsonSchema")])
+@pytest.mark.parametrize(
+    ("hint", "text"),
+    [
+        (Socket, "Socket"),
+        (Callable[[], int], "JsonSchema"),
+        (Annotated[str, Field(pattern="(")], "regex"),
+        (Annotated[str, Field(pattern="(?=x)x")], "look-around"),
+    ],
+)
 def test_a_type_without_a_schema_is_an_error_when_the_tool_is_made(hint, text):
     def take(a): ...
 
     take.__annotations__["a"] = hint
-    with pytest.raises(ToolDefinitionError, match=f"tool 'take': .*{text}"):
+    with pytest.raises(ToolDefinitionError, match=rf"(?s)tool 'take': .*{text}"):
         tool(take)
 
 
-def test_a_default_that_is_not_json_is_left_out_of_the_schema():
-    def take(a: Any = object()): ...  # noqa: B008
+def test_a_model_with_a_type_without_a_schema_is_an_error_when_the_tool_is_made():
+    model = create_model("Take", hook=Callable[[], int])
+    with pytest.raises(ToolDefinitionError, match=r"tools\[1\]: .*JsonSchema"):
+        toolset([tool(lambda: 1, name="other"), model])
 
-    assert properties(take) == {"a": {}}
 
-
-@pytest.mark.parametrize("default", [math.inf, -math.inf, math.nan])
-def test_a_default_that_cannot_be_sent_is_left_out_of_the_schema(default):
+@pytest.mark.parametrize("default", [object(), math.inf, -math.inf, math.nan])
+def test_a_default_that_is_not_json_is_left_out_of_the_schema(default):
     """A client refuses to send infinity: no request with this tool could be sent."""
 
     def take(a: Any = default): ...
 
-    assert properties(take) == {"a": {}}
+    assert properties(take) == properties(create_model("Take", a=(Any, default))) == {"a": {}}
 
 
 def test_a_default_that_a_field_describes_is_passed_to_the_function():
@@ -308,12 +280,8 @@ def test_a_default_that_a_field_describes_is_passed_to_the_function():
     ):
         return a, b
 
-    assert take.input_schema["properties"]["a"] == {
-        "type": "integer",
-        "default": 3,
-        "maximum": 5,
-        "description": "hint",
-    }
+    described = {"type": "integer", "default": 3, "maximum": 5, "description": "hint"}
+    assert take.input_schema["properties"]["a"] == described
     assert called(take) == (3, [])
     assert called(take, a=4) == (4, [])
     assert take.validate({}) == ([], {})
@@ -368,27 +336,8 @@ def test_a_lone_surrogate_reaches_a_function_of_converted_types():
     assert called(take, text="\ud800", on="2026-01-02") == ("\ud800", dt.date(2026, 1, 2))
 
 
-@pytest.mark.parametrize("pattern", ["(", "(?=x)x"])
-def test_a_pattern_that_pydantic_cannot_compile_is_an_error_when_the_tool_is_made(pattern):
-    def take(a: Annotated[str, Field(pattern=pattern)]): ...
-
-    with pytest.raises(ToolDefinitionError, match="tool 'take'"):
-        tool(take)
-
-
-def test_a_model_with_a_type_without_a_schema_is_an_error_when_the_tool_is_made():
-    class Take(BaseModel):
-        hook: Callable[[], int]
-
-    with pytest.raises(ToolDefinitionError, match=r"tools\[1\]: .*JsonSchema"):
-        toolset([tool(lambda: 1, name="other"), Take])
-
-
-def test_a_default_of_a_model_that_is_not_json_causes_no_warning():
-    class Take(BaseModel):
-        a: Any = object()
-
-    assert tool(Take).input_schema["properties"] == {"a": {}}
+def take_many(*numbers: int): ...
+def take_both(first: ToolContext, n: int, second: ToolContext): ...
 
 
 class Greeter:
@@ -445,9 +394,8 @@ def test_arguments_filled_by_a_partial_are_not_in_the_schema():
 
     made = tool(functools.partial(functools.partial(find, user_id=7), limit=3))
     assert made.name == "find"
-    assert made.input_schema["properties"] == {
-        "query": {"type": "string", "description": "what to look for."}
-    }
+    query = {"type": "string", "description": "what to look for."}
+    assert made.input_schema["properties"] == {"query": query}
     assert made.problems_of({"query": "x", "user_id": 8}) != []
     assert called(made, query="x") == ("x", 7, 3)
 
@@ -474,10 +422,8 @@ def test_an_object_that_wraps_a_function_has_the_types_of_the_function():
         """Greet."""
         return f"Hi {name}" * times
 
-    assert greet.input_schema["properties"] == {
-        "name": {"type": "string"},
-        "times": {"type": "integer", "default": 1},
-    }
+    times = {"type": "integer", "default": 1}
+    assert greet.input_schema["properties"] == {"name": {"type": "string"}, "times": times}
     assert called(greet, name="Ann", times=2) == "Hi AnnHi Ann"
 
 
@@ -492,6 +438,8 @@ def test_a_class_is_a_tool_that_creates_an_instance():
         (Greeter.method, r"Greeter\.method is a method without its object.*tool\(thing\.method\)"),
         (classmethod(Greeter.static), "its signature cannot be read"),
         (max, "its signature cannot be read"),
+        (take_many, r"\*numbers cannot be filled; take a list instead"),
+        (take_both, "first and second are both a ToolContext; a tool takes one"),
     ],
 )
 def test_a_callable_that_a_model_cannot_call_is_a_definition_error(made, text):
@@ -524,8 +472,9 @@ class TestTheContext:
         def take(a: int, run: ToolContext):
             return a, run
 
-        assert list(take.input_schema["properties"]) == ["a"]
         assert called(take, a=1) == (1, CONTEXT)
+        unknown = "arguments: unknown field 'run'; the fields are a"
+        assert take.problems_of({"a": 1, "run": {"call_id": "x"}}) == [unknown]
 
     @pytest.mark.parametrize("hint", [ToolContext | None, Annotated[ToolContext, "x"]])
     def test_it_is_found_within_other_hints(self, hint):
@@ -537,10 +486,243 @@ class TestTheContext:
         assert list(made.input_schema["properties"]) == ["a"]
         assert called(made, a=1) is CONTEXT
 
-    def test_a_model_cannot_fill_it(self):
-        @tool
-        def take(run: ToolContext): ...
 
-        assert take.problems_of({"run": {"call_id": "x"}}) == [
-            "arguments: unknown field 'run'; the fields are none"
-        ]
+# Wrapped functions: the schema describes the arguments with which the wrapper can be called.
+
+DB = "the database"
+
+
+def forecast(db: str, city: str, days: int = 3) -> str:
+    """Forecast.
+
+    Args:
+        db: The database.
+        city: The city.
+    """
+    return f"{db}, {city}, {days}"
+
+
+def binds(fn):
+    @functools.wraps(fn)
+    def wrapper(*args, **kwargs):
+        return fn(DB, *args, **kwargs)
+
+    return wrapper
+
+
+def injects(fn):
+    @functools.wraps(fn)
+    def wrapper(*args, **kwargs):
+        return fn(*args, db=DB, **kwargs)
+
+    return wrapper
+
+
+def sets(fn):
+    @functools.wraps(fn)
+    def wrapper(*args, **kwargs):
+        kwargs["db"] = DB
+        return fn(*args, **kwargs)
+
+    return wrapper
+
+
+def sets_a_default(fn):
+    @functools.wraps(fn)
+    def wrapper(*args, **kwargs):
+        kwargs.setdefault("db", DB)
+        return fn(*args, **kwargs)
+
+    return wrapper
+
+
+def updates(fn):
+    @functools.wraps(fn)
+    def wrapper(*args, **kwargs):
+        kwargs.update(db=DB)
+        return fn(*args, **kwargs)
+
+    return wrapper
+
+
+def names(fn):
+    @functools.wraps(fn)
+    def wrapper(city, days=3):
+        return fn(DB, city, days)
+
+    return wrapper
+
+
+def awaits(fn):
+    @functools.wraps(fn)
+    async def wrapper(*args, **kwargs):
+        return fn(DB, *args, **kwargs)
+
+    return wrapper
+
+
+def passes(fn):
+    @functools.wraps(fn)
+    def wrapper(*args, **kwargs):
+        return fn(*args, **kwargs)
+
+    return wrapper
+
+
+def adds(fn):
+    @functools.wraps(fn)
+    def wrapper(*args, loud=False, **kwargs):
+        made = fn(*args, **kwargs)
+        return made.upper() if loud else made
+
+    return wrapper
+
+
+def ran(made, **arguments):
+    """The result of a call that the model makes."""
+    llm = ScriptedLLM(calls(call(made.name, **arguments)), "Done.")
+    result = Loop.run_sync("q", llm, tools=[made])
+    return next(one["content"] for one in result.messages if one["role"] == "tool")
+
+
+FILLING = {
+    "binds": binds(forecast),
+    "injects": injects(forecast),
+    "sets": sets(forecast),
+    "sets a default": sets_a_default(forecast),
+    "updates": updates(forecast),
+    "names": names(forecast),
+    "awaits": awaits(forecast),
+    "passes what binds": passes(binds(forecast)),
+    "binds what passes": binds(passes(forecast)),
+    "partial": functools.partial(forecast, DB),
+    "partial by name": functools.partial(forecast, db=DB),
+}
+
+
+@pytest.mark.parametrize("fn", FILLING.values(), ids=FILLING)
+def test_an_argument_that_the_wrapper_fills_is_not_in_the_schema(fn):
+    made = tool(fn, name="forecast")
+    assert list(made.input_schema["properties"]) == ["city", "days"]
+    assert made.input_schema["required"] == ["city"]
+    assert ran(made, city="Rome") == f"{DB}, Rome, 3"
+
+
+def test_a_wrapper_that_passes_everything_has_the_schema_of_its_function():
+    assert tool(passes(forecast)).input_schema == tool(forecast).input_schema
+
+
+def test_a_parameter_that_the_wrapper_adds_is_in_the_schema():
+    made = tool(adds(forecast))
+    assert list(made.input_schema["properties"]) == ["db", "city", "days", "loud"]
+    assert ran(made, db="x", city="Rome", loud=True) == "X, ROME, 3"
+
+
+def test_a_cached_function_is_called_with_its_own_parameters():
+    @functools.cache
+    def double(number: int) -> int:
+        """Double."""
+        return 2 * number
+
+    assert ran(tool(double), number=4) == "8"
+
+
+@functools.singledispatch
+def describe(value: int) -> str:
+    """Describe."""
+    return f"the number {value}"
+
+
+class Describing:
+    @functools.singledispatchmethod
+    def describe(self, value: int) -> str:
+        """Describe."""
+        return f"the number {value}"
+
+
+@pytest.mark.parametrize("fn", [describe, Describing().describe], ids=["function", "method"])
+def test_a_function_that_dispatches_on_its_first_argument(fn):
+    made = tool(fn)
+    assert list(made.input_schema["properties"]) == ["value"]
+    assert ran(made, value=3) == "the number 3"
+
+
+class Wanted(TypedDict, total=False):
+    city: Required[str]
+    days: int
+
+
+class MoreOptions(TypedDict):
+    city: str
+    days: NotRequired[int]
+
+
+@pytest.mark.parametrize("kind", [Wanted, MoreOptions])
+def test_the_keys_of_an_unpacked_dict_are_parameters(kind):
+    def look_up(**options: Unpack[kind]) -> str:
+        """Look up.
+
+        Args:
+            city: The city.
+            days: The days.
+        """
+        return repr(options)
+
+    look_up.__annotations__["options"] = Unpack[kind]
+    made = tool(look_up)
+    city = {"type": "string", "description": "The city."}
+    days = {"type": "integer", "description": "The days."}
+    schema = {"type": "object", "properties": {"city": city, "days": days}, "required": ["city"]}
+    assert made.input_schema == {**schema, "additionalProperties": False}
+    assert ran(made, city="Rome") == "{'city': 'Rome'}"
+    assert "not run" in ran(made, city="Rome", more=1)
+
+
+def with_city(fn):
+    @functools.wraps(fn)
+    def wrapper(*args, **kwargs):
+        kwargs["city"] = "Oslo"
+        return fn(*args, **kwargs)
+
+    return wrapper
+
+
+@pytest.mark.parametrize(
+    "fill", [with_city, lambda fn: functools.partial(fn, city="Oslo")], ids=["wrapper", "partial"]
+)
+def test_a_key_of_an_unpacked_dict_that_is_filled_is_not_in_the_schema(fill):
+    def look_up(**options: Unpack[Wanted]) -> str:
+        """Look up."""
+        return repr(options)
+
+    look_up.__annotations__["options"] = Unpack[Wanted]
+    made = tool(fill(look_up))
+    assert list(made.input_schema["properties"]) == ["days"]
+    assert sorted(eval(ran(made, days=2)).items()) == [("city", "Oslo"), ("days", 2)]  # noqa: S307
+    assert "not run" in ran(made, city="Rome")
+
+
+def test_an_object_is_described_by_its_class_and_its_call():
+    class Weather:
+        def __call__(self, city: str) -> str:
+            """Get the weather.
+
+            Args:
+                city: The city.
+            """
+            return city
+
+    made = tool(Weather())
+    assert made.description == "Get the weather."
+    assert made.input_schema["properties"]["city"]["description"] == "The city."
+
+
+def test_the_hint_of_further_arguments_is_their_type():
+    def count(name: str, **counts: int) -> str:
+        """Count."""
+        return repr(counts)
+
+    made = tool(count)
+    assert made.input_schema["additionalProperties"] == {"type": "integer"}
+    assert ran(made, name="x", apples=3, pears=1.0) == "{'apples': 3, 'pears': 1}"
+    assert "apples: expected integer" in ran(made, name="x", apples="three")

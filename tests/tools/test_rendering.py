@@ -7,7 +7,7 @@ import itertools
 import pytest
 from pydantic import BaseModel
 
-from treadle.tools import MAX_BYTES, error_text, render, truncate
+from treadle.tools import MAX_BYTES, error_text, is_plain_error, render, truncate
 from treadle.tools.bounds import MAX_ITEMS
 from treadle.tools.rendering import MAX_LINES
 
@@ -53,18 +53,12 @@ class UnspeakableError(Exception):
         (memoryview(b"abcd"), "(binary output, 4 bytes)"),
         ("a\0b", "(binary output, 3 bytes)"),
         ("\u00e9\0", "(binary output, 3 bytes)"),
+        pytest.param(-(10**5000), f"-1{'0' * 5000}", id="a number of many digits"),
+        ({"at": dt.UTC}, '{"at":"UTC"}'),
     ],
 )
 def test_whatever_a_tool_returns_becomes_text(value, text):
     assert render(value) == text
-
-
-def test_a_number_of_thousands_of_digits_becomes_text():
-    assert render(-(10**5000)) == f"-1{'0' * 5000}"
-
-
-def test_types_that_json_lacks_are_serialized_with_str():
-    assert render({"at": dt.timezone.utc}) == '{"at":"UTC"}'  # noqa: UP017
 
 
 def cycle():
@@ -90,16 +84,9 @@ def test_values_that_cannot_be_serialized_become_their_str(value, text):
     assert shown == text if text is not None else "Unspeakable object" in shown
 
 
-@pytest.mark.parametrize(
-    ("made", "text"),
-    [
-        (lambda: (n for n in range(3)), "[0,1,2]"),
-        (lambda: iter([]), "[]"),
-        (lambda: map(str, range(2)), '["0","1"]'),
-    ],
-)
-def test_an_iterator_is_rendered_as_its_items(made, text):
-    assert render(made()) == text
+def test_an_iterator_is_rendered_as_its_items():
+    made = [render(one) for one in ((n for n in range(3)), iter([]), map(str, range(2)))]
+    assert made == ["[0,1,2]", "[]", '["0","1"]']
 
 
 def test_an_endless_iterator_is_rendered_as_its_first_items():
@@ -107,6 +94,7 @@ def test_an_endless_iterator_is_rendered_as_its_first_items():
     rendered = render(counting)
     assert rendered.startswith("[0,1,2,")
     assert rendered.endswith(f",{MAX_ITEMS - 1}]")
+    assert render({"a": itertools.count()}) == f'{{"a":{rendered}}}'
     assert next(counting) == MAX_ITEMS
 
 
@@ -118,20 +106,39 @@ def test_a_group_of_errors_is_described_by_its_members():
     )
 
 
-def test_a_group_of_one_error_is_described_as_that_error():
+def test_an_error_is_described_by_its_class_and_text_alone_or_in_a_group():
     group = ExceptionGroup("outer", [ExceptionGroup("inner", [ValueError("v")])])
-    assert error_text(group) == "Error: ValueError: v"
-
-
-def test_an_error_is_described_by_its_class_and_text():
-    assert error_text(ValueError("no such file")) == "Error: ValueError: no such file"
-    assert error_text(UnspeakableError()) == (
-        "Error: UnspeakableError: (UnspeakableError, which cannot be shown)"
-    )
-
-
-def test_a_long_error_is_truncated():
+    assert error_text(ValueError("v")) == error_text(group) == "Error: ValueError: v"
+    unspeakable = "Error: UnspeakableError: (UnspeakableError, which cannot be shown)"
+    assert error_text(UnspeakableError()) == unspeakable
     assert len(error_text(ValueError("x" * 10 * MAX_BYTES))) < MAX_BYTES + 100
+
+
+class OwnTextError(Exception):
+    def __str__(self):
+        return "x"
+
+
+def caused():
+    error = ValueError("x")
+    error.__cause__ = OwnTextError()
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ValueError("x"), True),
+        (KeyError("x"), True),
+        (FileNotFoundError(2, "No such file", "x"), True),
+        (OwnTextError(), False),
+        (ValueError(OwnTextError()), False),
+        (ExceptionGroup("x", [ValueError("x")]), False),
+        (caused(), False),
+    ],
+)
+def test_an_exception_is_plain_if_its_text_runs_no_other_code(error, expected):
+    assert is_plain_error(error) is expected
 
 
 class TestCut:

@@ -69,14 +69,7 @@ class Bounds:
         return made
 
     def apply(self, value: Any, depth: int = 0) -> Any:
-        """Make a value that ends: iterators become lists of their first items, and what is too much is left out.
-
-        Returns:
-            The value itself if nothing in it has to change.
-
-        Raises:
-            ValueError: it contains itself, or is too deeply nested.
-        """
+        """A value that ends: the value itself, or a copy; raises `ValueError` for a cycle or too many levels."""
         if value.__class__ in ATOMS or isinstance(value, type):
             return value
         if depth == MAX_DEPTH:

@@ -109,9 +109,8 @@ def tool(fn: Any = None, /, **options: Any) -> Any:
     from treadle.tools.function_schema import Signature  # noqa: PLC0415 - slow to import
 
     signature = Signature(fn)
-    facts: dict[str, Any] = {"name": signature.name, "description": signature.description}
-    facts.update(given, input_schema=signature.input_schema, fn=fn, signature=signature)
-    return Tool(**facts)
+    facts: dict[str, Any] = {"name": signature.name, "description": signature.description, **given}
+    return Tool(input_schema=signature.input_schema, fn=fn, signature=signature, **facts)
 
 
 def tool_hint(name: str) -> str | None:
@@ -120,27 +119,18 @@ def tool_hint(name: str) -> str | None:
 
 
 def as_tool(given: Any, where: str = "tool") -> Tool:
-    """Make a tool from a function, a schema or another description of a tool.
-
-    Args:
-        given: a `Tool`; a function; a pydantic model, whose fields are the arguments; an OpenAI tool dict; a
-            ``Tool`` of MCP's SDK; or a dict with ``name`` and ``input_schema`` (MCP's ``inputSchema``, OpenAI's
-            ``parameters``).
-        where: its name in errors.
-
-    Raises:
-        ToolDefinitionError: it is none of these, or invalid.
-    """
+    """Make a tool of any form of it; raise `ToolDefinitionError`, with its place, for anything else."""
     if isinstance(given, Tool):
         return cast("Tool", given)
     if is_mapping(given):
         return _from_dict(given, where)
     if _is_model(given):
-        from treadle.tools.function_schema import Parser, schema_of  # noqa: PLC0415 - slow to import
+        from treadle.tools.function_schema import Parser, type_schema  # noqa: PLC0415 - slow to import
 
         description, _ = read_docstring(given.__doc__)
+        schema = type_schema(given.model_json_schema, where)
         parse = Parser(given.__pydantic_validator__, given.__pydantic_core_schema__)
-        return Tool(given.__name__, description, schema_of(given, where), parse=parse)
+        return Tool(given.__name__, description, schema, parse=parse)
     if callable(given):
         return tool(given)
     if is_mcp_tool(given):
@@ -180,16 +170,15 @@ def _from_dict(given: Mapping[str, Any], where: str) -> Tool:
     if not is_mapping(facts) or not isinstance(facts.get("name"), str):
         raise ToolDefinitionError(f"{where}.name: expected text, got {facts!r:.80}")
     schemas = (facts.get(key) for key in ("input_schema", "inputSchema", "parameters"))
-    schema: Any = next((schema for schema in schemas if schema is not None), None)
-    if schema is None:
-        schema = {"type": "object", "properties": {}}
+    anything: Any = {"type": "object", "properties": {}}
+    schema: Any = next((schema for schema in schemas if schema is not None), anything)
     if not is_mapping(schema):
         raise ToolDefinitionError(
             f"{where}.input_schema: expected a JSON Schema, got {type(schema).__name__}"
         )
-    hints: Any = given.get("annotations")
-    hints = dumped_of(hints, by_alias=True) or hints
-    hints = dict(hints) if is_mapping(hints) else {}
+    annotations: Any = given.get("annotations")
+    annotations = dumped_of(annotations, by_alias=True) or annotations
+    hints = dict(annotations) if is_mapping(annotations) else {}
     title = given.get("title")
     if isinstance(title, str):  # MCP has it in either place
         hints.setdefault("title", title)
@@ -198,18 +187,7 @@ def _from_dict(given: Mapping[str, Any], where: str) -> Tool:
 
 
 def toolset(given: Any, where: str = "tools") -> dict[str, Tool]:
-    """Make the tools of a run.
-
-    Args:
-        given: a list of values that `as_tool` accepts; None means no tools.
-        where: the name of the list in errors.
-
-    Returns:
-        The tools by name, in the order of the list.
-
-    Raises:
-        ToolDefinitionError: two tools have the same name, or `as_tool` raised; with the index in the list.
-    """
+    """Make the tools of a list, by name; raise `ToolDefinitionError` with the index of an invalid one."""
     made: dict[str, Tool] = {}
     if given is None:
         return made
@@ -218,11 +196,10 @@ def toolset(given: Any, where: str = "tools") -> dict[str, Tool]:
         name = type(given).__name__  # pyright: ignore[reportUnknownArgumentType]
         raise ToolDefinitionError(f"{where}: expected a list of tools, got {name}")
     for index, one in enumerate(given):  # pyright: ignore[reportUnknownArgumentType]
-        candidate = as_tool(one, f"{where}[{index}]")
+        place = f"{where}[{index}]"
+        candidate = as_tool(one, place)
         if candidate.name in made:
-            raise ToolDefinitionError(
-                f"{where}[{index}]: there are two tools named {candidate.name!r}"
-            )
+            raise ToolDefinitionError(f"{place}: there are two tools named {candidate.name!r}")
         made[candidate.name] = candidate
     return made
 

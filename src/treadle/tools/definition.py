@@ -12,7 +12,7 @@ from treadle.checks import FLAG, ValueCheck, checked, choice, number
 from treadle.effects import Mode, call_mode, generator_mode, is_sync_callable
 from treadle.errors import ToolDefinitionError
 from treadle.fast_dataclass import light_dataclass
-from treadle.messages import copy_json, safe_str, short_name, valid_name
+from treadle.messages import MAX_COUNTED, copy_json, format_path, safe_str, short_name, valid_name
 from treadle.shown import shown
 from treadle.tools.fingerprints import DEDUPE_MODES, Dedupe
 from treadle.tools.tool_context import ToolContext
@@ -230,24 +230,14 @@ class Tool(Generic[ParamsT, ReturnT_co]):
         return {name: arguments[name] for name in self.dedupe_fields if name in arguments}
 
     def lock_keys(self, arguments: Mapping[str, Any]) -> tuple[str, ...]:
-        """The keys that a call has to hold, in the order in which to acquire them.
-
-        Args:
-            arguments: valid arguments.
-        """
+        """The keys that a call with valid arguments has to hold, in the order in which to acquire them."""
         made: Any = self.lock(arguments) if callable(self.lock) else self.lock
         if made is None:
             return ()
         return (made,) if isinstance(made, str) else tuple(sorted(set(map(str, made))))
 
     def approval_question(self, arguments: Mapping[str, Any]) -> str | None:
-        """The question to ask before a call runs; None if it needs no approval.
-
-        If a rule raises, a person has to decide.
-
-        Args:
-            arguments: valid arguments.
-        """
+        """The question to ask before a call runs; None if it needs no approval. A rule that raises asks, too."""
         rule = self.requires_approval
         if not callable(rule):
             return f"{self.name!r} needs approval" if rule else None
@@ -264,23 +254,13 @@ class Tool(Generic[ParamsT, ReturnT_co]):
         return self.validate(arguments)[0]
 
     def validate(self, arguments: Mapping[str, Any]) -> tuple[list[str], Mapping[str, Any]]:
-        """Check the arguments of a call.
-
-        Args:
-            arguments: the decoded arguments of the model.
-
-        Returns:
-            Every violation, with its path; and the arguments, normalized for plain types: ``1.0``, which
-            is an integer in JSON Schema, becomes ``1`` for an int.
-        """
+        """Every violation by decoded arguments; and the arguments, with ``1.0`` as ``1`` for a plain int."""
         accepts = self._accepts
         if accepts is not None and accepts(arguments):
             return [], arguments
         try:
             problems = self._validator.problems_of(arguments)
             if not problems and self._type is not None:
-                from treadle.tools.function_schema import parsed  # noqa: PLC0415 - slow to import
-
                 problems = parsed(self._type, arguments)[1]
             elif not problems and self.signature is not None:
                 arguments = self.signature.normal(arguments)
@@ -290,11 +270,7 @@ class Tool(Generic[ParamsT, ReturnT_co]):
         return problems, arguments
 
     def output_of(self, arguments: Mapping[str, Any]) -> Any:
-        """The output of a run that a call of this tool ended: an instance of its type, or the arguments.
-
-        Args:
-            arguments: valid arguments.
-        """
+        """The output of a run that a valid call ended: an instance of the type of the tool, or the arguments."""
         return dict(arguments) if self.parse is None else self.parse(arguments)
 
     def as_openai(self) -> dict[str, Any]:
@@ -311,6 +287,17 @@ class Tool(Generic[ParamsT, ReturnT_co]):
         if self.fn is None:
             raise ToolDefinitionError(f"tool {self.name!r} has no function; a resolver runs it")
         return self.fn(*args, **kwargs)
+
+
+def parsed(parse: Callable[[Any], Any], value: Any) -> tuple[Any, list[str]]:
+    """An instance of a type, and the violations with their paths that the type finds in a value."""
+    from pydantic_core import ValidationError  # noqa: PLC0415 - slow to import
+
+    try:
+        return parse(value), []
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        return None, [f"{format_path(one['loc'])}: {one['msg']}" for one in found[:MAX_COUNTED]]
 
 
 def _call_of(tool: Tool) -> Invoke:

@@ -25,14 +25,7 @@ _RULE = re.compile(r"^-{3,}\s*$")
 
 
 def read_docstring(text: str | None) -> tuple[str, dict[str, str]]:
-    """Parse a docstring in the style of Google, Sphinx or NumPy.
-
-    Args:
-        text: the docstring; None means an empty one.
-
-    Returns:
-        The description (everything before the first section), and the descriptions of arguments by name.
-    """
+    """The text before the first section of a docstring, and the descriptions of arguments by name."""
     lines = inspect.cleandoc(text or "").splitlines()
     starts = bool(lines) and _SECTION.match(lines[0]) and (lines[1:] or [""])[0][:1] != " "
     if starts and not any(_SECTION.match(one) or _OTHER_SECTION.match(one) for one in lines[1:]):

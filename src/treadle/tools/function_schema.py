@@ -17,14 +17,14 @@ import warnings
 from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any, Literal, Union
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, PydanticJsonSchemaWarning
 from pydantic_core import PydanticSerializationError, SchemaError, to_json
 
 from treadle.errors import ToolDefinitionError
-from treadle.messages import MAX_COUNTED, format_path
+from treadle.messages import is_dict, is_list
 from treadle.tools.docstrings import read_docstring
 from treadle.tools.tool_context import ToolContext
 
@@ -42,22 +42,13 @@ class _Untitled(GenerateJsonSchema):
 
 
 class Signature:
-    """The parameters of a function that a model fills.
-
-    Args:
-        fn: the function; the loop fills a parameter annotated with `ToolContext`, which is not in the schema.
+    """The parameters of a function that a model fills; raises `ToolDefinitionError` if it cannot.
 
     Attributes:
-        name: the function's name.
-        description: the description in its docstring.
         parse: makes an instance of the pydantic model of the arguments.
-        input_schema: the JSON Schema of the arguments.
-        context_parameter: the name of the parameter that the loop fills; None if there is none.
+        context_parameter: the name of the parameter that the loop fills; it is not in the schema.
         is_plain: whether the schema fully describes the types.
         takes_as_given: whether valid arguments, by keyword and without conversion, are all that it takes.
-
-    Raises:
-        ToolDefinitionError: a model cannot fill a parameter: ``*args``, or a type without a schema.
     """
 
     def __init__(self, fn: Callable[..., Any]) -> None:
@@ -88,7 +79,7 @@ class Signature:
         except (PydanticUserError, SchemaError, TypeError) as error:
             raise ToolDefinitionError(f"tool {self.name!r}: {error}") from error
         self.parse = Parser(model.__pydantic_validator__, model.__pydantic_core_schema__)
-        self.input_schema = schema_of(model, f"tool {self.name!r}")
+        self.input_schema = type_schema(model.model_json_schema, f"tool {self.name!r}")
 
     def _read(self, fn: Callable[..., Any], inner: Any) -> dict[str, tuple[Any, Any]]:
         """The parameters that the model fills, each with its type and its default."""
@@ -127,10 +118,7 @@ class Signature:
     def normal(
         self, arguments: Mapping[str, Any], with_defaults: Collection[str] = ()
     ) -> dict[str, Any]:
-        """Convert valid arguments to the types of the parameters: ``1.0`` for an int becomes ``1``.
-
-        A default is included only for the parameters ``with_defaults``.
-        """
+        """Convert arguments to the types of the parameters, as ``1.0`` to ``1``; add the defaults of some."""
         model = self.parse(arguments)
         values = {
             name: getattr(model, field)
@@ -152,35 +140,17 @@ class Signature:
 
 def _model_of(name: str, hint_of_extra: Any, fields: dict[str, Any]) -> Any:
     """The pydantic model of arguments; the hint of ``**kwargs`` is the type of further ones, None forbids them."""
-    config = ConfigDict(
-        extra="forbid" if hint_of_extra is None else "allow",
-        arbitrary_types_allowed=False,
-        validate_by_alias=True,
-    )
+    extra: Literal["forbid", "allow"] = "forbid" if hint_of_extra is None else "allow"
+    config = ConfigDict(extra=extra, validate_by_alias=True)
     if hint_of_extra in (None, Any):
         return create_model(name, __config__=config, **fields)
     hints = {"__pydantic_extra__": dict[str, hint_of_extra]}
     facts = {"__module__": __name__, "__annotations__": hints, "model_config": config}
-    base = types.new_class(name, (BaseModel,), {}, lambda namespace: namespace.update(facts))
-    return create_model(name, __base__=base, **fields)  # pyright: ignore[reportUnknownVariableType]
-
-
-def schema_of(model: type[BaseModel], where: str) -> dict[str, Any]:
-    """The JSON Schema of a pydantic model, as the schema of a tool's arguments; raises as `type_schema`."""
-    schema = type_schema(model.model_json_schema, where)
-    return {**schema, "properties": schema.get("properties", {})}
+    return create_model(name, __base__=type(name, (BaseModel,), facts), **fields)
 
 
 def type_schema(make: Callable[..., dict[str, Any]], where: str) -> dict[str, Any]:
-    """The JSON Schema of a type, without generated titles.
-
-    Args:
-        make: pydantic's method that makes it, of a model or a ``TypeAdapter``.
-        where: the start of error texts.
-
-    Raises:
-        ToolDefinitionError: a field has a type without a schema.
-    """
+    """The JSON Schema that a method of pydantic makes of a type, without titles; raises `ToolDefinitionError`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PydanticJsonSchemaWarning)  # a default that is not JSON
         try:
@@ -191,35 +161,21 @@ def type_schema(make: Callable[..., dict[str, Any]], where: str) -> dict[str, An
     if reference is not None:  # a type that contains itself; providers want its fields at the root
         schema = {**schema["$defs"][reference.removeprefix("#/$defs/")], "$defs": schema["$defs"]}
     schema.pop("title", None)
-    return schema
-
-
-def parsed(parse: Callable[[Any], Any], value: Any) -> tuple[Any, list[str]]:
-    """An instance of a type, and the violations with their paths that the type finds in a value."""
-    try:
-        return parse(value), []
-    except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False, include_input=False)
-        return None, [f"{format_path(one['loc'])}: {one['msg']}" for one in found[:MAX_COUNTED]]
+    fields = {"properties": schema.get("properties", {})} if schema.get("type") == "object" else {}
+    return {**schema, **fields}
 
 
 class Parser:
-    """Makes instances of a type from JSON data; raises pydantic's ``ValidationError``.
+    """Makes instances of a type from JSON data, or from one field of it; raises pydantic's ``ValidationError``."""
 
-    Args:
-        validator: pydantic's validator of the type.
-        core_schema: the schema from which pydantic made it.
-
-    Attributes:
-        runs_code: whether that runs code of the user, such as a validator, which may take any time.
-    """
-
-    def __init__(self, validator: Any, core_schema: Any) -> None:
+    def __init__(self, validator: Any, core_schema: Any, field: str | None = None) -> None:
         self._validator = validator
-        self.runs_code = _runs_code(core_schema)
+        self._field = field
+        self.runs_code = _runs_code(core_schema)  # of the user, such as a validator
 
     def __call__(self, data: Any) -> Any:
         """Make an instance from JSON text: only there does a strict field accept a date as text."""
+        data = data if self._field is None else data[self._field]
         try:
             text = to_json(data)
         except ValueError:  # a lone surrogate
@@ -233,21 +189,16 @@ _NO_CHECKS = frozenset({"serialization", "metadata"})
 
 def _runs_code(schema: Any) -> bool:
     """Whether a schema of pydantic has a function that is neither pydantic's nor of the standard library."""
-    if isinstance(schema, (list, tuple)):
+    if is_list(schema) or isinstance(schema, tuple):
         return any(map(_runs_code, schema))  # pyright: ignore[reportUnknownArgumentType]
-    if not isinstance(schema, dict):
+    if not is_dict(schema):
         return False
-    parts: dict[str, Any] = schema  # pyright: ignore[reportUnknownVariableType]
-    for key, part in parts.items():
-        if key in _HOOKS and part and not _is_known(part):
-            return True
-        if key == "function" and not _is_known(
-            part.get("function") if isinstance(part, dict) else part  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
-        ):
-            return True
-        if key not in _NO_CHECKS and _runs_code(part):
-            return True
-    return False
+    function = schema.get("function")
+    hooks = [schema.get(key) for key in _HOOKS]
+    hooks.append(function.get("function") if is_dict(function) else function)
+    if any(hook and not _is_known(hook) for hook in hooks):
+        return True
+    return any(_runs_code(part) for key, part in schema.items() if key not in _NO_CHECKS)
 
 
 def _is_known(fn: Any) -> bool:

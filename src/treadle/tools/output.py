@@ -37,13 +37,12 @@ from treadle.messages import (
     valid_name,
 )
 from treadle.tools.conversion import as_tool
-from treadle.tools.definition import Tool
+from treadle.tools.definition import Tool, parsed
 from treadle.tools.docstrings import read_docstring
-from treadle.tools.schema_subsets import OPENAI, NotInSubsetError, fit
 from treadle.type_vars import OutputT_co
 
 if TYPE_CHECKING:
-    from treadle.tools.function_schema import Parser
+    from pydantic import TypeAdapter
 
 U = TypeVar("U")
 V = TypeVar("V")
@@ -117,25 +116,19 @@ REJECTED = "loop_decision.rejected_outputs"
 
 @light_dataclass(frozen=True)
 class OutputContract:
-    """An `Output` with everything that a run needs of it.
-
-    Args:
-        forms: the alternatives; in JSON mode, one.
-        tools: the tools by which the model gives it, by name; empty in JSON mode.
-        validators: the user's validators, each with whether it takes the context.
-        max_retries: how often the model is asked again.
-        is_json: whether the model gives it as JSON text.
-        allows_text: whether a text is an output, too.
-        options: options of each request: the ``response_format`` of JSON mode.
-    """
+    """An `Output` with everything that a run needs of it."""
 
     forms: tuple[_Form, ...]
+    """The alternatives; in JSON mode, one."""
     tools: Mapping[str, Tool]
+    """The tools by which the model gives it; empty in JSON mode."""
     validators: tuple[tuple[Validator, bool], ...]
+    """Each with whether it takes the context."""
     max_retries: int
     is_json: bool = False
     allows_text: bool = False
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+    """Of each request: the ``response_format`` of JSON mode."""
 
     def check(self, value: Any) -> Checked:
         """Make the output from a value that a stage passed to ``ctx.done``."""
@@ -178,16 +171,7 @@ class OutputContract:
 
 
 def make_output(wanted: Output[Any], tools: Mapping[str, Tool]) -> OutputContract:
-    """Compile an output.
-
-    Args:
-        wanted: the option of the loop.
-        tools: the tools of the loop, by name.
-
-    Raises:
-        OptionError: there is no such type, or it cannot be given in this mode.
-        ToolDefinitionError: the schema of a type cannot be made, or is invalid.
-    """
+    """Compile an output for a loop with some tools; raise `OptionError` or `ToolDefinitionError`."""
     alternatives = _alternatives(wanted.form, tools)
     given: Any = wanted.validators
     validators = tuple(
@@ -224,24 +208,19 @@ def _takes_context(validator: Validator) -> bool:
 
 @light_dataclass(frozen=True)
 class _Form:
-    """One alternative of an output.
-
-    Args:
-        name: the name of the type.
-        tool: takes a value as its arguments; or as the argument `VALUE`, if it is no JSON object.
-        is_wrapped: whether it is the argument `VALUE`.
-        of_python: makes a value of the type from a Python value; None if the type is a JSON Schema.
-    """
+    """One alternative of an output, with the tool that takes its values as arguments."""
 
     name: str
     tool: Tool
     is_wrapped: bool = False
+    """Whether a value is no JSON object, so that it is the argument `VALUE`."""
     of_python: Callable[[Any], Any] | None = None
+    """Makes a value of the type from a Python value; None if the type is a JSON Schema."""
 
     def check(self, value: Any) -> Checked:
         """Make a value of the type from a Python value."""
         if self.of_python is not None:
-            return _parsed(self.of_python, value)
+            return parsed(self.of_python, value)
         if not (self.is_wrapped or is_mapping(value)):
             return None, [f"expected an object, got {type(value).__name__}"]
         arguments = {VALUE: value} if self.is_wrapped else value
@@ -249,18 +228,20 @@ class _Form:
         if problems:
             prefix = f"{VALUE}." if self.is_wrapped else ""
             return None, [problem.removeprefix(prefix) for problem in problems]
-        return self.tool.output_of(arguments), ()
+        return value if self.is_wrapped else self.tool.output_of(value), ()
 
     def of_json(self, data: Any) -> Checked:
         """Make a value of the type from what the model wrote as JSON text."""
         if self.is_wrapped and (not is_mapping(data) or list(data) != [VALUE]):
             return None, [f"expected an object with the field {VALUE!r} only"]
         if self.of_python is not None and self.tool.parse is not None:
-            return _parsed(self.tool.parse, data)
+            return parsed(self.tool.parse, data)
         return self.check(data[VALUE] if self.is_wrapped else data)
 
     def response_format(self) -> dict[str, Any]:
         """The option of a request that asks for a value as JSON text, in strict mode where that is possible."""
+        from treadle.tools.schema_subsets import OPENAI, NotInSubsetError, fit  # noqa: PLC0415 - few need it
+
         schema, is_strict = self.tool.input_schema, True
         try:
             schema = fit(schema, OPENAI, is_of_type=self.of_python is not None)
@@ -268,12 +249,6 @@ class _Form:
             is_strict = False
         facts = {"name": self.name, "schema": schema, "strict": is_strict}
         return {"response_format": {"type": "json_schema", "json_schema": facts}}
-
-
-def _parsed(parse: Callable[[Any], Any], value: Any) -> Checked:
-    from treadle.tools.function_schema import parsed  # noqa: PLC0415 - slow to import
-
-    return parsed(parse, value)
 
 
 def _alternatives(given: Any, tools: Mapping[str, Tool]) -> list[Any]:
@@ -325,59 +300,46 @@ def _form_of(given: Any) -> _Form:
     if isinstance(given, Tool):
         tool = cast("Tool", given)
         return _Form(tool.name, tool)
-    if is_mapping(given):
-        title = str(given.get("title") or "")
-        name = valid_name(title) if title else NAME
-        return _made(name, str(given.get("description") or DESCRIPTION), given)
+    from treadle.tools.function_schema import Parser, type_schema  # noqa: PLC0415 - slow to import
+
+    is_schema = is_mapping(given)
+    adapter = _adapter_of(Any if is_schema else given)
+    schema: Mapping[str, Any] = given if is_schema else type_schema(adapter.json_schema, "output")
+    name, description = _of_schema(given) if is_schema else _of_type(given)
+    of_python = None if is_schema else adapter.validate_python
+    if schema.get("type") == "object":
+        schema = {**schema, "properties": schema.get("properties", {})}
+        parse = None if is_schema else Parser(adapter.validator, adapter.core_schema)
+        return _Form(name, Tool(name, description, schema, parse=parse), False, of_python)
+    parse = Parser(adapter.validator, adapter.core_schema, VALUE)
+    return _Form(name, Tool(NAME, description, _wrapped(schema), parse=parse), True, of_python)
+
+
+def _adapter_of(given: Any) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter  # noqa: PLC0415 - slow to import
+    from pydantic.errors import PydanticUserError  # noqa: PLC0415
+
     expected = "expected a type, a JSON Schema, a Tool or the name of a tool"
     if inspect.isroutine(given):  # pydantic would validate calls of it
         raise OptionError(
             f"output: {expected}, got the function {safe_str(given):.80}; a function that checks the output "
             f"goes to Output(validators=...)"
         )
-    from pydantic import TypeAdapter  # noqa: PLC0415 - slow to import
-    from pydantic.errors import PydanticUserError  # noqa: PLC0415
-
-    from treadle.tools.function_schema import Parser, type_schema  # noqa: PLC0415
-
     try:
-        adapter: TypeAdapter[Any] = TypeAdapter(given)
+        return TypeAdapter(given)
     except PydanticUserError as error:
         raise OptionError(
             f"output: {expected}, got {given!r:.80}: {error.message.splitlines()[0]}"
         ) from error
-    schema = type_schema(adapter.json_schema, "output")
-    parse = Parser(adapter.validator, adapter.core_schema)
-    return _made(*_named(given), schema, parse, adapter.validate_python)
 
 
-def _made(
-    name: str,
-    description: str,
-    schema: Mapping[str, Any],
-    parse: Parser | None = None,
-    of_python: Callable[[Any], Any] | None = None,
-) -> _Form:
-    if schema.get("type") == "object":
-        schema = {**schema, "properties": schema.get("properties", {})}
-        return _Form(name, Tool(name, description, schema, parse=parse), of_python=of_python)
-    tool = Tool(NAME, description, _wrapped(schema), parse=_Unwrapping(parse))
-    return _Form(name, tool, True, of_python)
+def _of_schema(schema: Mapping[str, Any]) -> tuple[str, str]:
+    """The name and the description of a JSON Schema."""
+    title = str(schema.get("title") or "")
+    return valid_name(title) if title else NAME, str(schema.get("description") or DESCRIPTION)
 
 
-class _Unwrapping:
-    """Makes an output from the arguments whose only field holds it."""
-
-    def __init__(self, parse: Parser | None) -> None:
-        self._parse = parse
-        self.runs_code = parse is not None and parse.runs_code
-
-    def __call__(self, arguments: Mapping[str, Any]) -> Any:
-        value = arguments[VALUE]
-        return value if self._parse is None else self._parse(value)
-
-
-def _named(given: Any) -> tuple[str, str]:
+def _of_type(given: Any) -> tuple[str, str]:
     """The name and the description of a type."""
     if not inspect.isclass(given) or given.__module__ == "builtins":
         return NAME, DESCRIPTION

@@ -35,18 +35,12 @@ class UnsupportedPatternError(ValueError):
 
 @functools.lru_cache(maxsize=1_000)
 def matcher_of(pattern: str) -> Matcher:
-    """Compile a pattern.
+    """Compile a pattern; raise `UnsupportedPatternError` if no engine is fit for it.
 
     Rust's engine matches it, the one that pydantic uses; it has neither look-around nor backreferences.
     Look-aheads directly after a leading ``^`` are separate patterns: ``^(?!a)b`` is ``^b`` and not ``^a``. Any
     other pattern is left to ``re`` if it can match a text in few ways only: no repetition of an ambiguous part,
     and not two repetitions without a bound.
-
-    Args:
-        pattern: a regular expression.
-
-    Raises:
-        UnsupportedPatternError: there is no such engine for it.
     """
     matcher = _linear(pattern) or _with_lookaheads(pattern)
     if matcher is not None:

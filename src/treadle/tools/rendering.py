@@ -18,13 +18,7 @@ MAX_BYTES = 50_000
 
 
 def render(value: Any) -> str:
-    """Render a value as text.
-
-    Args:
-        value: text is kept; bytes and text with NUL characters become a placeholder; everything else is serialized
-            as JSON, with ``str`` for types that JSON does not have, and an iterator as a list of its first items,
-            see `treadle.tools.bounds`.
-    """
+    """Render a value: text as it is, bytes as a placeholder, anything else as JSON within `Bounds`."""
     if isinstance(value, str):
         text = value
     elif value is None:
@@ -77,13 +71,7 @@ def make_text(error: BaseException) -> None:
 
 
 def truncate(text: str, max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES) -> str:
-    """Truncate a text at the limit that is reached first, and append a note of how much is missing.
-
-    Args:
-        text: a text for the model; lone surrogates, which cannot be sent, are replaced.
-        max_lines: lines that are kept.
-        max_bytes: bytes of UTF-8 that are kept.
-    """
+    """Truncate a text at the limit that is reached first, with a note; replace lone surrogates."""
     is_ascii = text.isascii()
     if is_ascii and len(text) <= max_lines <= max_bytes:  # most results are short
         return text

@@ -113,13 +113,7 @@ def _as(kind: type[T], given: Any) -> T:
 def check_implementations(
     tools: Iterable[Tool], resolver: Resolver | None, where: str = ""
 ) -> None:
-    """Raise `ToolDefinitionError` for a tool that nothing can run; a terminal tool does not have to run.
-
-    Args:
-        tools: the tools.
-        resolver: runs the tools without a function; None if there is none.
-        where: the start of the error text.
-    """
+    """Raise `ToolDefinitionError` for a tool that nothing can run; a terminal tool does not have to run."""
     for tool in tools if resolver is None else ():
         if not tool.has_implementation and not tool.terminal:
             raise ToolDefinitionError(

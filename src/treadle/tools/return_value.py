@@ -23,14 +23,7 @@ from treadle.tools.rendering import MAX_BYTES, MAX_LINES, render, truncate
 
 
 def tool_result(call_id: str, value: Any, *, is_error: bool = False) -> ToolResult:
-    """Make the result of a call.
-
-    Args:
-        call_id: the id of the call.
-        value: what the tool returned: any value, content parts, or an MCP ``CallToolResult``, whose ``isError``
-            makes the result an error.
-        is_error: whether the call failed; then the text starts with ``Error:``.
-    """
+    """Make the result of a call from any value, content parts, or MCP's ``CallToolResult``."""
     if value.__class__ not in ATOMS:
         value, has_failed = read_call_result(value)
         is_error = is_error or has_failed
@@ -76,16 +69,7 @@ def _truncated(parts: Iterable[JSONDict]) -> list[JSONDict]:
 
 
 def read_call_result(value: Any) -> tuple[Any, bool]:
-    """Read the result of a call of an MCP tool.
-
-    Args:
-        value: a ``CallToolResult``, or its JSON form. That is a dict that has
-            ``content``, a list of MCP's content blocks, and ``isError`` or ``structuredContent``, and nothing else
-            but ``_meta``.
-
-    Returns:
-        The content as `tool_result` reads it, and whether the call failed. Any other value is returned unchanged.
-    """
+    """The content of MCP's ``CallToolResult`` or its JSON form, and whether it failed; else the value itself."""
     if is_dict(value):
         result = value if _is_call_result(value) else None
     elif any(kind.__name__ == "CallToolResult" for kind in type(value).__mro__):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from treadle.fast_dataclass import light_dataclass
@@ -29,16 +29,14 @@ class Subset:
         keywords: those that may be sent, each with a function that says for which values.
         is_exact: whether the values of the sent schema have to be those of the given one, apart from values that
             fit several parts of a ``oneOf``. Else other assertions become part of the description.
-        is_closed: whether every object has to forbid other keys.
-        has_any: whether a schema without a type is legal.
+        is_closed: whether every object has to forbid other keys, and every value has a type.
         has_type_lists: whether ``type`` may be a list.
         has_recursion: whether a reference may lead back to where it is.
     """
 
     keywords: Mapping[str, Legal]
     is_exact: bool = False
-    is_closed: bool = False
-    has_any: bool = False
+    is_closed: bool = True
     has_type_lists: bool = True
     has_recursion: bool = True
 
@@ -83,7 +81,6 @@ OPENAI = Subset(
         "pattern": _is_regular,
     },
     is_exact=True,
-    is_closed=True,
 )
 """Strict mode: https://platform.openai.com/docs/guides/structured-outputs, "Supported schemas". ``minLength`` and
 ``maxLength`` are not in its list."""
@@ -95,7 +92,6 @@ ANTHROPIC = Subset(
         "format": frozenset({*_FORMATS, "uri"}).__contains__,
         "minItems": (0, 1).__contains__,
     },
-    is_closed=True,
     has_type_lists=False,
     has_recursion=False,
 )
@@ -109,7 +105,7 @@ GEMINI = Subset(
         "format": ("date", "date-time", "time").__contains__,
         "prefixItems": is_list,
     },
-    has_any=True,
+    is_closed=False,
 )
 """JSON Schema: https://ai.google.dev/gemini-api/docs/structured-output, "JSON schema support"."""
 
@@ -140,30 +136,21 @@ _DEFINITIONS = ("$defs", "definitions")
 
 
 def fit(schema: Mapping[str, Any], subset: Subset, *, is_of_type: bool = False) -> JSONDict:
-    """The schema in the form that a provider accepts.
-
-    Args:
-        schema: a valid JSON Schema; it is not changed.
-        subset: the table of the provider.
-        is_of_type: whether the schema was made from a Python type. The objects of a type that does not mention
-            other keys ignore them, so they are closed.
-
-    Raises:
-        NotInSubsetError: the subset has no form for it.
-    """
+    """The schema in the form that a provider accepts; raises `NotInSubsetError`. Objects of a type are closed."""
     if not subset.has_recursion:
         from treadle.tools.validation import is_recursive  # noqa: PLC0415 - slow to import
 
         if is_recursive(schema):
             raise NotInSubsetError("the output contains itself")
+    fitting = _Fitting(schema, subset, is_of_type=is_of_type)
     try:
-        made = _Fitting(schema, subset, is_of_type=is_of_type).node(schema, "the output")
+        made = fitting.node(schema, "the output")
     except RecursionError:
         raise NotInSubsetError("the output is nested too deeply") from None
     if subset.is_exact:
         if made.get("type") != "object":
             raise NotInSubsetError("the output is no object")
-        _check_limits(made)
+        _check_limits(made, fitting.made)
     return made
 
 
@@ -185,6 +172,7 @@ class _Fitting:
         self._root = root
         self._subset = subset
         self._is_of_type = is_of_type
+        self.made: list[JSONDict] = []
 
     def node(self, given: Any, place: str) -> JSONDict:
         if given is True:
@@ -192,14 +180,10 @@ class _Fitting:
         if not is_mapping(given):
             raise NotInSubsetError(f"{place} has no value")
         schema = self._rewritten(dict(given))
-        types: Any = schema.get("type")
-        if is_list(types) and not self._subset.has_type_lists and "anyOf" not in schema:
-            # Null needs none of the other keywords.
-            parts = [{"type": one} if one == "null" else {**schema, "type": one} for one in types]
-            return {"anyOf": [self.node(part, place) for part in parts]}
         made, notes = self._sorted(schema, place)
+        self.made.append(made)
         if made.keys().isdisjoint(("type", "$ref", "enum", "const", "anyOf")):
-            if not self._subset.has_any:
+            if self._subset.is_closed:
                 raise NotInSubsetError(f"{place} has any type")
         elif "object" in _types(made):
             self._close(schema, made, place)
@@ -228,6 +212,11 @@ class _Fitting:
         if self._subset.is_exact and "type" not in schema and _are_scalars(values):
             kinds = sorted({json_type(value) for value in values})
             schema["type"] = kinds if len(kinds) > 1 else kinds[0]
+        types: Any = schema.get("type")
+        if is_list(types) and not self._subset.has_type_lists and "anyOf" not in schema:
+            # Null needs none of the other keywords.
+            parts = [{"type": one} if one == "null" else {**schema, "type": one} for one in types]
+            return {"anyOf": parts}
         return schema
 
     def _sorted(self, schema: JSONDict, place: str) -> tuple[JSONDict, JSONDict]:
@@ -319,8 +308,7 @@ LONG_ENUM, MAX_LONG_ENUM = 250, 15_000
 """An enumeration of more texts than the first number may have this many characters."""
 
 
-def _check_limits(schema: JSONDict) -> None:
-    nodes = list(_nodes(schema))
+def _check_limits(schema: JSONDict, nodes: list[JSONDict]) -> None:
     names = [name for node in nodes for name in node.get("properties", ())]
     enums: list[list[Any]] = [node["enum"] for node in nodes if "enum" in node]
     values = list(itertools.chain.from_iterable(enums))
@@ -342,19 +330,6 @@ def _length(values: Iterable[Any]) -> int:
     return sum(len(str(value)) for value in values)
 
 
-def _parts(node: Mapping[str, Any], *holders: str) -> Iterator[JSONDict]:
-    for key in ("properties", *holders):
-        yield from node.get(key, {}).values()
-    yield from node.get("anyOf", ())
-    yield from (node["items"],) if "items" in node else ()
-
-
-def _nodes(node: JSONDict) -> Iterator[JSONDict]:
-    yield node
-    for part in _parts(node, *_DEFINITIONS):
-        yield from _nodes(part)
-
-
 def _nesting(root: JSONDict, node: Any, known: dict[str, int]) -> int:
     """The levels of objects and lists, through references that do not lead back."""
     reference = node.get("$ref")
@@ -363,5 +338,7 @@ def _nesting(root: JSONDict, node: Any, known: dict[str, int]) -> int:
             known[reference] = 0
             known[reference] = _nesting(root, resolve(root, reference) or {}, known)
         return known[reference]
-    deepest = max((_nesting(root, part, known) for part in _parts(node)), default=0)
+    parts = [*node.get("properties", {}).values(), *node.get("anyOf", ())]
+    parts += [node["items"]] if "items" in node else []
+    deepest = max((_nesting(root, part, known) for part in parts), default=0)
     return deepest + (not _types(node).isdisjoint(("object", "array")))

@@ -51,17 +51,11 @@ class TooManyStepsError(Exception):
 class SchemaValidator:
     """A compiled schema. It never fetches anything: references can only point into the schema.
 
-    Args:
-        schema: a JSON Schema of an object; its draft is 2020-12 unless it names one, as in MCP.
-        where: the place of the schema, for errors.
+    Its draft is 2020-12 unless it names one, as in MCP. An invalid one is a `ToolDefinitionError`.
 
     Attributes:
         accepts: whether arguments are clearly valid; it takes a tenth of the time of `problems_of`.
         is_recursive: whether a reference leads back to where it is, so that small arguments may take long.
-
-    Raises:
-        ToolDefinitionError: the schema is invalid, not of type ``object``, or has a dangling reference, or a
-            pattern that may take more than linear time.
     """
 
     def __init__(self, schema: Mapping[str, Any], where: str) -> None:
@@ -90,10 +84,7 @@ class SchemaValidator:
         self.is_recursive = is_recursive(schema)
 
     def problems_of(self, arguments: Mapping[str, Any]) -> list[str]:
-        """List the violations, with their paths: ``to[0].address: expected string, got integer 5``.
-
-        At most the first `MAX_COUNTED` that are found.
-        """
+        """The first violations, with their paths: ``to[0].address: expected string, got integer 5``."""
         if self.accepts(arguments):
             return []
         _steps.left = STEPS + STEPS_PER_VALUE * _count(arguments)
@@ -206,28 +197,33 @@ def _bounded(validator: Any) -> Any:
     patterns backtrack, and its text about unknown fields lists all of them.
     """
     extend: Any = validators.extend  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    keywords = {name: check for name, check in _LINEAR.items() if name in validator.VALIDATORS}
-    keywords = {**validator.VALIDATORS, **keywords}
+    keywords: dict[str, _Keyword] = {**validator.VALIDATORS}
+    for name, (kind, check) in _LINEAR.items():
+        if name in keywords:
+            keywords[name] = _only_of(kind, check)
     return extend(validator, {name: _counted(check) for name, check in keywords.items()})
 
 
 def _counted(check: _Keyword) -> _Keyword:
-    def counted(
-        validator: Any, wanted: Any, given: Any, schema: Any
-    ) -> Iterable[ValidationError] | None:
+    def counted(*args: Any) -> Iterable[ValidationError] | None:
         _steps.left -= 1
         if _steps.left < 0:
             raise TooManyStepsError
-        return check(validator, wanted, given, schema)
+        return check(*args)
 
     return counted
 
 
-def _check_unique_items(
-    validator: Any, is_unique: Any, items: Any, _schema: Any
-) -> Iterator[ValidationError]:
-    is_checked = is_unique and validator.is_type(items, "array")
-    if is_checked and len(set(map(_identity_of, items))) < len(items):
+def _only_of(kind: str, check: _Keyword) -> _Keyword:
+    def checked(validator: Any, wanted: Any, given: Any, schema: Any) -> Any:
+        is_of_kind = validator.is_type(given, kind)
+        return check(validator, wanted, given, schema) if is_of_kind else None
+
+    return checked
+
+
+def _check_unique(_: Any, is_unique: bool, items: Any, __: Any) -> Iterator[ValidationError]:
+    if is_unique and len(set(map(_identity_of, items))) < len(items):
         yield ValidationError(f"{short_json(items)} has non-unique elements")
 
 
@@ -246,17 +242,13 @@ def _identity_of(value: Any) -> Any:
     return str(int(value) if is_whole else value).encode()
 
 
-def _check_multiple_of(
-    validator: Any, divisor: Any, given: Any, _schema: Any
-) -> Iterator[ValidationError]:
+def _check_multiple(_: Any, divisor: Any, given: Any, __: Any) -> Iterator[ValidationError]:
     """Compare the numbers as they are written: 19.99 is a multiple of 0.01, though not in binary."""
-    if not validator.is_type(given, "number"):
-        return
     try:
-        quotient = _exact(given) / _exact(divisor)
+        is_multiple = (_exact(given) / _exact(divisor)).denominator == 1
     except ValueError:  # infinity, in an output of a stage
-        quotient = Fraction(1, 2)
-    if quotient.denominator != 1:
+        is_multiple = False
+    if not is_multiple:
         yield ValidationError(f"{short_json(given)} is not a multiple of {divisor}")
 
 
@@ -264,32 +256,23 @@ def _exact(number: float) -> Fraction:
     return Fraction(number if isinstance(number, int) else repr(number))
 
 
-def _check_pattern(
-    validator: Any, pattern: Any, given: Any, _schema: Any
-) -> Iterator[ValidationError]:
-    if validator.is_type(given, "string") and not matcher_of(pattern)(given):
-        yield ValidationError(
-            f"{short_name(repr(given[: 2 * MAX_LENGTH]))} does not match {pattern!r}"
-        )
+def _check_pattern(_: Any, pattern: str, given: Any, __: Any) -> Iterator[ValidationError]:
+    if not matcher_of(pattern)(given):
+        text = short_name(repr(given[: 2 * MAX_LENGTH]))
+        yield ValidationError(f"{text} does not match {pattern!r}")
 
 
-def _check_pattern_properties(
-    validator: Any, patterns: Any, given: Any, _schema: Any
+def _check_patterns(
+    validator: Any, patterns: Mapping[str, Any], given: Any, _: Any
 ) -> Iterator[ValidationError]:
-    if not validator.is_type(given, "object"):
-        return
     for pattern, part in patterns.items():
-        matches = matcher_of(pattern)
-        for name in given:
-            if matches(name):
-                yield from validator.descend(given[name], part, path=name, schema_path=pattern)
+        for name in filter(matcher_of(pattern), given):
+            yield from validator.descend(given[name], part, path=name, schema_path=pattern)
 
 
-def _check_additional_properties(
+def _check_additional(
     validator: Any, allowed: Any, given: Any, schema: Any
 ) -> Iterator[ValidationError]:
-    if not validator.is_type(given, "object"):
-        return
     unknown = _unknown_fields(given, schema)
     if validator.is_type(allowed, "object"):
         for name in unknown:
@@ -306,14 +289,15 @@ def _unknown_fields(given: Mapping[str, Any], schema: Mapping[str, Any]) -> Iter
             yield name
 
 
-_LINEAR: Mapping[str, _Keyword] = {
-    "multipleOf": _check_multiple_of,
-    "divisibleBy": _check_multiple_of,
-    "uniqueItems": _check_unique_items,
-    "pattern": _check_pattern,
-    "patternProperties": _check_pattern_properties,
-    "additionalProperties": _check_additional_properties,
+_LINEAR: Mapping[str, tuple[str, _Keyword]] = {
+    "multipleOf": ("number", _check_multiple),
+    "divisibleBy": ("number", _check_multiple),
+    "uniqueItems": ("array", _check_unique),
+    "pattern": ("string", _check_pattern),
+    "patternProperties": ("object", _check_patterns),
+    "additionalProperties": ("object", _check_additional),
 }
+"""The types of values for which a keyword asserts anything, and its check."""
 
 
 # The schema
