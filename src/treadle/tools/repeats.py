@@ -108,10 +108,6 @@ class Repeats:
         """When repeated calls of a tool are skipped; None is a tool that only a resolver knows."""
         return (None if tool is None else tool.dedupe_mode) or self.mode
 
-    def latest(self, fingerprint: str) -> Answer | None:
-        """The latest result of a call in this turn; None if it has none."""
-        return self.answers.get(fingerprint)
-
     def before(self, call: ToolCall, tool: Tool | None) -> Repeat | None:
         """How a call is answered in place of a run; None if it runs.
 
@@ -203,13 +199,8 @@ class Repeats:
     ) -> tuple[int, int] | None:
         """Add a finished iteration; return how often its pattern has occurred, and its length, if it is a loop.
 
-        The same calls with other results are progress, and calls of volatile tools never count.
-
-        Args:
-            made: the signature of the calls, or the text of a response without calls; empty if it is blank.
-            calls: the calls.
-            results: the results, by id of the call.
-            tools: the tools, by name.
+        ``made`` is the signature of the calls, or the text of a response without calls, which may be blank. The
+        same calls with other results are progress, and calls of volatile tools never count.
         """
         if self.threshold is None:
             return None
