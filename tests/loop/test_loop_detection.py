@@ -121,6 +121,26 @@ def test_loops_of_up_to_three_iterations_end_the_run(script, ends_at, period, de
         assert (result.reason.period, result.reason.iterations) == (period, 3 + more)
 
 
+@pytest.mark.parametrize("threshold", [1, 2, 3])
+def test_calls_that_fail_are_never_skipped_so_the_threshold_alone_counts(threshold):
+    broken = tool(name="broken")(lambda: 1 / 0)
+    result = run(
+        *[[("broken", {})]] * 9,
+        tools=[broken],
+        stages=[circuit_breaker(threshold=9), ...],
+        loop_threshold=threshold,
+    )
+    assert (result.stop_reason, result.iterations) == ("loop_detected", threshold)
+
+
+def test_a_call_that_is_never_skipped_does_not_hide_one_that_is():
+    """``other`` always runs, ``same`` runs twice: however low the threshold, the model sees the skip first."""
+    off = tool(name="off", dedupe="off")(lambda: "same")
+    script = [[("off", {})], [A]] * 5
+    result = run(*script, tools=[same, off], loop_threshold=2)
+    assert (result.iterations, result.tool_calls_count) == (7, 6)
+
+
 def test_without_plan_calls_nothing_is_skipped_so_the_threshold_alone_counts():
     """The calls are answered in a custom stage."""
 
