@@ -50,12 +50,13 @@ TWINS = (calls(*(call("note", call_id, n=1) for call_id in "ab")), "Done.")
         ("waiting", "ctx.pause"),
         ("guidance", "ctx.guide"),
         ("memo", "ctx.remember"),
+        ("iteration", "no verb: a built-in stage sets it"),
     ],
 )
 def test_a_field_that_the_stage_does_not_provide_is_refused_with_its_verb(field, verb):
     result = EditedRun(ONE).run(at(5, lambda ctx: ctx.replace(**{field: getattr(ctx, field)})))
     assert refused_by(result) == "edit"
-    text = f"replace: {field}: stage 'edit' does not provide it; use {verb}("
+    text = f"replace: {field}: stage 'edit' does not provide it; use {verb}"
     assert result.reason.message.startswith(text)
 
 
