@@ -50,12 +50,13 @@ TWINS = (calls(*(call("note", call_id, n=1) for call_id in "ab")), "Done.")
         ("waiting", "ctx.pause"),
         ("guidance", "ctx.guide"),
         ("memo", "ctx.remember"),
+        ("iteration", "no verb: a built-in stage sets it"),
     ],
 )
 def test_a_field_that_the_stage_does_not_provide_is_refused_with_its_verb(field, verb):
     result = EditedRun(ONE).run(at(5, lambda ctx: ctx.replace(**{field: getattr(ctx, field)})))
     assert refused_by(result) == "edit"
-    text = f"replace: {field}: stage 'edit' does not provide it; use {verb}("
+    text = f"replace: {field}: stage 'edit' does not provide it; use {verb}"
     assert result.reason.message.startswith(text)
 
 
@@ -228,17 +229,6 @@ def test_edited_arguments_are_validated_again(arguments, problem, position):
     assert first.validation_errors.keys() == {"a"}
 
 
-@pytest.mark.parametrize("position", [2, 3, 4, 5])
-def test_a_call_that_is_edited_into_one_that_needs_approval_waits_for_it(position):
-    run = EditedRun(ONE)
-    note = tool(name="note", requires_approval=lambda given: given["n"] > 5)(
-        lambda n: run.returns("noted", n)
-    )
-    edit = first_only(lambda ctx: ctx.edit_call("a", {"n": 9}))
-    assert isinstance(run.run(at(position, edit), tools=[note]), Paused)
-    assert run.ran == []
-
-
 def test_a_duplicate_of_a_call_that_a_stage_changed_is_deferred():
     run = EditedRun(TWINS)
     result = run.run(at(5, first_only(lambda ctx: ctx.edit_call("a", {"n": 100}))))
@@ -298,13 +288,21 @@ def test_an_added_call_counts_as_a_use_of_its_tool(limit, position):
     assert answer_to(result, "y").startswith("Not run")
 
 
-@pytest.mark.parametrize("position", [2, 5])
-def test_an_added_call_that_needs_approval_waits_for_it(position):
+ASKS = tool(name="note", requires_approval=lambda given: given["n"] > 5)(lambda n: f"noted {n}")
+WAITING = {
+    "an edited call": lambda ctx: ctx.edit_call("a", {"n": 9}),
+    "an added call": lambda ctx: ctx.drop("a", "no.").add_call("note", {"n": 9}),
+    "another tool": lambda ctx: ctx.with_tools(add=[tool(ASKS, requires_approval=True)]),
+}
+
+
+@pytest.mark.parametrize("position", [2, 3, 4, 5])
+@pytest.mark.parametrize("edit", WAITING)
+def test_a_call_that_needs_approval_since_a_stage_changed_it_waits(edit, position):
     run = EditedRun(ONE)
-    add = first_only(lambda ctx: ctx.add_call("wipe", {"n": 5}, call_id="w"))
-    result = run.run(at(position, add))
-    assert [one.call_id for one in result.pending] == ["w"]
-    assert run.ran == [1]
+    result = run.run(at(position, first_only(WAITING[edit])), tools=[ASKS])
+    assert isinstance(result, Paused)
+    assert [one.name for one in result.pending] == ["note"]
 
 
 END = Tool("end", "End.", {"type": "object", "required": ["n"]}, terminal=True)
@@ -425,15 +423,6 @@ def test_tools_without_a_function_are_accepted_if_they_need_none():
     assert result.stop_reason == "output"
     assert answer_to(result, "l") == "seen 1"
     assert "there is no resolve_tool" in EditedRun(ONE).run(at(0, swap)).reason.message
-
-
-@pytest.mark.parametrize("position", [1, 2, 3, 4, 5])
-def test_a_tool_that_is_replaced_by_one_that_needs_approval_waits_for_it(position):
-    run = EditedRun(ONE)
-    asking = tool(run.note, requires_approval=True)
-    result = run.run(at(position, first_only(lambda ctx: ctx.with_tools(add=[asking]))))
-    assert isinstance(result, Paused)
-    assert run.ran == []
 
 
 @pytest.mark.parametrize("position", [1, 2, 3, 4, 5])

@@ -556,24 +556,6 @@ WRONG_KINDS = {
             ("usage", 5),
         )
     },
-    **{
-        f"the field {name}": lambda ctx, name=name: ctx.replace(**{name: getattr(ctx, name)})
-        for name in (
-            "tool_calls",
-            "tool_results",
-            "plan",
-            "validation_errors",
-            "response",
-            "tools",
-            "decision",
-            "error",
-            "output",
-            "guidance",
-            "memo",
-            "waiting",
-            "iteration",
-        )
-    },
     "an unknown field": lambda ctx: ctx.replace(typo=1),
     "the run": lambda ctx: ctx.evolve(run=None),
     "the approvals": lambda ctx: ctx.evolve(approvals={"a": 1}),

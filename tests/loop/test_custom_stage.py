@@ -290,24 +290,6 @@ class TestDispatcherThatRunsCallsItself:
         assert (result.stop_reason, result.iterations, ran) == ("loop_detected", 4, [1, 1])
 
 
-@pytest.mark.parametrize("end", ["pipeline_failed", "deadline_exceeded"])
-def test_the_results_of_both_parts_are_kept_if_the_dispatcher_is_interrupted(end):
-    limit = TimeLimit()
-
-    def interrupted(ctx):
-        ctx = yield from in_parts(ctx)
-        if end == "pipeline_failed":
-            raise ValueError(end)
-        limit.strike()
-        yield Sleep(30)
-
-    run = EditedRun(TWO)
-    made = in_place_of_dispatch(interrupted)
-    result = run.run(made, max_seconds=9, middleware=[limit.middleware])
-    assert [answer_to(result, one) for one in "ab"] == ["noted 1", "noted 2"]
-    assert result.stop_reason == end
-
-
 @pytest.mark.parametrize("position", [2, 4, 5])
 def test_a_call_that_needs_approval_waits_although_a_stage_runs_it(position):
     run = EditedRun((calls(call("wipe", "w", n=1)), "Done."))
@@ -554,21 +536,24 @@ def test_all_that_a_stage_dispatched_is_in_the_history_if_it_forgets_some(steps,
     assert len(answers) == 2
 
 
-@pytest.mark.parametrize(("position", "first"), [(0, A), (2, A), (2, "Hm."), (7, A)])
+@pytest.mark.parametrize(
+    ("position", "first"), [(0, A), (2, A), (2, "Hm."), (7, A), ("in parts", TWO[0])]
+)
 @pytest.mark.parametrize("end", ["pipeline_failed", "deadline_exceeded"])
 def test_the_results_of_a_stage_that_dispatches_are_kept_if_it_is_interrupted(end, position, first):
-    limit = TimeLimit()
+    limit, is_dispatcher = TimeLimit(), position == "in parts"
 
     def edit(ctx):
-        yield from through(ctx, *TO_RESULTS)
+        yield from in_parts(ctx) if is_dispatcher else through(ctx, *TO_RESULTS)
         if end == "pipeline_failed":
             raise ValueError("later")
         limit.strike()
         yield Sleep(30)
 
     run = EditedRun((first, B, "Done."))
-    result = run.run(at(position, edit), max_seconds=9, middleware=[limit.middleware])
-    assert run.ran
+    stages = in_place_of_dispatch(edit) if is_dispatcher else at(position, edit)
+    result = run.run(stages, max_seconds=9, middleware=[limit.middleware])
+    assert run.ran == [1, 2] if is_dispatcher else run.ran
     assert result.stop_reason == end
     for n in run.ran:
         assert answer_to(result, " ab"[n]) == f"noted {n}"

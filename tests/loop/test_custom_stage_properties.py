@@ -200,6 +200,15 @@ def test_an_invalid_value_is_refused_with_the_name_of_the_stage(kind, position, 
     assert refused_by(result) == ("edit" if entered else None)
 
 
+def resumed(run, stages):
+    """The result of a run that is resumed when it pauses."""
+    result = run.run(stages)
+    for _ in range(3):
+        if isinstance(result, Paused):
+            result = run.resume(result, stages, {})
+    return result
+
+
 PAUSING = (calls(call("note", "a", n=1), call("wipe", "w", n=2)), calls(call("note", "b", n=3)))
 
 
@@ -223,11 +232,7 @@ def test_no_edit_before_a_pause_loses_work(name, position):
     run = EditedRun(ONE, rewrites=name in REWRITES)
     stages = at(position, lambda ctx: EDITS[name](run, ctx), EDITS[name])
     stages.insert(position + 1, custom(lambda ctx: EDITS["pause_once"](run, ctx), "wait"))
-    result = run.run(stages)
-    for _ in range(3):
-        if isinstance(result, Paused):
-            result = run.resume(result, stages, {})
-    assert refused_by(result) in (None, "edit")
+    assert refused_by(resumed(run, stages)) in (None, "edit")
 
 
 # Stages that wrap a built-in one
@@ -263,8 +268,4 @@ def test_a_stage_that_wraps_a_built_in_one_changes_nothing(inner, script):
 def test_no_edit_of_the_result_of_a_wrapped_stage_loses_work(name, inner):
     run = EditedRun(ONE, rewrites=name in REWRITES)
     stages = wrapping(inner, lambda ctx: EDITS[name](run, ctx))
-    result = run.run(stages)
-    for _ in range(3):
-        if isinstance(result, Paused):
-            result = run.resume(result, stages, {})
-    assert refused_by(result) in (None, "edit")
+    assert refused_by(resumed(run, stages)) in (None, "edit")

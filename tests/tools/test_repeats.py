@@ -11,7 +11,6 @@ from tests.learning import learn
 from treadle.codec import decode, encode
 from treadle.messages import ToolCall, ToolResult
 from treadle.tools import NotRun, Repeats, Tool
-from treadle.tools.repeats import MAX_PERIOD
 
 WRITE = Tool("w", parallel_safe=False)
 
@@ -88,7 +87,7 @@ def test_it_counts_how_often_in_a_row_a_call_returned_the_same(results, times):
     turn = Turn()
     for number, content in enumerate(results):
         turn.made({"a": content}, {"b": f"in between {number}"})
-    assert turn.latest("a").times == times
+    assert turn.answers["a"].times == times
     turn.made({"a": results[-1]})  # now nothing is new since
     turn.mode = "evidence"
     assert turn.known("a") == ("" if results[-1] == "!" else "a")
@@ -119,14 +118,14 @@ def test_a_call_without_a_result_that_may_have_changed_something_makes_all_old(
     turn = Turn().made({"a": "1"})
     tools = {"x": Tool("x", read_only=is_read_only)}
     turn.learn(2, [call("x")], {"x": ToolResult("x", "no", True, status)}, tools)
-    assert (turn.latest("x"), bool(turn.known())) == (None, is_known)
+    assert (turn.answers.get("x"), bool(turn.known())) == (None, is_known)
 
 
 def test_a_new_turn_forgets_everything_and_its_results_are_new():
     turn = Turn(3).made({"a": "1"}, {"a": "2"})
     turn.count(call("a"))
     turn.new_turn()
-    assert (turn.latest("a"), turn.counts, turn.version) == (None, {}, 3)
+    assert (turn.answers.get("a"), turn.counts, turn.version) == (None, {}, 3)
     assert turn.made({"a": "2"}).version == 4
 
 
@@ -153,11 +152,6 @@ class TestLoops:
             second = first.restored()
             found += [self.look(second, name) for name in "fgfgfg"[cut:]]
             assert found == [None] * 5 + [(3, 2)]
-
-    def test_a_period_above_the_maximum_is_not_detected(self):
-        turn = Turn(2)
-        names = "abcdefgh"[: MAX_PERIOD + 1]
-        assert [self.look(turn, name) for name in names * 4] == [None] * 16
 
     def test_a_skipped_call_without_an_earlier_result_counts_with_its_answer(self):
         """For example the duplicate of a call that was cancelled."""

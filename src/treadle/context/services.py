@@ -75,11 +75,11 @@ class Ledger:
     dispatched: tuple[Any, ...] = ()
     notes: list[Note] = field(default_factory=list[Note])
     unsettled: list[ToolCall] = field(default_factory=list[ToolCall])
-    failures: dict[tuple[int, str], BaseException] = field(default_factory=dict)
+    failures: dict[tuple[int, str], BaseException] = field(default_factory=dict[Any, Any])
     last_response: Response | None = None
     interrupted_request: tuple[int, ModelRequest] | None = None
     estimated_prompt: tuple[Sequence[JSONDict], tuple[str, ...], int] = ((), (), 0)
-    payloads: dict[str, tuple[Tool, JSONDict]] = field(default_factory=dict)
+    payloads: dict[str, tuple[Tool, JSONDict]] = field(default_factory=dict[Any, Any])
 
     def advance(self, at: float) -> None:
         """Set the clock to a time, unless a later time is known: parallel calls end in any order."""

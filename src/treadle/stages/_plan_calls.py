@@ -240,7 +240,7 @@ def _is_simple(ctx: Context, call: ToolCall) -> bool:
         return False
     if ctx.run.breaker is not None:
         return False
-    return ctx.run.repeats.latest(call.fingerprint) is None
+    return call.fingerprint not in ctx.run.repeats.answers
 
 
 def _report(ctx: Context) -> Steps[None]:

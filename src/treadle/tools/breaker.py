@@ -76,13 +76,7 @@ class CircuitBreaker:
             return {tool: circuit.state for tool, circuit in self._circuits.items()}
 
     def admit(self, tool: str, call_id: str, now: float) -> BreakerAnswer:
-        """Decide whether a call may be made.
-
-        Args:
-            tool: the tool's name.
-            call_id: the id of the call, unique among the runs that share the breaker.
-            now: seconds since the epoch.
-        """
+        """Decide whether a call may be made now, in seconds since the epoch; its id is unique among all runs."""
         with self._mutex:
             circuit = self._circuits.get(tool) or _Circuit()
             before = circuit.state
@@ -106,14 +100,7 @@ class CircuitBreaker:
             return BreakerAnswer(before, circuit.state)
 
     def record(self, tool: str, call_id: str, error: str | None, now: float) -> BreakerAnswer:
-        """Record the outcome of a call.
-
-        Args:
-            tool: the tool's name.
-            call_id: the id with which it was admitted.
-            error: the text of the error; None if it succeeded.
-            now: seconds since the epoch.
-        """
+        """Record the outcome of an admitted call: the text of its error, or None."""
         with self._mutex:
             circuit = self._circuits.get(tool) or _Circuit()
             before = circuit.state

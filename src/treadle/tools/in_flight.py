@@ -71,9 +71,11 @@ class ToolCallTable:
 
     def next_batch(self) -> None:
         """Forget calls and results: another iteration begins."""
+        self.running.clear()
         self.results.clear()
+        self.paused.clear()
+        self.unknown.clear()
         self.is_taken_over = False
-        self.renew()
 
     def renew(self) -> None:
         """Forget the calls, and keep their results: further calls of the iteration start."""

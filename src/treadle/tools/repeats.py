@@ -108,10 +108,6 @@ class Repeats:
         """When repeated calls of a tool are skipped; None is a tool that only a resolver knows."""
         return (None if tool is None else tool.dedupe_mode) or self.mode
 
-    def latest(self, fingerprint: str) -> Answer | None:
-        """The latest result of a call in this turn; None if it has none."""
-        return self.answers.get(fingerprint)
-
     def before(self, call: ToolCall, tool: Tool | None) -> Repeat | None:
         """How a call is answered in place of a run; None if it runs.
 
@@ -203,21 +199,21 @@ class Repeats:
     ) -> tuple[int, int] | None:
         """Add a finished iteration; return how often its pattern has occurred, and its length, if it is a loop.
 
-        The same calls with other results are progress, and calls of volatile tools never count.
-
-        Args:
-            made: the signature of the calls, or the text of a response without calls; empty if it is blank.
-            calls: the calls.
-            results: the results, by id of the call.
-            tools: the tools, by name.
+        ``made`` is the signature of the calls, or the text of a response without calls, which may be blank. The
+        same calls with other results are progress, and calls of volatile tools never count.
         """
         if self.threshold is None:
             return None
         parts, is_never_one = [made] if calls else ["text", made], not made
+        least = (
+            1  # the round in which the model has seen a skip, if any call is: run, skip, once more
+        )
         for call in sorted(calls, key=operator.attrgetter("fingerprint")):
-            tool = tools.get(call.name)
+            tool, result = tools.get(call.name), results.get(call.id)
             is_never_one |= tool is not None and tool.volatile
-            parts.append(self._learned(call, results.get(call.id)))
+            parts.append("" if result is None else self._learned(call, result))
+            if result is not None and not result.is_error:
+                least = max(least, _PROOF.get(self.mode_of(tool), -1) + 2)
         if is_never_one:
             self._begin_epoch()
             return None
@@ -227,7 +223,7 @@ class Repeats:
             if self.least:
                 self._end_streak()
         else:
-            self.least = max(self.least, self._least_rounds(calls, results, tools))
+            self.least = max(self.least, least)
             self.was_skipped |= self.is_skipped
             self.is_skipped = any(
                 one.status == NotRun.NO_NEW_EVIDENCE.value for one in results.values()
@@ -241,26 +237,13 @@ class Repeats:
         self.steps = (*self.steps, step)[-MAX_PERIOD:]
         if rounds < self.threshold:
             return None
-        least = self.least or self._least_rounds(calls, results, tools)
-        return (rounds, period) if self.was_skipped or rounds >= least else None
+        has_seen = self.was_skipped or rounds >= (self.least or least)
+        return (rounds, period) if has_seen else None
 
-    def _learned(self, call: ToolCall, result: ToolResult | None) -> str:
+    def _learned(self, call: ToolCall, result: ToolResult) -> str:
         """The result of a call; for a skipped call, its earlier result."""
-        if result is None:
-            return ""
         answer = self.answers.get(call.fingerprint) if result.status in _SKIPPED else None
         return result.content if answer is None else answer.content
-
-    def _least_rounds(
-        self,
-        calls: Iterable[ToolCall],
-        results: Mapping[str, ToolResult],
-        tools: Mapping[str, Tool],
-    ) -> int:
-        """In which round the model has seen a skip of one of the calls, if any is: run, skip, once more."""
-        good = (call for call in calls if call.id in results and not results[call.id].is_error)
-        proofs = (_PROOF.get(self.mode_of(tools.get(call.name)), -1) for call in good)
-        return max((proof + 2 for proof in proofs), default=1)
 
     def hide(self, calls: Mapping[str, bool]) -> None:
         """Note that the model no longer sees the results of some calls; see ``hidden``."""

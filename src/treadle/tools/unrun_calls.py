@@ -44,7 +44,7 @@ class NotRun(StrEnum):
     """A custom stage reported a result for it, although it was not allowed to run."""
 
 
-WITH_RESULT = frozenset({NotRun.NO_NEW_EVIDENCE, NotRun.RECALLED, NotRun.DUPLICATE_IN_BATCH})
+_WITH_RESULT = frozenset({NotRun.NO_NEW_EVIDENCE, NotRun.RECALLED, NotRun.DUPLICATE_IN_BATCH})
 """Reasons whose answers have the result of another call, and so are no errors unless that result is one."""
 
 _LATER = "Look at the other results, and call {name!r} again if you still need it."
@@ -99,5 +99,5 @@ def not_run(
         **values: the values of the reason's text.
     """
     text = _TEXTS[reason].format(**{"name": call.name, **values})
-    is_error = reason not in WITH_RESULT if is_error is None else is_error
+    is_error = reason not in _WITH_RESULT if is_error is None else is_error
     return ToolResult(call.id, text, is_error, reason.value)

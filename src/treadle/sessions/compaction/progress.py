@@ -104,7 +104,7 @@ def calls_in(ctx: Context, messages: Sequence[JSONDict]) -> Iterator[Made]:
             made[call["id"]] = _checked(ctx, call)
         found = made.get(message.get("tool_call_id", ""))
         if found is not None:
-            latest = ctx.run.repeats.latest(found.fingerprint)
+            latest = ctx.run.repeats.answers.get(found.fingerprint)
             yield Made(found, message, None if latest is None else sendable(latest.content))
 
 
