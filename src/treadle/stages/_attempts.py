@@ -121,6 +121,8 @@ def _attempt(
 ) -> Steps[Timed[ToolResult]]:
     """Run the steps of a tool, such as a subagent; or make the effect in which a function runs."""
     run = ctx.run
+    if tool is not None and tool.is_one_effect:
+        return (yield call_effect(call, tool, run.resolver, None, run.in_flight))
     if tool is not None and tool.steps is not None:
         started = yield NOW
         value = yield from tool.steps(ctx, call)
@@ -166,7 +168,7 @@ def call_effect(
     context: ToolContext | None,
     in_flight: ToolCallTable,
     *,
-    progress: ProgressReporter | None,
+    progress: ProgressReporter | None = None,
 ) -> Call:
     """Make the effect of one attempt: the tool's function, or the resolver. Its outcome is the result, `Timed`.
 

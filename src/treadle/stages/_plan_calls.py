@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Literal
@@ -33,12 +34,7 @@ _BUDGETS = frozenset({NotRun.OVER_BUDGET, NotRun.MAX_USES})
 
 
 class Planner:
-    """Plans the calls of one iteration; used once.
-
-    Args:
-        ctx: has the tools, the limits and the results of this turn.
-        in_step: whether calls that cannot run with the first batch run after it; else they are deferred.
-    """
+    """Plans the calls of one iteration; ``in_step`` runs further batches, which are deferred otherwise."""
 
     def __init__(self, ctx: Context, *, in_step: bool) -> None:
         self.not_run: dict[str, NotRun] = {}
@@ -55,10 +51,10 @@ class Planner:
         self._is_ordered = False
 
     def plan(self, calls: Iterable[ToolCall], refused: Mapping[str, str]) -> Plan:
-        """Plan the calls, and reserve the budget of those that run.
+        """Plan the calls that have no answer yet, and reserve the budget of those that run.
 
         Args:
-            calls: those that have no answer yet, in the order of the request.
+            calls: the calls, in the order of the request.
             refused: the ids of calls whose circuit breakers are open, each with the error.
         """
         for call in calls:
@@ -67,7 +63,7 @@ class Planner:
             first = self._in_batch.get(call.fingerprint)
             if call.id in refused:
                 self._answer(not_run(call, NotRun.BREAKER_OPEN, error=refused[call.id]))
-            elif repeat is not None and self._sees_what_is_known(tool):
+            elif repeat is not None and self._sees_current_state(tool):
                 reason, (_, iteration, content, *_), may_run = repeat
                 if reason is NotRun.NO_NEW_EVIDENCE:
                     content = shown_again(content)
@@ -95,8 +91,8 @@ class Planner:
             approval_questions(self._ctx, planned),
         )
 
-    def _sees_what_is_known(self, tool: Tool | None) -> bool:
-        """Whether no other call has to run first, so that this one would see the current state."""
+    def _sees_current_state(self, tool: Tool | None) -> bool:
+        """Whether no other call has to run first."""
         seen_by = {None, PlanReason.PARALLEL_BATCH_CUT}
         return not self._is_ordered and self._conflict(tool) in seen_by
 
@@ -191,56 +187,46 @@ def plan_calls(
         dedupe: when a repeated call of a tool without this option is skipped: ``evidence``, ``strict`` or
             ``off``, see `treadle.tools.Dedupe`. Unless it is ``off``, the same call twice in a batch runs once.
     """
-    if _has_unchecked(ctx):
+    if not all(map(_fingerprint_of, ctx.tool_calls)):  # there is no `validate_calls`
         ctx = yield from validate_calls(ctx)
-    ctx.run.repeats.mode = dedupe
-    if ctx.plan.batches:  # of a stage that planned them before
-        ctx.run.release_new(ctx.plan.calls)
-    done, removed = ctx.tool_results, ctx.plan.not_run
+    run, plan, done, removed = ctx.run, ctx.plan, ctx.tool_results, ctx.plan.not_run
+    run.repeats.mode = dedupe
+    if plan.batches:  # of a stage that planned them before
+        run.release_new(plan.calls)
     calls: Sequence[ToolCall] = ctx.tool_calls
     waiting = [call for call in calls if call.id not in done] if done else calls
-    if not waiting:
-        if ctx.run.has_listeners and ctx.tool_calls:
-            yield from _report(ctx)
-        return ctx
     if len(waiting) == 1 and _is_simple(ctx, waiting[0]):
-        ctx.run.reserve(waiting)
-        ctx = ctx.evolve(plan=Plan.of_one(waiting[0]))
-    else:
+        run.reserve(waiting)
+        plan = Plan.of_one(waiting[0])
+    elif waiting:
         refused = yield from refused_calls(ctx, waiting)
         planner = Planner(ctx, in_step=sequential == "in_step")
         plan = planner.plan(waiting, refused)
         idle = [call for call in waiting if call.id in plan.not_run]
         yield from release_calls(ctx, [call for call in idle if call.id not in refused])
         for call in idle:
-            ctx.run.repeats.note_not_run(call, plan.not_run[call.id])
-        ctx = ctx.evolve(plan=plan, tool_results={**done, **planner.results})
-    if removed:
-        plan = dataclasses.replace(ctx.plan, not_run={**removed, **ctx.plan.not_run})
-        ctx = ctx.evolve(plan=plan)
-    if ctx.run.has_listeners:
+            run.repeats.note_not_run(call, plan.not_run[call.id])
+        ctx = ctx.evolve(tool_results={**done, **planner.results})
+    if removed and waiting:
+        plan = dataclasses.replace(plan, not_run={**removed, **plan.not_run})
+    ctx = ctx if plan is ctx.plan else ctx.evolve(plan=plan)
+    if run.has_listeners and calls:
         yield from _report(ctx)
     return ctx
 
 
-def _has_unchecked(ctx: Context) -> bool:
-    """Whether the list of stages has no `validate_calls`: no call runs with other arguments."""
-    for call in ctx.tool_calls:  # noqa: SIM110 - any() takes longer
-        if not call.fingerprint:
-            return True
-    return False
+_fingerprint_of = operator.attrgetter("fingerprint")
 
 
 def _is_simple(ctx: Context, call: ToolCall) -> bool:
     """Whether there is nothing to decide: a single call, within all limits, that was not made before."""
-    tool = ctx.tools.get(call.name)
-    if tool is not None and not tool.is_plain:
-        return False
-    if not ctx.run.budget.has_unlimited_calls:
-        return False
-    if ctx.run.breaker is not None:
-        return False
-    return ctx.run.repeats.latest(call.fingerprint) is None
+    run, tool = ctx.run, ctx.tools.get(call.name)
+    return (
+        (tool is None or tool.is_plain)
+        and run.budget.has_unlimited_calls
+        and run.breaker is None
+        and run.repeats.latest(call.fingerprint) is None
+    )
 
 
 def _report(ctx: Context) -> Steps[None]:

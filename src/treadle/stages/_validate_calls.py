@@ -9,10 +9,7 @@ from treadle import labels
 from treadle.checks import ValueCheck
 from treadle.context import Context, Hints, check_call, invalid_answer
 from treadle.effects import Call, Mode, Steps, is_sync_callable
-from treadle.messages import (
-    ToolCall,
-    ToolResult,
-)
+from treadle.messages import ToolCall, ToolResult
 from treadle.pipeline import stage
 
 RepairCall: TypeAlias = Callable[[ToolCall, tuple[str, ...]], ToolCall | None]
@@ -53,14 +50,14 @@ def validate_calls(
     calls: list[ToolCall] = []
     errors: dict[str, tuple[str, ...]] = {}
     results: dict[str, ToolResult] = {}
-    length, tools = 0, ctx.tools
+    length = 0
     hints: Hints | None = None  # made when it is needed
     for call in ctx.tool_calls:
         if call.fingerprint and call.id in answered:
             calls.append(call)
             continue
         length += len(call.arguments)
-        tool = tools.get(call.name)
+        tool = ctx.tools.get(call.name)
         if hints is None and (tool is None or ctx.request_changes):
             hints = Hints()
         if length <= MAX_INLINE and (tool is None or not tool.is_slow_to_check):
@@ -76,11 +73,7 @@ def validate_calls(
             errors[call.id] = problems
             results[call.id] = invalid_answer(call, problems)
     if results or ctx.validation_errors:
-        others = {
-            call_id: result
-            for call_id, result in ctx.tool_results.items()
-            if call_id not in ctx.validation_errors
-        }
+        others = {key: one for key, one in ctx.tool_results.items() if key in answered}
         ctx = ctx.evolve(tool_results={**others, **results})
     return ctx.evolve(tool_calls=tuple(calls), validation_errors=errors)
 
