@@ -91,9 +91,9 @@ def inject(ctx: Context, unanswered: str | None = None) -> Context:
         return ctx
     if ctx.response.tool_calls and not ctx.tool_calls:  # not parsed, or dropped
         ctx = with_parsed_calls(ctx.evolve(parsed=None))
+    is_blank = not ctx.tool_calls and ctx.response.is_blank
     # A paused response may have blocks for the provider that continues it.
-    has_blocks = ctx.response.ending is Ending.PAUSED and ctx.response.extra
-    if not (ctx.tool_calls or has_blocks) and ctx.response.is_blank:
+    if is_blank and not (ctx.response.ending is Ending.PAUSED and ctx.response.extra):
         return ctx
     history, message = ctx.messages, assistant_message(ctx)
     # The history was given so, or a stage continued after a text.
