@@ -12,16 +12,10 @@ from treadle.effects import Call, Parallel, Sleep, drive, drive_sync
 from treadle.events import ToolFinished, ToolStarted
 from treadle.messages import History, ToolCall
 from treadle.run_state import RunNodeStatus
-from treadle.stages import (
-    dispatch_tools,
-    held_locks,
-    parse_tool_calls,
-    plan_calls,
-    validate_calls,
-)
+from treadle.stages import dispatch_tools, held_locks
 from treadle.tools import Locks, Plan, Recipe, RecipeStep, Tool, tool
 
-STAGES = (parse_tool_calls, validate_calls, plan_calls, dispatch_tools)
+from .dispatching import PLANNED
 
 
 class Workshop:
@@ -53,7 +47,7 @@ def workshop():
 
 
 def run(ctx, through):
-    ctx = through(ctx, *STAGES[:3])
+    ctx = through(ctx, *PLANNED)
     return anyio.run(drive, dispatch_tools(ctx))
 
 
@@ -92,7 +86,7 @@ class TestInOneResponse:
         events = []
         locking = Tool("t", steps=Workshop(), lock="k")
         ctx = context(("t", {"n": 1}), ("t", {"n": 2}), tools=[locking], has_listeners=True)
-        ctx = through(ctx, *STAGES[:3])
+        ctx = through(ctx, *PLANNED)
         drive_sync(dispatch_tools(ctx), events.append)
         assert [(type(event), event.call.id) for event in events] == [
             (ToolStarted, "c1"),
@@ -121,7 +115,7 @@ class TestAKeyFunctionThatRaises:
         self.events, self.ran = [], []
         broken = tool(name="t", lock=lambda arguments: arguments["nope"])(self.ran.append)
         ctx = context(ToolCall("c1", "t", '{"object": 1}'), tools=[broken], has_listeners=True)
-        ctx = through(ctx, *STAGES[:3])
+        ctx = through(ctx, *PLANNED)
         return drive_sync(dispatch_tools(ctx), self.events.append)
 
     def test_the_result_is_the_error(self, ctx):
@@ -249,15 +243,30 @@ class TestWithinACall:
 class TestConcurrentRuns:
     """A table of locks may be shared by runs, in one event loop and in threads."""
 
-    def test_on_one_event_loop(self, context, through, workshop):
-        locks, tools = Locks(), [Tool("t", steps=workshop, lock="k")]
-        contexts = [
-            through(
-                context(("t", {}), tools=tools, locks=locks),
-                *STAGES[:3],
-            )
-            for _ in range(3)
+    @pytest.fixture
+    def runs(self, context, through):
+        """The contexts of some runs that have planned a call each."""
+
+        def runs(number, tool, **more):
+            return [
+                through(context((tool.name, {}), tools=[tool], **more), *PLANNED)
+                for _ in range(number)
+            ]
+
+        return runs
+
+    @staticmethod
+    def in_threads(contexts):
+        threads = [
+            threading.Thread(target=drive_sync, args=(dispatch_tools(ctx),)) for ctx in contexts
         ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+
+    def test_on_one_event_loop(self, runs, workshop):
+        contexts = runs(3, Tool("t", steps=workshop, lock="k"), locks=Locks())
 
         def together():
             return (yield Parallel([dispatch_tools(ctx) for ctx in contexts]))
@@ -266,22 +275,14 @@ class TestConcurrentRuns:
         assert [contents(ctx) for ctx in done] == [["ok"]] * 3
         assert workshop.overlaps == []
 
-    def test_runs_that_share_no_table_do_not_wait_for_each_other(self, context, through):
+    def test_runs_that_share_no_table_do_not_wait_for_each_other(self, runs):
         both = threading.Barrier(2, timeout=5)
-        tools = [Tool("t", fn=both.wait, lock="k")]
-        contexts = [through(context(("t", {}), tools=tools), *STAGES[:3]) for _ in "ab"]
-        threads = [
-            threading.Thread(target=drive_sync, args=(dispatch_tools(ctx),)) for ctx in contexts
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(10)
+        self.in_threads(runs(2, Tool("t", fn=both.wait, lock="k")))
         assert both.n_waiting == 0
         assert not both.broken
 
-    def test_in_threads(self, context, through):
-        locks, inside, most = Locks(), 0, []
+    def test_in_threads(self, runs):
+        inside, most = 0, []
 
         def work():
             nonlocal inside
@@ -290,21 +291,7 @@ class TestConcurrentRuns:
             threading.Event().wait(0.001)
             inside -= 1
 
-        tools = [Tool("t", fn=work, lock="k")]
-        contexts = [
-            through(
-                context(("t", {}), tools=tools, locks=locks),
-                *STAGES[:3],
-            )
-            for _ in range(6)
-        ]
-        threads = [
-            threading.Thread(target=drive_sync, args=(dispatch_tools(ctx),)) for ctx in contexts
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(10)
+        self.in_threads(runs(6, Tool("t", fn=work, lock="k"), locks=Locks()))
         assert most == [1] * 6
 
 

@@ -9,7 +9,7 @@ import pytest
 from treadle.effects import drive, drive_sync
 from treadle.limits import Budget, Limits
 from treadle.messages import ToolCall, ToolResult
-from treadle.results import Err, Ok
+from treadle.results import Err
 from treadle.run_state import RunNodeStatus
 from treadle.stages import dispatch_tools, plan_calls
 from treadle.tools import Plan, Repeats, Tool, ToolCallTable, tool
@@ -95,36 +95,6 @@ def test_async_tools_run_with_and_without_a_running_event_loop(context, through)
     assert contents(through(ctx, *STAGES)) == ["2", "3"]
     ctx = through(context(("later", {"n": 1}), tools=[later]), *STAGES[:3])
     assert contents(anyio.run(drive, dispatch_tools(ctx))) == ["2"]
-
-
-@pytest.mark.parametrize(
-    ("answer", "text", "is_error"),
-    [("plain", "plain", False), (Ok("fine"), "fine", False), (Err("gone"), "Error: gone", True)],
-)
-@pytest.mark.parametrize("is_async", [False, True])
-def test_a_resolver_runs_the_calls_of_tools_without_a_function(
-    context, through, answer, text, is_error, is_async
-):
-    seen = []
-
-    def resolve(call):
-        seen.append(call)
-        return answer
-
-    async def resolve_later(call):
-        return resolve(call)
-
-    ctx = through(
-        context(
-            ("look", {"q": "x"}),
-            tools=[{"name": "look"}],
-            resolve_tool=resolve_later if is_async else resolve,
-        ),
-        *STAGES,
-    )
-    assert contents(ctx) == [text]
-    assert ctx.tool_results["c1"].is_error is is_error
-    assert (seen[0].id, seen[0].name, seen[0].input) == ("c1", "look", {"q": "x"})
 
 
 def test_the_run_state_has_a_node_for_each_call_that_ran_in_order(context, through):

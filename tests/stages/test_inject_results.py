@@ -6,27 +6,14 @@ import pytest
 
 from treadle.effects import drive_sync
 from treadle.messages import Response, ToolCall, ToolResult
-from treadle.stages import (
-    dispatch_tools,
-    inject,
-    inject_results,
-    parse_tool_calls,
-    plan_calls,
-    validate_calls,
-)
+from treadle.stages import dispatch_tools, inject, inject_results, parse_tool_calls, plan_calls
 from treadle.testing import check_history
 from treadle.tools import approve, edit, tool
 
-from .dispatching import broken, double
+from .dispatching import PLANNED, broken, double
 
-STAGES = (parse_tool_calls, validate_calls, plan_calls, dispatch_tools, inject_results)
-WITHOUT_DEDUPE = (
-    parse_tool_calls,
-    validate_calls,
-    plan_calls(dedupe="off"),
-    dispatch_tools,
-    inject_results,
-)
+STAGES = (*PLANNED, dispatch_tools, inject_results)
+WITHOUT_DEDUPE = (*PLANNED[:2], plan_calls(dedupe="off"), dispatch_tools, inject_results)
 USER = {"role": "user", "content": "Hi"}
 
 
@@ -237,17 +224,21 @@ class TestEditedCalls:
     def test_the_note_is_not_in_the_tool_results(self, ran):
         assert ran(edit({"n": 7})).tool_results["c1"].content == "14"
 
-    def test_a_call_that_was_approved_unchanged_has_no_note(self, ran):
-        assert added(ran(approve))[1]["content"] == "14"
-
-    @pytest.mark.parametrize("status", ["cancelled", "locked", "timeout"])
-    def test_an_edited_call_that_did_not_finish_has_no_note(self, ran, status):
-        result = ToolResult("c1", "no", True, status)
-        assert added(ran(edit({"n": 7}), result=result))[1]["content"] == "no"
-
-    def test_a_failure_has_the_note(self, ran):
-        content = added(ran(edit({"n": 7}), result=ToolResult("c1", "E", True)))[1]["content"]
-        assert content.startswith(f"E\n\n{self.NOTE}")
+    @pytest.mark.parametrize(
+        ("decision", "result", "start"),
+        [
+            (approve, ToolResult("c1", "14"), "14"),
+            (edit({"n": 7}), ToolResult("c1", "E", True), f"E\n\n{NOTE}"),
+            *(
+                (edit({"n": 7}), ToolResult("c1", "no", True, status), "no")
+                for status in ("cancelled", "locked", "timeout")
+            ),
+        ],
+    )
+    def test_only_an_edited_call_that_finished_has_it(self, ran, decision, result, start):
+        content = added(ran(decision, result=result))[1]["content"]
+        assert content.startswith(start)
+        assert (self.NOTE in content) is (self.NOTE in start)
 
     def test_a_result_can_have_both_notes(self, ran):
         content = added(ran(edit({"n": 7}), count=3))[1]["content"]

@@ -26,71 +26,44 @@ class TestBatches:
     """The longest prefix of the calls that may run together; the rest is deferred, or follows."""
 
     @pytest.mark.parametrize(
-        ("calls", "deferring", "in_step"),
+        ("calls", "most", "deferring", "in_step"),
         [
-            ("p1", "p1", "p1"),
-            ("p1 q1 p2", "p1 q1 p2", "p1 q1 p2"),
-            ("w1", "w1", "w1"),
-            ("w1 w2", "w1", "w1 | w2"),
-            ("w1 p1 p2", "w1", "w1 | p1 p2"),
-            ("p1 q1 w1 p2 q2", "p1 q1", "p1 q1 | w1 | p2 q2"),
-            ("p1 w1 w2", "p1", "p1 | w1 | w2"),
+            # Calls that may run together do, and others run alone.
+            ("p1", 8, "p1", "p1"),
+            ("p1 q1 p2", 8, "p1 q1 p2", "p1 q1 p2"),
+            ("w1", 8, "w1", "w1"),
+            ("w1 w2", 8, "w1", "w1 | w2"),
+            ("w1 p1 p2", 8, "w1", "w1 | p1 p2"),
+            ("p1 q1 w1 p2 q2", 8, "p1 q1", "p1 q1 | w1 | p2 q2"),
+            ("p1 w1 w2", 8, "p1", "p1 | w1 | w2"),
+            # A call that requires fresh input runs alone, and only if it is first: after others it is deferred in
+            # both modes, since its arguments were chosen without their results.
+            ("fresh1", 8, "fresh1", "fresh1"),
+            ("fresh1 p1", 8, "fresh1", "fresh1 | p1"),
+            ("p1 fresh1", 8, "p1", "p1"),
+            ("w1 fresh1", 8, "w1", "w1"),
+            ("fresh1 fresh2", 8, "fresh1", "fresh1"),
+            ("p1 fresh1 q1", 8, "p1", "p1 q1"),
+            # A batch has at most `max_parallel_calls`.
+            ("p1 p2 p3 p4 p5", 1, "p1", "p1 | p2 | p3 | p4 | p5"),
+            ("p1 p2 p3 p4 p5", 2, "p1 p2", "p1 p2 | p3 p4 | p5"),
+            ("p1 p2 p3 p4 p5", 4, "p1 p2 p3 p4", "p1 p2 p3 p4 | p5"),
+            ("p1 p2 p3 p4 p5", 5, "p1 p2 p3 p4 p5", "p1 p2 p3 p4 p5"),
+            ("p1 p2 p3 p4 p5", 8, "p1 p2 p3 p4 p5", "p1 p2 p3 p4 p5"),
+            # A batch has at most `max_parallel` calls of a tool.
+            ("one1 one2 one3", 8, "one1", "one1 | one2 | one3"),
+            ("two1 two2 two3", 8, "two1 two2", "two1 two2 | two3"),
+            ("two1 two2 two3 two4 two5", 8, "two1 two2", "two1 two2 | two3 two4 | two5"),
+            ("one1 two1 p1 two2 one2", 8, "one1 two1 p1 two2", "one1 two1 p1 two2 | one2"),
+            ("one1 one2 p1", 8, "one1", "one1 | one2 p1"),
         ],
     )
-    def test_calls_that_may_run_together_do_and_others_run_alone(
-        self, plan, calls, deferring, in_step
+    def test_the_first_batch_is_as_long_as_possible_and_others_are_deferred_or_follow(
+        self, plan, calls, most, deferring, in_step
     ):
-        assert str(plan(calls)) == deferring
-        assert str(plan(calls, in_step=True)) == in_step
-
-    @pytest.mark.parametrize(
-        ("calls", "deferring", "in_step"),
-        [
-            ("fresh1", "fresh1", "fresh1"),
-            ("fresh1 p1", "fresh1", "fresh1 | p1"),
-            ("p1 fresh1", "p1", "p1"),
-            ("w1 fresh1", "w1", "w1"),
-            ("fresh1 fresh2", "fresh1", "fresh1"),
-            ("p1 fresh1 q1", "p1", "p1 q1"),
-        ],
-    )
-    def test_a_call_that_requires_fresh_input_runs_alone_and_only_if_it_is_first(
-        self, plan, calls, deferring, in_step
-    ):
-        """After others it is deferred in both modes: its arguments were chosen without their results."""
-        assert str(plan(calls)) == deferring
-        assert str(plan(calls, in_step=True)) == in_step
-
-    @pytest.mark.parametrize(
-        ("most", "deferring", "in_step"),
-        [
-            (1, "p1", "p1 | p2 | p3 | p4 | p5"),
-            (2, "p1 p2", "p1 p2 | p3 p4 | p5"),
-            (4, "p1 p2 p3 p4", "p1 p2 p3 p4 | p5"),
-            (5, "p1 p2 p3 p4 p5", "p1 p2 p3 p4 p5"),
-            (8, "p1 p2 p3 p4 p5", "p1 p2 p3 p4 p5"),
-        ],
-    )
-    def test_a_batch_has_at_most_max_parallel_calls(self, plan, most, deferring, in_step):
         limits = {"max_parallel_calls": most}
-        assert str(plan("p1 p2 p3 p4 p5", limits=limits)) == deferring
-        assert str(plan("p1 p2 p3 p4 p5", limits=limits, in_step=True)) == in_step
-
-    @pytest.mark.parametrize(
-        ("calls", "deferring", "in_step"),
-        [
-            ("one1 one2 one3", "one1", "one1 | one2 | one3"),
-            ("two1 two2 two3", "two1 two2", "two1 two2 | two3"),
-            ("two1 two2 two3 two4 two5", "two1 two2", "two1 two2 | two3 two4 | two5"),
-            ("one1 two1 p1 two2 one2", "one1 two1 p1 two2", "one1 two1 p1 two2 | one2"),
-            ("one1 one2 p1", "one1", "one1 | one2 p1"),
-        ],
-    )
-    def test_a_batch_has_at_most_max_parallel_calls_of_a_tool(
-        self, plan, calls, deferring, in_step
-    ):
-        assert str(plan(calls)) == deferring
-        assert str(plan(calls, in_step=True)) == in_step
+        assert str(plan(calls, limits=limits)) == deferring
+        assert str(plan(calls, limits=limits, in_step=True)) == in_step
 
     def test_calls_of_names_that_only_a_resolver_knows_run_together(self, plan):
         assert str(plan("x1 y1 z1", tools=[])) == "x1 y1 z1"
@@ -120,20 +93,24 @@ class TestReasons:
             ("p1 p2", {"limits": {"max_tool_calls": 1}}, PlanReason.OVER_BUDGET, {"p2": OVER}),
             ("w1 w2", {"limits": {"max_tool_calls": 1}}, PlanReason.OVER_BUDGET, {"w2": OVER}),
             ("once1 once2 p1", {}, PlanReason.OVER_BUDGET, {"once2": USED_UP}),
+            (
+                "p1 fresh1 w1",
+                {"in_step": True},
+                PlanReason.MIXED_BATCH_SEQUENCED,
+                {"fresh1": DEFERRED},
+            ),
+            # A spent budget takes precedence over a cut batch.
+            (
+                "p1 p2 p3 p4",
+                {"in_step": True, "limits": {"max_parallel_calls": 2, "max_tool_calls": 3}},
+                PlanReason.OVER_BUDGET,
+                {"p4": OVER},
+            ),
         ],
     )
     def test_the_reasons(self, plan, calls, options, reason, not_run):
         made_plan = plan(calls, **options)
         assert (made_plan.reason, made_plan.not_run) == (reason, not_run)
-
-    def test_a_call_that_requires_fresh_input_is_deferred_although_others_run_in_step(self, plan):
-        made_plan = plan("p1 fresh1 w1", in_step=True)
-        assert (str(made_plan), made_plan.not_run) == ("p1 | w1", {"fresh1": DEFERRED})
-
-    def test_over_budget_takes_precedence_over_a_cut_batch(self, plan):
-        limits = {"max_parallel_calls": 2, "max_tool_calls": 3}
-        made_plan = plan("p1 p2 p3 p4", limits=limits, in_step=True)
-        assert (str(made_plan), made_plan.reason) == ("p1 p2 | p3", PlanReason.OVER_BUDGET)
 
 
 SUPPRESSED = """\
