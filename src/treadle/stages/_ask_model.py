@@ -273,9 +273,7 @@ class _Attempts:
     ) -> Steps[tuple[TimedResponse, Request] | LLMError]:
         """Send a request again after a temporary error, until an attempt succeeds or no other one may.
 
-        Returns:
-            The answer, and the request that was sent; or why there is none. The reason is not raised, since its
-            traceback would keep the frames of the whole run.
+        The reason is not raised, since its traceback would keep the frames of the whole run.
         """
         while self._number <= most and is_retryable(error):
             now = yield NOW

@@ -79,23 +79,15 @@ def refused_calls(ctx: Context, calls: Iterable[ToolCall]) -> Steps[dict[str, st
     return errors
 
 
-def release_calls(ctx: Context, calls: Iterable[ToolCall]) -> Steps[None]:
-    """Report calls that were admitted and will not be made."""
-    breaker = ctx.run.breaker
-    if breaker is not None:
-        for call in calls:
-            yield from _ask(ctx, call, breaker.release)
-
-
 def report_calls(ctx: Context, calls: Iterable[ToolCall]) -> Steps[None]:
-    """Report the outcome of planned calls; those that did not run to their end are released."""
+    """Report calls that were admitted; those that did not run to their end are released."""
     breaker = ctx.run.breaker
     if breaker is None:
         return
-    now = yield NOW
     for call in calls:
         result = ctx.tool_results.get(call.id)
         if result is not None and result.status in _RAN:
+            now = yield NOW
             error = result.content if result.is_error else None
             yield from _ask(ctx, call, breaker.record, error, now)
         else:

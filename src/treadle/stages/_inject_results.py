@@ -82,10 +82,7 @@ def _with_notes(result: ToolResult, notes: list[str]) -> ToolResult:
 def inject(ctx: Context, unanswered: str | None = None) -> Context:
     """Append the response, and an answer for each of its calls, to the history; once in an iteration.
 
-    Args:
-        ctx: the context; an empty response adds nothing.
-        unanswered: the answer to calls without a result, of which it is known that they did not run; None says
-            that they were not planned.
+    Calls without a result that did not run get the answer ``unanswered``; None says that they were not planned.
     """
     if ctx.result_messages:
         return ctx
@@ -95,7 +92,7 @@ def inject(ctx: Context, unanswered: str | None = None) -> Context:
     # A paused response may have blocks for the provider that continues it.
     if is_blank and not (ctx.response.ending is Ending.PAUSED and ctx.response.extra):
         return ctx
-    history, message = ctx.messages, assistant_message(ctx)
+    history, message = ctx.messages, _assistant_message(ctx)
     # The history was given so, or a stage continued after a text.
     is_joined = history.ends_with_assistant and can_join(history.raw()[-1], message)
     if is_joined:
@@ -136,7 +133,7 @@ def _copies(ctx: Context, messages: list[JSONDict]) -> list[JSONDict] | None:
 _copied: Callable[[JSONDict], JSONDict] = dict[str, Any].copy
 
 
-def assistant_message(ctx: Context) -> JSONDict:
+def _assistant_message(ctx: Context) -> JSONDict:
     """Make the assistant message of the response, with unique ids and valid arguments of its calls."""
     response = ctx.response
     content = response.content

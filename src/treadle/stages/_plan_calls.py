@@ -14,7 +14,7 @@ from treadle.effects import Emit, Steps
 from treadle.events import CallNotRun, CallsPlanned
 from treadle.messages import ToolCall, ToolResult
 from treadle.pipeline import stage
-from treadle.stages._circuit_breaker import refused_calls, release_calls
+from treadle.stages._circuit_breaker import refused_calls, report_calls
 from treadle.stages._validate_calls import validate_calls
 from treadle.tools import (
     DEDUPE_MODES,
@@ -30,6 +30,8 @@ from treadle.tools import (
 AGAIN_LINES, AGAIN_BYTES = 200, 5_000
 """The maximum size of an earlier result that is shown again: the history has all of it."""
 
+_NO_ORDER = frozenset({None, PlanReason.PARALLEL_BATCH_CUT})
+"""The conflicts of a call that needs no other one to run before it: it would see the current state."""
 _BUDGETS = frozenset({NotRun.OVER_BUDGET, NotRun.MAX_USES})
 
 
@@ -51,11 +53,9 @@ class Planner:
         self._is_ordered = False
 
     def plan(self, calls: Iterable[ToolCall], refused: Mapping[str, str]) -> Plan:
-        """Plan the calls that have no answer yet, and reserve the budget of those that run.
+        """Plan calls that have no answer yet, and reserve the budget of those that run.
 
-        Args:
-            calls: the calls, in the order of the request.
-            refused: the ids of calls whose circuit breakers are open, each with the error.
+        The circuit breakers of the refused ones are open: their ids, each with the error.
         """
         for call in calls:
             tool = self._ctx.tools.get(call.name)
@@ -63,7 +63,7 @@ class Planner:
             first = self._in_batch.get(call.fingerprint)
             if call.id in refused:
                 self._answer(not_run(call, NotRun.BREAKER_OPEN, error=refused[call.id]))
-            elif repeat is not None and self._sees_current_state(tool):
+            elif repeat is not None and not self._is_ordered and self._conflict(tool) in _NO_ORDER:
                 reason, (_, iteration, content, *_), may_run = repeat
                 if reason is NotRun.NO_NEW_EVIDENCE:
                     content = shown_again(content)
@@ -90,11 +90,6 @@ class Planner:
             self._duplicates,
             approval_questions(self._ctx, planned),
         )
-
-    def _sees_current_state(self, tool: Tool | None) -> bool:
-        """Whether no other call has to run first."""
-        seen_by = {None, PlanReason.PARALLEL_BATCH_CUT}
-        return not self._is_ordered and self._conflict(tool) in seen_by
 
     def _place(self, call: ToolCall, tool: Tool | None) -> None:
         """Add a call to the open batch, or to a new one, or defer it."""
@@ -203,7 +198,7 @@ def plan_calls(
         planner = Planner(ctx, in_step=sequential == "in_step")
         plan = planner.plan(waiting, refused)
         idle = [call for call in waiting if call.id in plan.not_run]
-        yield from release_calls(ctx, [call for call in idle if call.id not in refused])
+        yield from report_calls(ctx, [call for call in idle if call.id not in refused])
         for call in idle:
             run.repeats.note_not_run(call, plan.not_run[call.id])
         ctx = ctx.evolve(tool_results={**done, **planner.results})

@@ -118,15 +118,9 @@ def prepare_call(
     *,
     within: str | None = None,
 ) -> Steps[ToolResult]:
-    """Check a call that the model did not make, and run it; there always is a result.
+    """Check a call that the model did not make, and run it, within another call as a step of its recipe.
 
-    Args:
-        ctx: has the tools and the resolver.
-        name: the tool's name.
-        call_id: the call's id.
-        arguments: JSON text, or a mapping that is serialized as JSON.
-        node: its node in the run state; None makes one that is not kept.
-        within: the id of the call whose recipe has it as a step; None if it is not a step.
+    There always is a result. Without a node, the run state does not have the call.
     """
     in_flight = ctx.run.in_flight
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, default=str)
