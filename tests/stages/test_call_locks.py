@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from treadle.context import Context
 from treadle.effects import Call, Parallel, Sleep, drive, drive_sync
 from treadle.events import ToolFinished, ToolStarted
-from treadle.messages import History, ToolCall
+from treadle.messages import History, ToolCall, ToolResult
 from treadle.run_state import RunNodeStatus
 from treadle.stages import dispatch_tools, held_locks
 from treadle.tools import Locks, Plan, Recipe, RecipeStep, Tool, tool
 
-from .dispatching import PLANNED
+from .dispatching import PLANNED, Expanding
 
 
 class Workshop:
@@ -118,35 +118,13 @@ class TestAKeyFunctionThatRaises:
         ctx = through(ctx, *PLANNED)
         return drive_sync(dispatch_tools(ctx), self.events.append)
 
-    def test_the_result_is_the_error(self, ctx):
-        result = ctx.tool_results["c1"]
-        assert (result.content, result.is_error) == ("Error: KeyError: 'nope'", True)
-        assert self.ran == []
-
-    def test_the_call_is_skipped_and_not_in_the_result_cache(self, ctx):
-        assert ctx.tool_results["c1"].status == "locked"
-        assert ctx.run.repeats.latest(ctx.tool_calls[0].fingerprint) is None
-
-    def test_it_is_a_failure_in_the_run_state_and_in_the_events(self, ctx):
-        (node,) = ctx.state.current_node.tool_calls
-        assert (node.status, node.error) == (RunNodeStatus.FAILED, "Error: KeyError: 'nope'")
+    def test_it_is_skipped_and_a_failure_in_the_run_state_and_in_the_events(self, ctx):
+        result, [node] = ctx.tool_results["c1"], ctx.state.current_node.tool_calls
+        assert result == ToolResult("c1", "Error: KeyError: 'nope'", True, "locked")
+        assert (node.status, node.error) == (RunNodeStatus.FAILED, result.content)
         assert [type(event) for event in self.events] == [ToolStarted, ToolFinished]
-
-
-class Expanding:
-    """A resolver whose recipe for ``big`` is given; it resolves the rest itself."""
-
-    def __init__(self, recipe):
-        self.recipe = recipe
-
-    def resolve(self, call):
-        return "direct"
-
-    def available_tools(self):
-        return ["big", "other"]
-
-    def dispatch_recipe(self, name):
-        return (lambda arguments: self.recipe) if name == "big" else None
+        assert self.ran == []
+        assert ctx.run.repeats.latest(ctx.tool_calls[0].fingerprint) is None
 
 
 class TestWithinACall:
@@ -207,27 +185,18 @@ class TestWithinACall:
         assert contents(ctx) == ["ok", "## Results\n\n### t\nok"]
         assert workshop.order == ["c1", "c2/t"]
 
-    def test_the_keys_of_a_call_are_known_while_it_runs(self, context, through):
-        """A subagent needs them, see `Loop.as_tool`."""
-        seen = {}
-
-        def steps(ctx, call):
-            seen["within"] = set(held_locks(ctx, call.id))
-            yield Call(lambda: None)
-
-        ctx = context(("t", {}), tools=[Tool("t", steps=steps, lock=lambda _: ["a", "b"])])
-        ctx = run(ctx, through)
-        assert (seen["within"], dict(held_locks(ctx, "c1"))) == ({"a", "b"}, {})
-
-    def test_a_step_without_a_lock_has_the_keys_of_its_call(self, run_recipe):
+    def test_the_keys_of_a_call_are_known_while_it_runs(self, run_recipe):
+        """A subagent needs them, see `Loop.as_tool`; a step without a lock has those of its call."""
         seen = {}
 
         def steps(ctx, call):
             seen[call.id] = set(held_locks(ctx, call.id))
             yield Call(lambda: None)
 
-        run_recipe(Recipe([RecipeStep("t")]), Tool("t", steps=steps), holding="k")
-        assert seen == {"c1/t": {"k"}}
+        tools = [Tool("t", steps=steps), Tool("own", steps=steps, lock=lambda _: ["a", "b"])]
+        ctx = run_recipe(Recipe([RecipeStep("t")]), *tools, holding="k", before=[("own", {})])
+        assert seen == {"c1": {"a", "b"}, "c2/t": {"k"}}
+        assert dict(held_locks(ctx, "c1")) == {}
 
     def test_calls_have_the_keys_that_the_parent_run_has_acquired(self, context, through, workshop):
         locks = Locks()

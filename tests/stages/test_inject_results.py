@@ -22,9 +22,26 @@ def added(ctx):
     return ctx.messages[1:]
 
 
-def test_text_becomes_the_assistant_message(context, through):
-    ctx = through(context(response=Response("Hello")), inject_results)
-    assert added(ctx) == [{"role": "assistant", "content": "Hello"}]
+PARTS = [{"type": "text", "text": "Hi"}, {"type": "thinking", "thinking": "hm"}]
+
+
+@pytest.mark.parametrize(
+    ("response", "message"),
+    [
+        (Response("Hello"), {"content": "Hello"}),
+        (Response("Hi", extra={"content": PARTS}), {"content": PARTS}),
+        (
+            Response(None, refusal="No.", extra={"refusal": "Something else"}),
+            {"content": None, "refusal": "No."},
+        ),
+    ],
+    ids=["text", "parts", "a refusal"],
+)
+def test_a_response_without_calls_becomes_the_assistant_message(
+    context, through, response, message
+):
+    ctx = through(context(response=response), inject_results)
+    assert added(ctx) == [{"role": "assistant", **message}]
     assert ctx.result_messages == tuple(added(ctx))
 
 
@@ -95,18 +112,6 @@ def test_unknown_keys_are_sent_back_to_the_provider(context, through):
     assert message["content"] == "Let me see"
     assert message["tool_calls"][0]["signature"] == {"x": [1]}
     assert message["tool_calls"][0]["signature"] is not call.extra["signature"]
-
-
-def test_content_of_parts_is_kept(context, through):
-    parts = [{"type": "text", "text": "Hi"}, {"type": "thinking", "thinking": "hm"}]
-    ctx = through(context(response=Response("Hi", extra={"content": parts})), inject_results)
-    assert added(ctx)[0]["content"] == parts
-
-
-def test_a_refusal_is_kept(context, through):
-    response = Response(None, refusal="No.", extra={"refusal": "Something else"})
-    ctx = through(context(response=response), inject_results)
-    assert added(ctx) == [{"role": "assistant", "content": None, "refusal": "No."}]
 
 
 def test_a_response_after_an_assistant_message_is_joined_to_it(context, through):

@@ -5,25 +5,7 @@ import pytest
 from treadle.events import ToolStarted
 from treadle.tools import Recipe, RecipeStep, tool
 
-from .dispatching import STAGES, broken, double
-
-
-class Resolver:
-    """Expands ``big`` by a given recipe; resolves everything else, and ``big`` directly."""
-
-    def __init__(self, recipe):
-        self.recipe = recipe
-        self.resolved = []
-
-    def resolve(self, call):
-        self.resolved.append(call.name)
-        return f"direct {call.name}"
-
-    def available_tools(self):
-        return ["big", "small"]
-
-    def dispatch_recipe(self, name):
-        return (lambda arguments: self.recipe) if name == "big" else None
+from .dispatching import STAGES, Expanding, broken, double
 
 
 @pytest.fixture
@@ -31,7 +13,7 @@ def run_recipe(context, through):
     """Run one call of ``big`` by a recipe; return the context and the resolver."""
 
     def run_recipe(recipe, emit=None, tools=(double, broken), **more):
-        resolver = Resolver(recipe)
+        resolver = Expanding(recipe)
         ctx = context(("big", {"q": 1}), tools=tools, resolve_tool=resolver, **more)
         return through(ctx, *STAGES, emit=emit), resolver
 

@@ -341,16 +341,20 @@ class TestEnd:
         assert finished.duration == finished.at - started.at
         assert started.at <= node.started_at <= node.ended_at == finished.at
 
-    def test_failure(self, context):
-        _, node, events, _ = self.run(context, lambda: 1 / 0)
-        assert node.status is RunNodeStatus.FAILED
-        assert node.error == "Error: ZeroDivisionError: division by zero"
-        assert events[1].result.is_error
-
-    def test_a_time_limit(self, context, hanging):
-        _, node, events, _ = self.run(context, hanging, timeout=0.02)
-        assert node.status is RunNodeStatus.TIMEOUT
-        assert events[1].result.status == "timeout"
+    @pytest.mark.parametrize(
+        ("options", "status", "error"),
+        [
+            ({}, RunNodeStatus.FAILED, "Error: ZeroDivisionError: division by zero"),
+            ({"timeout": 0.02}, RunNodeStatus.TIMEOUT, None),
+        ],
+    )
+    def test_failure(self, context, hanging, options, status, error):
+        fn = hanging if options else lambda: 1 / 0
+        _, node, events, result = self.run(context, fn, **options)
+        assert (node.status, node.error) == (status, error)
+        assert events[1].result is result
+        assert result.status == ("timeout" if options else "done")
+        assert result.is_error
 
     def test_without_listeners_no_event_is_emitted(self, context):
         assert self.run(context, lambda: "ok", has_listeners=False)[2] == []
