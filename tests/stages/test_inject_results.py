@@ -221,11 +221,6 @@ class TestEditedCalls:
 
         return ran
 
-    def test_the_result_has_a_note_with_the_edited_arguments(self, ran):
-        assistant, answer = added(ran(edit({"n": 7})))
-        assert answer["content"] == f'14\n\n{self.NOTE}{{"n": 7}}]'
-        assert assistant["tool_calls"][0]["function"]["arguments"] == '{"n": 1}'
-
     def test_the_note_is_not_in_the_tool_results(self, ran):
         assert ran(edit({"n": 7})).tool_results["c1"].content == "14"
 
