@@ -14,7 +14,7 @@ from treadle.stages._attempts import CallAttempt, ReturnedError, SubagentPausedE
 from treadle.stages._budget_guard import budget_guard
 from treadle.stages._circuit_breaker import circuit_breaker
 from treadle.stages._dispatch_tools import dispatch_tools, run_calls
-from treadle.stages._inject_results import inject, inject_results
+from treadle.stages._inject_results import assistant_message, inject, inject_results
 from treadle.stages._loop_decision import incomplete, loop_decision
 from treadle.stages._notes import report_notes
 from treadle.stages._parse_tool_calls import parse_tool_calls
@@ -80,6 +80,7 @@ __all__ = [
     "Stage",
     "SubagentPausedError",
     "ask_model",
+    "assistant_message",
     "budget_guard",
     "call_effect",
     "check_options",

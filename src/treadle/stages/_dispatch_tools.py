@@ -115,25 +115,29 @@ def _together(ctx: Context, running: list[Steps[ToolResult]]) -> Steps[None]:
     yield Parallel(running, ctx.limits.max_parallel_calls)
 
 
-def _nodes(ctx: Context, calls: Iterable[ToolCall]) -> tuple[dict[str, RunNode], list[ToolCall]]:
+def _nodes(
+    ctx: Context, calls: tuple[ToolCall, ...]
+) -> tuple[dict[str, RunNode], tuple[ToolCall, ...]]:
     """The nodes of calls in the run state, and the calls whose nodes are new.
 
     A call that continues after a pause has one already, and was counted.
     """
-    state = ctx.run.state
-    iteration = state.current_node or RunNode(created_at=ctx.run.ledger.clock)
+    iteration = ctx.run.state.current_node
     nodes: dict[str, RunNode] = {}
-    for node in iteration.tool_calls:
-        nodes[node.group_id or ""] = node
-    new: list[ToolCall] = []
-    index, created = iteration.step_index, iteration.created_at
+    created, step_index = ctx.run.ledger.clock, 0
+    if iteration is not None:
+        created, step_index = iteration.created_at, iteration.step_index
+        if iteration.tool_calls:
+            nodes = {node.group_id or "": node for node in iteration.tool_calls}
+            calls = tuple(call for call in calls if call.id not in nodes)
+    agent_name = ctx.run.state.agent_name
     for call in calls:
-        if call.id not in nodes:
-            node = RunNode(state.agent_name, index, "tool", call.name, call.id, created_at=created)
-            nodes[call.id] = node
+        nodes[call.id] = node = RunNode(
+            agent_name, step_index, "tool", call.name, call.id, created_at=created
+        )
+        if iteration is not None:
             iteration.tool_calls.append(node)
-            new.append(call)
-    return nodes, new
+    return nodes, calls
 
 
 def _with_duplicates(ctx: Context) -> Context:

@@ -92,7 +92,7 @@ def inject(ctx: Context, unanswered: str | None = None) -> Context:
     # A paused response may have blocks for the provider that continues it.
     if is_blank and not (ctx.response.ending is Ending.PAUSED and ctx.response.extra):
         return ctx
-    history, message = ctx.messages, _assistant_message(ctx)
+    history, message = ctx.messages, assistant_message(ctx)
     # The history was given so, or a stage continued after a text.
     is_joined = history.ends_with_assistant and can_join(history.raw()[-1], message)
     if is_joined:
@@ -133,7 +133,7 @@ def _copies(ctx: Context, messages: list[JSONDict]) -> list[JSONDict] | None:
 _copied: Callable[[JSONDict], JSONDict] = dict[str, Any].copy
 
 
-def _assistant_message(ctx: Context) -> JSONDict:
+def assistant_message(ctx: Context) -> JSONDict:
     """Make the assistant message of the response, with unique ids and valid arguments of its calls."""
     response = ctx.response
     content = response.content

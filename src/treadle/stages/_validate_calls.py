@@ -50,14 +50,14 @@ def validate_calls(
     calls: list[ToolCall] = []
     errors: dict[str, tuple[str, ...]] = {}
     results: dict[str, ToolResult] = {}
-    length = 0
+    length, tools = 0, ctx.tools
     hints: Hints | None = None  # made when it is needed
     for call in ctx.tool_calls:
         if call.fingerprint and call.id in answered:
             calls.append(call)
             continue
         length += len(call.arguments)
-        tool = ctx.tools.get(call.name)
+        tool = tools.get(call.name)
         if hints is None and (tool is None or ctx.request_changes):
             hints = Hints()
         if length <= MAX_INLINE and (tool is None or not tool.is_slow_to_check):
