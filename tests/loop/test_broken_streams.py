@@ -95,25 +95,22 @@ class Discarding:
             self.text = ""
 
 
+def discarding_function(event):
+    """Show nothing."""
+
+
+discarding_function.discards_on_retry = True
+
+
 def test_it_is_requested_again_if_all_observers_discard_the_text(tmp_path):
     observer, model = Discarding(), Breaking("Once ")
     with Recording(tmp_path / "run.jsonl") as recording, LiveView(enabled=False) as view:
-        observers = [observer, recording, view]
+        observers = [observer, discarding_function, recording, view]
         result = Loop.run_sync(USER, model, retry_delay=0, on_event=observers)
         assert (result.unwrap().content, observer.text, model.sent) == ("Whole.", "", 2)
         other = Breaking("Once ")
         result = Loop.run_sync(USER, other, on_event=[*observers, lambda event: None])
         assert (result.stop_reason, other.sent) == ("llm_error", 1)
-
-
-def test_a_function_can_declare_that_it_discards_the_text():
-    def observe(event):
-        """Show nothing."""
-
-    observe.discards_on_retry = True
-    model = Breaking("Once ")
-    Loop.run_sync(USER, model, retry_delay=0, on_event=observe).unwrap()
-    assert model.sent == 2
 
 
 CALL = Chunk(tool_calls=(CallChunk(0, "c1", "look", '{"n": '),))

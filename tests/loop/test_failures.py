@@ -14,6 +14,8 @@ from treadle.results import CircuitBroken, LLMError, PipelineFailed
 from treadle.stages import ask_model, validate_calls
 from treadle.testing import ScriptedLLM, call, calls
 
+from .conftest import SYNC
+
 USER = "Hi"
 NO_ARGUMENTS = {"type": "object", "properties": {}}
 
@@ -165,24 +167,19 @@ def quick(monkeypatch):
 
 
 @pytest.mark.parametrize("path", PATHS)
-class TestTools:
-    def test_an_exception_is_logged_once_with_the_traceback_of_the_user(self, way, records, path):
-        model = ScriptedLLM(calls(call("broken", "c1")), "ok")
-        run(way, model, **PATHS[path]())
-        (record,) = records()
-        assert record.levelno == logging.WARNING
-        assert last_frame(origin(record.exc_info[1])).startswith("fault")
-
-    def test_it_is_on_the_event_of_its_call(self, way, path):
-        model = ScriptedLLM(calls(call("broken", "c1")), "ok")
-        _, events = run(way, model, **PATHS[path]())
-        raised = [e for e in events if isinstance(e, ToolFinished) and e.exception is not None]
-        if path == "arguments of a step":  # the call was not made
-            assert raised == []
-        else:
-            (event,) = raised
-            assert event.result.is_error
-            assert last_frame(origin(event.exception)).startswith("fault")
+def test_an_exception_of_a_tool_is_logged_once_and_is_on_the_event_of_its_call(way, records, path):
+    model = ScriptedLLM(calls(call("broken", "c1")), "ok")
+    _, events = run(way, model, **PATHS[path]())
+    (record,) = records()
+    assert record.levelno == logging.WARNING
+    assert last_frame(origin(record.exc_info[1])).startswith("fault")
+    raised = [e for e in events if isinstance(e, ToolFinished) and e.exception is not None]
+    if path == "arguments of a step":  # the call was not made
+        assert raised == []
+    else:
+        (event,) = raised
+        assert event.result.is_error
+        assert last_frame(origin(event.exception)).startswith("fault")
 
 
 def test_the_traceback_starts_at_the_code_of_the_user(way, records):
@@ -244,20 +241,12 @@ def test_a_timeout_has_no_exception(way, records):
 
 
 def test_an_exception_does_not_count_for_equality_or_repr():
-    def finished(**options):
-        (event,) = [
-            event
-            for event in run_events(ScriptedLLM(calls(call("broken", "c1")), "ok"), **options)
-            if isinstance(event, ToolFinished)
-        ]
-        return event
-
-    def run_events(model, **options):
-        events = []
-        Loop.run_sync(USER, model, on_event=events.append, **options)
-        return events
-
-    one, other = finished(**tools(plain)), finished(**tools(plain))
+    finished = []
+    for _ in "ab":
+        model = ScriptedLLM(calls(call("broken", "c1")), "ok")
+        _, events = run(SYNC, model, **tools(plain))
+        finished += [event for event in events if isinstance(event, ToolFinished)]
+    one, other = finished
     assert one == other
     assert one.exception is not other.exception
     assert "exception" not in repr(one)

@@ -350,9 +350,8 @@ class TestEnds:
 
     def test_a_call_that_would_be_too_deep_is_answered(self):
         inner = Loop().as_tool("inner", "i", ScriptedLLM())
-        middle = Loop(tools=[inner]).as_tool(
-            "middle", "m", ScriptedLLM(calls(call("inner", "i", task="t")), "in")
-        )
+        asked = calls(call("inner", "i", task="t")), "in"
+        middle = Loop(tools=[inner]).as_tool("middle", "m", ScriptedLLM(*asked))
         loop = Loop(tools=[middle], limits=Limits(max_depth=1), name="root")
         result = SYNC.run(loop, ScriptedLLM(calls(call("middle", "k", task="t")), "out"))
         assert isinstance(result, Ok)

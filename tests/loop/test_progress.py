@@ -7,16 +7,7 @@ import threading
 import anyio
 import pytest
 
-from treadle import (
-    Loop,
-    Ok,
-    Recipe,
-    RecipeStep,
-    RunHandle,
-    ToolContext,
-    ToolProgress,
-    tool,
-)
+from treadle import Loop, Ok, Recipe, RecipeStep, RunHandle, ToolContext, ToolProgress, tool
 from treadle.testing import ScriptedLLM, call, calls
 
 
@@ -54,10 +45,8 @@ class TestReport:
         seen, content = run(way, work)
         assert reports(seen) == [("start", None, None), ("half", 0.5, {"done": 1})]
         assert content == "all"
-        kinds = [type(event).__name__ for event in seen]
-        assert (
-            kinds.index("ToolStarted") < kinds.index("ToolProgress") < kinds.index("ToolFinished")
-        )
+        kinds = [type(event).__name__ for event in seen if type(event).__name__.startswith("Tool")]
+        assert kinds == ["ToolStarted", "ToolProgress", "ToolProgress", "ToolFinished"]
         assert [event.seq for event in seen] == list(range(1, len(seen) + 1))
 
     def test_a_sync_tool_reports_also_from_a_thread_of_its_own(self, way):

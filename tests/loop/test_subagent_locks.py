@@ -39,37 +39,39 @@ def works(*keys):
     return calls(*(call("work", f"w{n}", key=key, n=n) for n, key in enumerate(keys)))
 
 
+def helper(loop, *script, **options):
+    """A subagent that follows a script."""
+    return loop.as_tool("helper", "h", ScriptedLLM(*script), **options)
+
+
+def run_outer(way, *tools, more=(), asked=(), **options):
+    """Run a loop whose model calls the subagent, and other tools next to it."""
+    model = ScriptedLLM(asked_each(*asked, more=more), "outer")
+    return way.run(Loop(tools=tools, **options), model)
+
+
 @pytest.mark.timeout(20)
 class TestLockedByTheParent:
     """A key that the call of the subagent has."""
 
     def test_calls_of_the_subagent_that_share_it_do_not_overlap(self, shop, way):
-        loop = Loop(tools=[shop.work])
-        model = ScriptedLLM(works("L", "L", "L", "M"), "in")
-        subagent = loop.as_tool("helper", "h", model, lock="L")
-        result = way.run(Loop(tools=[subagent]), ScriptedLLM(asked_each(), "outer"))
+        subagent = helper(Loop(tools=[shop.work]), works("L", "L", "L", "M"), "in", lock="L")
+        result = run_outer(way, subagent)
         assert shop.most == {"L": 1, "M": 1}
         assert len(shop.log) == 4
         assert answers(result.messages) == {"k": "in"}
 
     def test_no_other_call_gets_it_during_the_run(self, shop, way):
-        loop = Loop(tools=[shop.work])
-        subagent = loop.as_tool("helper", "h", ScriptedLLM(works("L", "L"), "in"), lock="L")
-        more = [call("work", "o", key="L", n=9)]
-        result = way.run(
-            Loop(tools=[subagent, shop.work]), ScriptedLLM(asked_each(more=more), "outer")
-        )
+        subagent = helper(Loop(tools=[shop.work]), works("L", "L"), "in", lock="L")
+        result = run_outer(way, subagent, shop.work, more=[call("work", "o", key="L", n=9)])
         assert shop.most == {"L": 1}
         assert answers(result.messages) == {"k": "in", "o": "worked L9"}
 
     def test_a_nested_subagent_may_use_it_as_well(self, shop, way):
-        inner = Loop(tools=[shop.work])
-        nested = inner.as_tool("helper", "h", ScriptedLLM(works("L", "L"), "three"), lock="L")
-        middle = Loop(tools=[nested, shop.work])
-        more = [call("work", "m", key="L", n=5)]
-        model = ScriptedLLM(asked_each("g", more=more), "two")
-        subagent = middle.as_tool("helper", "h", model, lock="L")
-        result = way.run(Loop(tools=[subagent]), ScriptedLLM(asked_each(), "outer"))
+        nested = helper(Loop(tools=[shop.work]), works("L", "L"), "three", lock="L")
+        asked = asked_each("g", more=[call("work", "m", key="L", n=5)])
+        subagent = helper(Loop(tools=[nested, shop.work]), asked, "two", lock="L")
+        result = run_outer(way, subagent)
         assert answers(result.messages) == {"k": "two"}
         assert shop.most == {"L": 1}
         assert len(shop.log) == 3
@@ -79,9 +81,8 @@ class TestLockedByTheParent:
         def sign():
             return "signed"
 
-        inner = Loop(tools=[shop.work, sign])
-        model = ScriptedLLM(calls(call("sign", "s")), works("L"), "in")
-        subagent = inner.as_tool("helper", "h", model, lock="L")
+        script = calls(call("sign", "s")), works("L"), "in"
+        subagent = helper(Loop(tools=[shop.work, sign]), *script, lock="L")
         locks = Locks()
         loop = Loop(tools=[subagent], locks=locks)
         outer = ScriptedLLM(asked_each(), "outer")
@@ -98,12 +99,9 @@ class TestLockedElsewhere:
     """A key that another call has."""
 
     def test_a_subagent_without_a_key_waits_for_it(self, shop, way):
-        loop = Loop(tools=[shop.work])
-        subagent = loop.as_tool("helper", "h", ScriptedLLM(works("L"), "in"))
+        subagent = helper(Loop(tools=[shop.work]), works("L"), "in")
         more = [call("work", f"o{n}", key="L", n=n + 5) for n in range(3)]
-        result = way.run(
-            Loop(tools=[subagent, shop.work]), ScriptedLLM(asked_each(more=more), "outer")
-        )
+        result = run_outer(way, subagent, shop.work, more=more)
         assert shop.most == {"L": 1}
         assert len(shop.log) == 4
         assert answers(result.messages)["k"] == "in"
@@ -112,9 +110,8 @@ class TestLockedElsewhere:
         """Two subagents that wait for each other's key would wait forever."""
         locks = Locks()
         ticket = locks.enter("L")
-        loop = Loop(tools=[shop.work])
-        subagent = loop.as_tool("helper", "h", ScriptedLLM(works("L"), "in"), lock="mine")
-        result = way.run(Loop(tools=[subagent], locks=locks), ScriptedLLM(asked_each(), "outer"))
+        subagent = helper(Loop(tools=[shop.work]), works("L"), "in", lock="mine")
+        result = run_outer(way, subagent, locks=locks)
         text = answers(subagent_run(result).messages)["w0"]
         assert text == "Not run: 'L' is in use by another call; try again later"
         assert shop.log == []
@@ -130,7 +127,7 @@ class TestLockedElsewhere:
 
         loop = Loop(tools=[shop.work])
         subagent = loop.as_tool("helper", "h", model, lock=lambda given: given["task"])
-        result = way.run(Loop(tools=[subagent]), ScriptedLLM(asked_each("A", "B"), "outer"))
+        result = run_outer(way, subagent, asked=("A", "B"))
         assert isinstance(result, Ok)
         assert answers(result.messages) == {"A": "in", "B": "in"}
         assert all(most == 1 for most in shop.most.values())
@@ -140,17 +137,14 @@ class TestLockedElsewhere:
         shared = Locks()
         ticket = shared.enter("L")
         loop = Loop(tools=[shop.work], locks=shared, max_seconds=0.1)
-        subagent = loop.as_tool("helper", "h", ScriptedLLM(works("L"), "in"))
-        result = way.run(Loop(tools=[subagent]), ScriptedLLM(asked_each(), "outer"))
+        result = run_outer(way, helper(loop, works("L"), "in"))
         assert answers(result.messages)["k"].endswith("took longer than max_seconds=0.1")
         assert shop.log == []
         shared.leave("L", ticket)
 
     def test_a_lock_is_released_however_the_subagent_ends(self, shop, way):
         locks = Locks()
-        loop = Loop(tools=[shop.work])
-        subagent = loop.as_tool("helper", "h", ScriptedLLM(TypeError("no")), lock="L")
-        way.run(Loop(tools=[subagent], locks=locks), ScriptedLLM(asked_each(), "outer"))
+        run_outer(way, helper(Loop(tools=[shop.work]), TypeError("no"), lock="L"), locks=locks)
         ticket = locks.enter("L")
         assert ticket.is_set
 
@@ -183,6 +177,6 @@ def test_a_lock_that_is_in_use_is_not_a_failure_of_the_tool():
         return n
 
     script = [calls(call("work", n=n)) for n in range(4)]
-    subagent = Loop(tools=[work]).as_tool("helper", "h", ScriptedLLM(*script, "in"), lock="mine")
-    result = SYNC.run(Loop(tools=[subagent], locks=locks), ScriptedLLM(asked_each(), "outer"))
+    subagent = helper(Loop(tools=[work]), *script, "in", lock="mine")
+    result = run_outer(SYNC, subagent, locks=locks)
     assert answers(result.messages) == {"k": "in"}

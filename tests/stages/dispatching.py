@@ -28,3 +28,21 @@ class Noting:
         return Tool(
             name, fn=lambda n: self.ran.append(f"{name}{n}") or f"{name}{n} done", **options
         )
+
+
+class Expanding:
+    """A resolver that expands ``big`` by a given recipe; it resolves everything else, and ``big``, directly."""
+
+    def __init__(self, recipe):
+        self.recipe = recipe
+        self.resolved = []
+
+    def resolve(self, call):
+        self.resolved.append(call.name)
+        return f"direct {call.name}"
+
+    def available_tools(self):
+        return ["big", "other"]
+
+    def dispatch_recipe(self, name):
+        return (lambda arguments: self.recipe) if name == "big" else None

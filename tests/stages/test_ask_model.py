@@ -19,6 +19,7 @@ from treadle.testing import ScriptedLLM, call, calls
 from treadle.tools import Tool
 
 BUSY = ConnectionError("busy")
+PART = {"type": "text", "text": "Hi"}
 TOOLS = [Tool("add", fn=lambda: 3), Tool("look", fn=lambda: "here")]
 ask_at_once = ask_model(retry_delay=0)
 
@@ -132,25 +133,30 @@ class TestInstructionsAndGuidance:
         assert texts(model.sent[0].messages) == ["Take your time.", "Hi"]
         assert ctx.instructions == "Be brief."
 
-    def test_guidance_is_joined_to_the_last_user_message_and_then_cleared(self, ready, through):
-        ctx, model = ready("Hello")
+    @pytest.mark.parametrize(
+        ("last", "sent"),
+        [
+            ({"role": "user", "content": "Hi"}, {"role": "user", "content": "Hi\n\nHurry."}),
+            ({"role": "assistant", "content": "Yes?"}, {"role": "user", "content": "Hurry."}),
+            (
+                {"role": "user", "content": [PART]},
+                {"role": "user", "content": [PART, {"type": "text", "text": "Hurry."}]},
+            ),
+        ],
+        ids=["a text", "another role", "parts"],
+    )
+    def test_guidance_is_joined_to_the_last_user_message_or_follows_another(
+        self, ready, through, last, sent
+    ):
+        user = [] if last["role"] == "user" else [{"role": "user", "content": "Hi"}]
+        ctx, model = ready("Hello", messages=[*user, last])
         asked = through(ctx.replace(guidance="Hurry."), ask_model)
-        assert texts(model.sent[0].messages) == ["Hi\n\nHurry."]
+        assert model.sent[0].messages[-1] == sent
         assert asked.guidance is None
-        assert texts(asked.messages) == ["Hi"]
 
-    def test_guidance_that_follows_another_role_is_a_separate_message(self, ready, through):
-        spoken = {"role": "assistant", "content": "Yes?"}
-        ctx, model = ready("Hello", messages=[{"role": "user", "content": "Hi"}, spoken])
-        through(ctx.replace(guidance="Hurry."), ask_model)
-        assert model.sent[0].messages[-1] == {"role": "user", "content": "Hurry."}
-
-    def test_guidance_that_follows_content_parts_is_another_part(self, ready, through):
-        part = {"type": "text", "text": "Hi"}
-        ctx, model = ready("Hello", messages=[{"role": "user", "content": [part]}])
-        through(ctx.replace(guidance="Hurry."), ask_model)
-        (sent,) = model.sent[0].messages
-        assert sent["content"] == [part, {"type": "text", "text": "Hurry."}]
+    def test_guidance_is_not_stored_after_a_user_message(self, ready, through):
+        ctx, _ = ready("Hello")
+        assert texts(through(ctx.replace(guidance="Hurry."), ask_model).messages) == ["Hi"]
 
 
 class TestTheResponse:
@@ -216,23 +222,18 @@ class TestRetries:
                 options={"model": f"fallback {attempt}"},
                 tools=["look"],
                 messages=[{"role": "user", "content": "Short"}],
+                instructions="Try harder.",
             )
 
-        ctx, model = ready(BUSY, BUSY, "Hello", llm_opts={"model": "big"})
+        options = {"llm_opts": {"model": "big"}, "instructions": "Be brief."}
+        ctx, model = ready(BUSY, BUSY, "Hello", **options)
         asked = through(ctx, ask_model(retry_delay=0, on_retry=on_retry))
         assert asked_with == [(BUSY, 1), (BUSY, 2)]
         assert [sent.opts["model"] for sent in model.sent] == ["big", "fallback 1", "fallback 2"]
         assert [offered(sent) for sent in model.sent] == [["add", "look"], ["look"], ["look"]]
-        assert texts(model.sent[1].messages) == ["Short"]
+        assert texts(model.sent[0].messages) == ["Be brief.", "Hi"]
+        assert texts(model.sent[1].messages) == ["Try harder.", "Short"]
         assert texts(asked.messages) == ["Hi"]
-
-    def test_on_retry_may_change_the_instructions_too(self, ready, through):
-        def on_retry(request, error, attempt):
-            return request.replace(instructions="Try harder.")
-
-        ctx, model = ready(BUSY, "Hello", instructions="Be brief.")
-        through(ctx, ask_model(retry_delay=0, on_retry=on_retry))
-        assert [texts(sent.messages)[0] for sent in model.sent] == ["Be brief.", "Try harder."]
 
     def test_on_retry_that_returns_none_leaves_the_request_as_it_is(self, ready, through):
         ctx, model = ready(BUSY, "Hello")

@@ -10,18 +10,12 @@ from hypothesis import strategies as st
 from treadle.context import Context
 from treadle.effects import Call, Parallel, Sleep, drive, drive_sync
 from treadle.events import ToolFinished, ToolStarted
-from treadle.messages import History, ToolCall
+from treadle.messages import History, ToolCall, ToolResult
 from treadle.run_state import RunNodeStatus
-from treadle.stages import (
-    dispatch_tools,
-    held_locks,
-    parse_tool_calls,
-    plan_calls,
-    validate_calls,
-)
+from treadle.stages import dispatch_tools, held_locks
 from treadle.tools import Locks, Plan, Recipe, RecipeStep, Tool, tool
 
-STAGES = (parse_tool_calls, validate_calls, plan_calls, dispatch_tools)
+from .dispatching import PLANNED, Expanding
 
 
 class Workshop:
@@ -53,7 +47,7 @@ def workshop():
 
 
 def run(ctx, through):
-    ctx = through(ctx, *STAGES[:3])
+    ctx = through(ctx, *PLANNED)
     return anyio.run(drive, dispatch_tools(ctx))
 
 
@@ -92,7 +86,7 @@ class TestInOneResponse:
         events = []
         locking = Tool("t", steps=Workshop(), lock="k")
         ctx = context(("t", {"n": 1}), ("t", {"n": 2}), tools=[locking], has_listeners=True)
-        ctx = through(ctx, *STAGES[:3])
+        ctx = through(ctx, *PLANNED)
         drive_sync(dispatch_tools(ctx), events.append)
         assert [(type(event), event.call.id) for event in events] == [
             (ToolStarted, "c1"),
@@ -121,38 +115,16 @@ class TestAKeyFunctionThatRaises:
         self.events, self.ran = [], []
         broken = tool(name="t", lock=lambda arguments: arguments["nope"])(self.ran.append)
         ctx = context(ToolCall("c1", "t", '{"object": 1}'), tools=[broken], has_listeners=True)
-        ctx = through(ctx, *STAGES[:3])
+        ctx = through(ctx, *PLANNED)
         return drive_sync(dispatch_tools(ctx), self.events.append)
 
-    def test_the_result_is_the_error(self, ctx):
-        result = ctx.tool_results["c1"]
-        assert (result.content, result.is_error) == ("Error: KeyError: 'nope'", True)
-        assert self.ran == []
-
-    def test_the_call_is_skipped_and_not_in_the_result_cache(self, ctx):
-        assert ctx.tool_results["c1"].status == "locked"
-        assert ctx.tool_calls[0].fingerprint not in ctx.run.repeats.answers
-
-    def test_it_is_a_failure_in_the_run_state_and_in_the_events(self, ctx):
-        (node,) = ctx.state.current_node.tool_calls
-        assert (node.status, node.error) == (RunNodeStatus.FAILED, "Error: KeyError: 'nope'")
+    def test_it_is_skipped_and_a_failure_in_the_run_state_and_in_the_events(self, ctx):
+        result, [node] = ctx.tool_results["c1"], ctx.state.current_node.tool_calls
+        assert result == ToolResult("c1", "Error: KeyError: 'nope'", True, "locked")
+        assert (node.status, node.error) == (RunNodeStatus.FAILED, result.content)
         assert [type(event) for event in self.events] == [ToolStarted, ToolFinished]
-
-
-class Expanding:
-    """A resolver whose recipe for ``big`` is given; it resolves the rest itself."""
-
-    def __init__(self, recipe):
-        self.recipe = recipe
-
-    def resolve(self, call):
-        return "direct"
-
-    def available_tools(self):
-        return ["big", "other"]
-
-    def dispatch_recipe(self, name):
-        return (lambda arguments: self.recipe) if name == "big" else None
+        assert self.ran == []
+        assert ctx.tool_calls[0].fingerprint not in ctx.run.repeats.answers
 
 
 class TestWithinACall:
@@ -213,27 +185,18 @@ class TestWithinACall:
         assert contents(ctx) == ["ok", "## Results\n\n### t\nok"]
         assert workshop.order == ["c1", "c2/t"]
 
-    def test_the_keys_of_a_call_are_known_while_it_runs(self, context, through):
-        """A subagent needs them, see `Loop.as_tool`."""
-        seen = {}
-
-        def steps(ctx, call):
-            seen["within"] = set(held_locks(ctx, call.id))
-            yield Call(lambda: None)
-
-        ctx = context(("t", {}), tools=[Tool("t", steps=steps, lock=lambda _: ["a", "b"])])
-        ctx = run(ctx, through)
-        assert (seen["within"], dict(held_locks(ctx, "c1"))) == ({"a", "b"}, {})
-
-    def test_a_step_without_a_lock_has_the_keys_of_its_call(self, run_recipe):
+    def test_the_keys_of_a_call_are_known_while_it_runs(self, run_recipe):
+        """A subagent needs them, see `Loop.as_tool`; a step without a lock has those of its call."""
         seen = {}
 
         def steps(ctx, call):
             seen[call.id] = set(held_locks(ctx, call.id))
             yield Call(lambda: None)
 
-        run_recipe(Recipe([RecipeStep("t")]), Tool("t", steps=steps), holding="k")
-        assert seen == {"c1/t": {"k"}}
+        tools = [Tool("t", steps=steps), Tool("own", steps=steps, lock=lambda _: ["a", "b"])]
+        ctx = run_recipe(Recipe([RecipeStep("t")]), *tools, holding="k", before=[("own", {})])
+        assert seen == {"c1": {"a", "b"}, "c2/t": {"k"}}
+        assert dict(held_locks(ctx, "c1")) == {}
 
     def test_calls_have_the_keys_that_the_parent_run_has_acquired(self, context, through, workshop):
         locks = Locks()
@@ -249,15 +212,30 @@ class TestWithinACall:
 class TestConcurrentRuns:
     """A table of locks may be shared by runs, in one event loop and in threads."""
 
-    def test_on_one_event_loop(self, context, through, workshop):
-        locks, tools = Locks(), [Tool("t", steps=workshop, lock="k")]
-        contexts = [
-            through(
-                context(("t", {}), tools=tools, locks=locks),
-                *STAGES[:3],
-            )
-            for _ in range(3)
+    @pytest.fixture
+    def runs(self, context, through):
+        """The contexts of some runs that have planned a call each."""
+
+        def runs(number, tool, **more):
+            return [
+                through(context((tool.name, {}), tools=[tool], **more), *PLANNED)
+                for _ in range(number)
+            ]
+
+        return runs
+
+    @staticmethod
+    def in_threads(contexts):
+        threads = [
+            threading.Thread(target=drive_sync, args=(dispatch_tools(ctx),)) for ctx in contexts
         ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+
+    def test_on_one_event_loop(self, runs, workshop):
+        contexts = runs(3, Tool("t", steps=workshop, lock="k"), locks=Locks())
 
         def together():
             return (yield Parallel([dispatch_tools(ctx) for ctx in contexts]))
@@ -266,22 +244,14 @@ class TestConcurrentRuns:
         assert [contents(ctx) for ctx in done] == [["ok"]] * 3
         assert workshop.overlaps == []
 
-    def test_runs_that_share_no_table_do_not_wait_for_each_other(self, context, through):
+    def test_runs_that_share_no_table_do_not_wait_for_each_other(self, runs):
         both = threading.Barrier(2, timeout=5)
-        tools = [Tool("t", fn=both.wait, lock="k")]
-        contexts = [through(context(("t", {}), tools=tools), *STAGES[:3]) for _ in "ab"]
-        threads = [
-            threading.Thread(target=drive_sync, args=(dispatch_tools(ctx),)) for ctx in contexts
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(10)
+        self.in_threads(runs(2, Tool("t", fn=both.wait, lock="k")))
         assert both.n_waiting == 0
         assert not both.broken
 
-    def test_in_threads(self, context, through):
-        locks, inside, most = Locks(), 0, []
+    def test_in_threads(self, runs):
+        inside, most = 0, []
 
         def work():
             nonlocal inside
@@ -290,21 +260,7 @@ class TestConcurrentRuns:
             threading.Event().wait(0.001)
             inside -= 1
 
-        tools = [Tool("t", fn=work, lock="k")]
-        contexts = [
-            through(
-                context(("t", {}), tools=tools, locks=locks),
-                *STAGES[:3],
-            )
-            for _ in range(6)
-        ]
-        threads = [
-            threading.Thread(target=drive_sync, args=(dispatch_tools(ctx),)) for ctx in contexts
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(10)
+        self.in_threads(runs(6, Tool("t", fn=work, lock="k"), locks=Locks()))
         assert most == [1] * 6
 
 

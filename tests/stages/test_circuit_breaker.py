@@ -10,23 +10,11 @@ from treadle.events import BreakerChanged
 from treadle.messages import ToolCall, ToolResult
 from treadle.results import CircuitBroken
 from treadle.run_state import RunState
-from treadle.stages import (
-    circuit_breaker,
-    dispatch_tools,
-    parse_tool_calls,
-    plan_calls,
-    validate_calls,
-)
-from treadle.stages._circuit_breaker import refused_calls, release_calls, report_calls
-from treadle.tools import (
-    BreakerState,
-    CircuitBreaker,
-    NotRun,
-    Repeats,
-    Tool,
-    deny,
-    fingerprint,
-)
+from treadle.stages import circuit_breaker
+from treadle.stages._circuit_breaker import refused_calls, report_calls
+from treadle.tools import BreakerState, CircuitBreaker, NotRun, Repeats, Tool, deny, fingerprint
+
+from .dispatching import STAGES
 
 
 @pytest.fixture
@@ -116,8 +104,7 @@ def test_a_call_without_a_result_is_ignored(context):
 # The shared breaker in the stages: checked before calls are planned, updated with their results.
 
 
-CLOSED, OPEN, HALF_OPEN = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN
-STAGES = (parse_tool_calls, validate_calls, plan_calls, dispatch_tools)
+OPEN, HALF_OPEN = BreakerState.OPEN, BreakerState.HALF_OPEN
 
 
 class Flaky:
@@ -206,7 +193,7 @@ def test_a_call_of_the_same_id_in_another_run_is_not_the_probe(context):
     state = RunState("bot", "run-2")
     other = other.evolve(run=dataclasses.replace(other.run, state=state))
     drive_sync(report_calls(other, calls))
-    drive_sync(release_calls(other, calls))
+    drive_sync(report_calls(other.evolve(tool_results={}), calls))
     assert breaker.states == {"flaky": HALF_OPEN}
     drive_sync(report_calls(ctx.replace(tool_results=other.tool_results), calls))
     assert breaker.states == {}
@@ -221,32 +208,27 @@ class TestAProbeThatDoesNotRun:
         breaker.record("flaky", "x", "E", 0.0)
         return breaker
 
-    def test_a_deferred_probe(self, answer, breaker, flaky):
-        ctx = answer(breaker, "w", "flaky")
-        assert ctx.plan.not_run == {"c2": NotRun.DEFERRED}
+    @pytest.mark.parametrize(
+        ("calls", "options", "status"),
+        [
+            (["w", "flaky"], {}, "deferred"),
+            (["flaky"], {"limits": {"max_tool_calls": 0}}, "over_budget"),
+            ([("flaky", {"n": 5})], {"known": True}, "no_new_evidence"),
+            (["flaky"], {"approvals": {"c1": deny("no")}, "asks": True}, "denied"),
+        ],
+        ids=["deferred", "over budget", "suppressed", "denied"],
+    )
+    def test_the_next_call_is_the_probe(self, answer, breaker, flaky, calls, options, status):
+        options, repeats = dict(options), Repeats()
+        for iteration in (1, 2) if options.pop("known", False) else ():
+            learn(repeats, iteration, [(fingerprint("flaky", {"n": 5}), "answered", False)])
+        if options.pop("asks", False):
+            options["tools"] = [Tool("flaky", fn=flaky, requires_approval=True)]
+        ctx = answer(breaker, *calls, repeats=repeats, **options)
+        assert ctx.tool_results[ctx.tool_calls[-1].id].status == status
+        assert breaker.states == {"flaky": OPEN}
         flaky.works = True
         assert answer(breaker, "flaky").tool_results["c1"].content == "ok"
-
-    def test_a_probe_that_is_over_budget(self, answer, breaker):
-        answer(breaker, "flaky", limits={"max_tool_calls": 0})
-        assert breaker.states == {"flaky": OPEN}
-        assert answer(breaker, "flaky").plan.calls
-
-    def test_a_suppressed_probe(self, answer, breaker):
-        repeats = Repeats()
-        for iteration in (1, 2):
-            learn(repeats, iteration, [(fingerprint("flaky", {"n": 5}), "answered", False)])
-        ctx = answer(breaker, ("flaky", {"n": 5}), repeats=repeats)
-        assert ctx.plan.not_run == {"c1": NotRun.NO_NEW_EVIDENCE}
-        assert breaker.states == {"flaky": OPEN}
-        assert answer(breaker, "flaky").plan.calls
-
-    def test_a_denied_probe(self, answer, breaker, flaky):
-        tools = [Tool("flaky", fn=flaky, requires_approval=True)]
-        ctx = answer(breaker, "flaky", tools=tools, approvals={"c1": deny("no")})
-        assert ctx.tool_results["c1"].status == "denied"
-        assert breaker.states == {"flaky": OPEN}
-        assert answer(breaker, "flaky").plan.calls
 
 
 @pytest.mark.parametrize(
@@ -303,7 +285,7 @@ def test_its_changes_are_emitted_without_listeners_too(context):
     breaker, events = CircuitBreaker(threshold=1, cool_down=0), []
     breaker.record("t", "x", "E", 0.0)
     ctx, calls = context(breaker=breaker), [ToolCall("c1", "t")]
-    for steps in (refused_calls(ctx, calls), release_calls(ctx, calls)):
+    for steps in (refused_calls(ctx, calls), report_calls(ctx, calls)):
         drive_sync(steps, events.append)
     assert breaker.states == {"t": OPEN}
     assert [event.after for event in events] == ["half_open", "open"]

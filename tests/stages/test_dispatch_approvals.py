@@ -6,10 +6,7 @@ from treadle.codec import encode
 from treadle.effects import Call
 from treadle.messages import ToolCall, ToolResult
 from treadle.results import Paused, PendingCall
-from treadle.stages import (
-    SubagentPausedError,
-    dispatch_tools,
-)
+from treadle.stages import SubagentPausedError, dispatch_tools
 from treadle.tools import Plan, Tool, approve, deny, edit
 
 
@@ -62,55 +59,36 @@ class TestCallsThatRun:
     """Calls run in the order of the response, up to the first one without a decision."""
 
     @pytest.mark.parametrize(
-        ("batches", "runs"),
+        ("batches", "options", "runs"),
         [
-            ("a b c", "a b c"),
-            ("a! b", ""),
-            ("a b! c", "a"),
-            ("a b! c!", "a"),
-            ("a b | c! | d", "a b"),
-            ("a | b! c | d", "a"),
+            ("a b c", {}, "a b c"),
+            # Calls after a pending call wait, too.
+            ("a! b", {}, ""),
+            ("a b! c", {}, "a"),
+            ("a b! c!", {}, "a"),
+            ("a b | c! | d", {}, "a b"),
+            ("a | b! c | d", {}, "a"),
+            # An approved call and the calls after it run, up to the next one without a decision.
+            ("a b! c | d", {"approvals": {"b": approve}}, "a b c d"),
+            ("a b! c | d", {"approvals": {"b": edit({"from": "b"})}}, "a b c d"),
+            ("a! b c! d", {"approvals": {"a": approve}}, "a b"),
+            ("a! b c! d", {"approvals": {"c": approve}}, ""),
+            # An edited call does not run with other arguments, and a denied one does not run.
+            ("a b! c", {"approvals": {"b": edit({"from": "x"})}}, "a c"),
+            ("a b! c", {"approvals": {"b": deny()}}, "a c"),
+            # Calls that ran before the pause do not run again.
+            ("a b! c", {"approvals": {"b": approve}, "done": "a"}, "b c"),
+            ("a | b! | c", {"approvals": {"b": deny()}, "done": "a"}, "c"),
         ],
     )
-    def test_calls_after_a_pending_call_wait_too(self, dispatch, batches, runs):
-        assert dispatch(batches)[1] == runs
-
-    @pytest.mark.parametrize("decision", [approve, edit({"from": "b"})])
-    def test_an_approved_call_and_the_calls_after_it_run(self, dispatch, decision):
-        assert dispatch("a b! c | d", approvals={"b": decision})[1] == "a b c d"
-
-    def test_an_edited_call_does_not_run_with_other_arguments(self, dispatch):
-        assert dispatch("a b! c", approvals={"b": edit({"from": "x"})})[1] == "a c"
-
-    def test_calls_run_up_to_the_next_one_without_a_decision(self, dispatch):
-        assert dispatch("a! b c! d", approvals={"a": approve})[1] == "a b"
-        assert dispatch("a! b c! d", approvals={"c": approve})[1] == ""
-
-    def test_a_denied_call_does_not_run_and_the_calls_after_it_do(self, dispatch):
-        assert dispatch("a b! c", approvals={"b": deny()})[1] == "a c"
-
-    def test_calls_that_ran_before_the_pause_do_not_run_again(self, dispatch):
-        assert dispatch("a b! c", done="a", approvals={"b": approve})[1] == "b c"
-
-    def test_a_batch_without_calls_to_run_is_skipped(self, dispatch):
-        assert dispatch("a | b! | c", done="a", approvals={"b": deny()})[1] == "c"
+    def test_the_calls_up_to_the_first_without_a_decision_run(
+        self, dispatch, batches, options, runs
+    ):
+        assert dispatch(batches, **options)[1] == runs
 
 
 class TestDenial:
-    """A denied call is answered with a text that a model can act on."""
-
-    @pytest.mark.parametrize(
-        ("decision", "reason"),
-        [(deny(), ""), (deny("too much"), ": too much"), (deny("Too much. "), ": Too much")],
-    )
-    def test_the_result_of_a_denied_call(self, dispatch, decision, reason):
-        ctx, _ = dispatch("a! b", approvals={"a": decision})
-        text = f"Not run: a person did not approve this call{reason}. Do without it, or ask."
-        assert ctx.tool_results["a"] == ToolResult("a", text, True, "denied")
-
-    def test_it_is_added_to_the_existing_results(self, dispatch):
-        ctx, _ = dispatch("a b!", done="a", approvals={"b": deny()})
-        assert list(ctx.tool_results) == ["a", "b"]
+    """A denied call does not run."""
 
     def test_it_releases_the_reserved_budget_of_the_call(self, dispatch):
         ctx, _ = dispatch("a b! c!", approvals={"b": deny()}, reserve="a b c")
@@ -140,14 +118,15 @@ class TestPausedSubagents:
         )
         assert asked(ctx) == ["b/x", "b/k/y"]
 
-    @pytest.mark.parametrize("inner", ["b/x", "b/k/y"])
-    def test_it_continues_after_any_decision_on_its_calls(self, dispatch, inner):
-        ctx, ran = dispatch("a b c", paused_runs={"b": self.STATE}, approvals={inner: approve})
-        assert (ran, ctx.run.in_flight.paused, ctx.decision) == ("a b c", {}, None)
-
-    def test_it_continues_if_there_is_nothing_to_decide(self, dispatch):
+    @pytest.mark.parametrize(
+        ("state", "decided"),
+        [(STATE, "b/x"), (STATE, "b/k/y"), ({"pending": []}, "other")],
+        ids=["one of its calls", "a call of its subagent", "nothing to decide"],
+    )
+    def test_it_continues_after_any_decision_that_it_waits_for(self, dispatch, state, decided):
         """One of its stages may have paused it, for another reason than a call."""
-        assert dispatch("a b c", paused_runs={"b": {"pending": []}})[1] == "a b c"
+        ctx, ran = dispatch("a b c", paused_runs={"b": state}, approvals={decided: approve})
+        assert (ran, ctx.run.in_flight.paused, ctx.decision) == ("a b c", {}, None)
 
     def test_a_decision_on_another_call_does_not_continue_it(self, dispatch):
         approvals = {"a": approve, "x": approve}
@@ -174,9 +153,6 @@ class TestPendingCalls:
         ctx, _ = dispatch("a!")
         assert ctx.waiting == (PendingCall("a", "tool_a", {"from": "a"}, "Run a?"),)
 
-    def test_all_calls_that_need_approval_are_pending(self, dispatch):
-        assert asked(dispatch("a b! c | d! e!")[0]) == ["b", "d", "e"]
-
     def test_decided_and_finished_calls_are_not_pending(self, dispatch):
         ctx, _ = dispatch("a! b! c! d!", done="a", approvals={"b": approve, "c": deny()})
         assert asked(ctx) == ["d"]
@@ -191,10 +167,6 @@ class TestPendingCalls:
         inner = tuple(PendingCall(name, "t", {}, "?") for name in "xy")
         ctx, _ = dispatch("a", pausing={"a": Paused(inner)}, approvals={"a/x": approve})
         assert asked(ctx) == ["a/y"]
-
-    def test_without_pending_calls_the_run_continues(self, dispatch):
-        ctx, _ = dispatch("a b | c")
-        assert (ctx.decision, asked(ctx)) == (None, [])
 
     def test_a_pending_call_without_arguments_has_an_empty_dict(self, context, through):
         plan = Plan(((ToolCall("a", "t"),),), approvals={"a": "a?"})

@@ -9,7 +9,7 @@ import pytest
 from treadle.effects import drive, drive_sync
 from treadle.limits import Budget, Limits
 from treadle.messages import ToolCall, ToolResult
-from treadle.results import Err, Ok
+from treadle.results import Err
 from treadle.run_state import RunNodeStatus
 from treadle.stages import dispatch_tools, plan_calls
 from treadle.tools import Plan, Repeats, Tool, ToolCallTable, tool
@@ -85,48 +85,6 @@ def test_no_more_calls_run_at_the_same_time_than_the_limit(context, through):
     assert set(contents(ctx)) == {"(no output)"}
 
 
-def test_async_tools_run_with_and_without_a_running_event_loop(context, through):
-    @tool
-    async def later(n: int):
-        await anyio.sleep(0)
-        return n + 1
-
-    ctx = context(("later", {"n": 1}), ("later", {"n": 2}), tools=[later])
-    assert contents(through(ctx, *STAGES)) == ["2", "3"]
-    ctx = through(context(("later", {"n": 1}), tools=[later]), *STAGES[:3])
-    assert contents(anyio.run(drive, dispatch_tools(ctx))) == ["2"]
-
-
-@pytest.mark.parametrize(
-    ("answer", "text", "is_error"),
-    [("plain", "plain", False), (Ok("fine"), "fine", False), (Err("gone"), "Error: gone", True)],
-)
-@pytest.mark.parametrize("is_async", [False, True])
-def test_a_resolver_runs_the_calls_of_tools_without_a_function(
-    context, through, answer, text, is_error, is_async
-):
-    seen = []
-
-    def resolve(call):
-        seen.append(call)
-        return answer
-
-    async def resolve_later(call):
-        return resolve(call)
-
-    ctx = through(
-        context(
-            ("look", {"q": "x"}),
-            tools=[{"name": "look"}],
-            resolve_tool=resolve_later if is_async else resolve,
-        ),
-        *STAGES,
-    )
-    assert contents(ctx) == [text]
-    assert ctx.tool_results["c1"].is_error is is_error
-    assert (seen[0].id, seen[0].name, seen[0].input) == ("c1", "look", {"q": "x"})
-
-
 def test_the_run_state_has_a_node_for_each_call_that_ran_in_order(context, through):
     ctx = through(
         context(("double", {"n": 1}), ("nope", {}), ("broken", {"n": 2}), tools=[double, broken]),
@@ -174,30 +132,25 @@ def result_of(ctx, call_id):
 class TestDuplicates:
     """The same call twice in one batch runs once, and both are answered."""
 
-    def test_the_second_shows_the_result_of_the_first(self, context, through, noting):
-        calls = [("t", {"n": 1}), ("t", {"n": 1})]
-        ctx = through(context(*calls, tools=[noting.tool("t")]), *STAGES)
-        assert noting.ran == ["t1"]
-        assert result_of(ctx, "c1") == ("done", "t1 done")
-        assert result_of(ctx, "c2") == (
-            "duplicate_in_batch",
-            (
-                "Not run twice: this response has an identical call. "
-                "If you need it twice, call it again in your next response. Its result:\nt1 done"
-            ),
-        )
-        assert not ctx.tool_results["c2"].is_error
-        assert ctx.tool_calls_count == 1
-
-    def test_where_the_next_response_could_not_repeat_it_the_answer_does_not_say_so(
-        self, context, through, noting
+    @pytest.mark.parametrize(
+        ("options", "more"),
+        [
+            ({}, "If you need it twice, call it again in your next response."),
+            # The next response could not repeat it.
+            ({"dedupe": "strict"}, "Only a tool declared volatile=True would run twice."),
+        ],
+    )
+    def test_the_second_shows_the_result_of_the_first(
+        self, context, through, noting, options, more
     ):
         calls = [("t", {"n": 1}), ("t", {"n": 1})]
-        ctx = through(context(*calls, tools=[noting.tool("t", dedupe="strict")]), *STAGES)
-        assert result_of(ctx, "c2")[1] == (
-            "Not run twice: this response has an identical call. "
-            "Only a tool declared volatile=True would run twice. Its result:\nt1 done"
-        )
+        ctx = through(context(*calls, tools=[noting.tool("t", **options)]), *STAGES)
+        assert noting.ran == ["t1"]
+        assert result_of(ctx, "c1") == ("done", "t1 done")
+        text = f"Not run twice: this response has an identical call. {more} Its result:\nt1 done"
+        assert result_of(ctx, "c2") == ("duplicate_in_batch", text)
+        assert not ctx.tool_results["c2"].is_error
+        assert ctx.tool_calls_count == 1
 
     def test_a_failure_is_the_result_of_both(self, context, through):
         ctx = context(("t", {}), ("t", {}), tools=[Tool("t", fn=lambda: Err("no"))])

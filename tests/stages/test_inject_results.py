@@ -6,27 +6,14 @@ import pytest
 
 from treadle.effects import drive_sync
 from treadle.messages import Response, ToolCall, ToolResult
-from treadle.stages import (
-    dispatch_tools,
-    inject,
-    inject_results,
-    parse_tool_calls,
-    plan_calls,
-    validate_calls,
-)
+from treadle.stages import dispatch_tools, inject, inject_results, parse_tool_calls, plan_calls
 from treadle.testing import check_history
 from treadle.tools import approve, edit, tool
 
-from .dispatching import broken, double
+from .dispatching import PLANNED, broken, double
 
-STAGES = (parse_tool_calls, validate_calls, plan_calls, dispatch_tools, inject_results)
-WITHOUT_DEDUPE = (
-    parse_tool_calls,
-    validate_calls,
-    plan_calls(dedupe="off"),
-    dispatch_tools,
-    inject_results,
-)
+STAGES = (*PLANNED, dispatch_tools, inject_results)
+WITHOUT_DEDUPE = (*PLANNED[:2], plan_calls(dedupe="off"), dispatch_tools, inject_results)
 USER = {"role": "user", "content": "Hi"}
 
 
@@ -35,9 +22,26 @@ def added(ctx):
     return ctx.messages[1:]
 
 
-def test_text_becomes_the_assistant_message(context, through):
-    ctx = through(context(response=Response("Hello")), inject_results)
-    assert added(ctx) == [{"role": "assistant", "content": "Hello"}]
+PARTS = [{"type": "text", "text": "Hi"}, {"type": "thinking", "thinking": "hm"}]
+
+
+@pytest.mark.parametrize(
+    ("response", "message"),
+    [
+        (Response("Hello"), {"content": "Hello"}),
+        (Response("Hi", extra={"content": PARTS}), {"content": PARTS}),
+        (
+            Response(None, refusal="No.", extra={"refusal": "Something else"}),
+            {"content": None, "refusal": "No."},
+        ),
+    ],
+    ids=["text", "parts", "a refusal"],
+)
+def test_a_response_without_calls_becomes_the_assistant_message(
+    context, through, response, message
+):
+    ctx = through(context(response=response), inject_results)
+    assert added(ctx) == [{"role": "assistant", **message}]
     assert ctx.result_messages == tuple(added(ctx))
 
 
@@ -108,18 +112,6 @@ def test_unknown_keys_are_sent_back_to_the_provider(context, through):
     assert message["content"] == "Let me see"
     assert message["tool_calls"][0]["signature"] == {"x": [1]}
     assert message["tool_calls"][0]["signature"] is not call.extra["signature"]
-
-
-def test_content_of_parts_is_kept(context, through):
-    parts = [{"type": "text", "text": "Hi"}, {"type": "thinking", "thinking": "hm"}]
-    ctx = through(context(response=Response("Hi", extra={"content": parts})), inject_results)
-    assert added(ctx)[0]["content"] == parts
-
-
-def test_a_refusal_is_kept(context, through):
-    response = Response(None, refusal="No.", extra={"refusal": "Something else"})
-    ctx = through(context(response=response), inject_results)
-    assert added(ctx) == [{"role": "assistant", "content": None, "refusal": "No."}]
 
 
 def test_a_response_after_an_assistant_message_is_joined_to_it(context, through):
@@ -229,25 +221,24 @@ class TestEditedCalls:
 
         return ran
 
-    def test_the_result_has_a_note_with_the_edited_arguments(self, ran):
-        assistant, answer = added(ran(edit({"n": 7})))
-        assert answer["content"] == f'14\n\n{self.NOTE}{{"n": 7}}]'
-        assert assistant["tool_calls"][0]["function"]["arguments"] == '{"n": 1}'
-
     def test_the_note_is_not_in_the_tool_results(self, ran):
         assert ran(edit({"n": 7})).tool_results["c1"].content == "14"
 
-    def test_a_call_that_was_approved_unchanged_has_no_note(self, ran):
-        assert added(ran(approve))[1]["content"] == "14"
-
-    @pytest.mark.parametrize("status", ["cancelled", "locked", "timeout"])
-    def test_an_edited_call_that_did_not_finish_has_no_note(self, ran, status):
-        result = ToolResult("c1", "no", True, status)
-        assert added(ran(edit({"n": 7}), result=result))[1]["content"] == "no"
-
-    def test_a_failure_has_the_note(self, ran):
-        content = added(ran(edit({"n": 7}), result=ToolResult("c1", "E", True)))[1]["content"]
-        assert content.startswith(f"E\n\n{self.NOTE}")
+    @pytest.mark.parametrize(
+        ("decision", "result", "start"),
+        [
+            (approve, ToolResult("c1", "14"), "14"),
+            (edit({"n": 7}), ToolResult("c1", "E", True), f"E\n\n{NOTE}"),
+            *(
+                (edit({"n": 7}), ToolResult("c1", "no", True, status), "no")
+                for status in ("cancelled", "locked", "timeout")
+            ),
+        ],
+    )
+    def test_only_an_edited_call_that_finished_has_it(self, ran, decision, result, start):
+        content = added(ran(decision, result=result))[1]["content"]
+        assert content.startswith(start)
+        assert (self.NOTE in content) is (self.NOTE in start)
 
     def test_a_result_can_have_both_notes(self, ran):
         content = added(ran(edit({"n": 7}), count=3))[1]["content"]

@@ -81,20 +81,24 @@ class TestReasons:
             ("p1 p2", {"limits": {"max_tool_calls": 1}}, PlanReason.OVER_BUDGET, {"p2": OVER}),
             ("w1 w2", {"limits": {"max_tool_calls": 1}}, PlanReason.OVER_BUDGET, {"w2": OVER}),
             ("once1 once2 p1", {}, PlanReason.OVER_BUDGET, {"once2": USED_UP}),
+            (
+                "p1 fresh1 w1",
+                {"in_step": True},
+                PlanReason.MIXED_BATCH_SEQUENCED,
+                {"fresh1": DEFERRED},
+            ),
+            # A spent budget takes precedence over a cut batch.
+            (
+                "p1 p2 p3 p4",
+                {"in_step": True, "limits": {"max_parallel_calls": 2, "max_tool_calls": 3}},
+                PlanReason.OVER_BUDGET,
+                {"p4": OVER},
+            ),
         ],
     )
     def test_the_reasons(self, plan, calls, options, reason, not_run):
         made_plan = plan(calls, **options)
         assert (made_plan.reason, made_plan.not_run) == (reason, not_run)
-
-    def test_a_call_that_requires_fresh_input_is_deferred_although_others_run_in_step(self, plan):
-        made_plan = plan("p1 fresh1 w1", in_step=True)
-        assert (str(made_plan), made_plan.not_run) == ("p1 | w1", {"fresh1": DEFERRED})
-
-    def test_over_budget_takes_precedence_over_a_cut_batch(self, plan):
-        limits = {"max_parallel_calls": 2, "max_tool_calls": 3}
-        made_plan = plan("p1 p2 p3 p4", limits=limits, in_step=True)
-        assert (str(made_plan), made_plan.reason) == ("p1 p2 | p3", PlanReason.OVER_BUDGET)
 
 
 SUPPRESSED = """\

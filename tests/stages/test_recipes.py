@@ -3,51 +3,17 @@
 import pytest
 
 from treadle.events import ToolStarted
-from treadle.stages import (
-    dispatch_tools,
-    parse_tool_calls,
-    plan_calls,
-    validate_calls,
-)
 from treadle.tools import Recipe, RecipeStep, tool
 
-STAGES = (parse_tool_calls, validate_calls, plan_calls, dispatch_tools)
-
-
-@tool
-def double(n: int):
-    return n * 2
-
-
-@tool
-def fail(n: int):
-    raise ValueError(n)
-
-
-class Resolver:
-    """Expands ``big`` by a given recipe; resolves everything else, and ``big`` directly."""
-
-    def __init__(self, recipe):
-        self.recipe = recipe
-        self.resolved = []
-
-    def resolve(self, call):
-        self.resolved.append(call.name)
-        return f"direct {call.name}"
-
-    def available_tools(self):
-        return ["big", "small"]
-
-    def dispatch_recipe(self, name):
-        return (lambda arguments: self.recipe) if name == "big" else None
+from .dispatching import STAGES, Expanding, broken, double
 
 
 @pytest.fixture
 def run_recipe(context, through):
     """Run one call of ``big`` by a recipe; return the context and the resolver."""
 
-    def run_recipe(recipe, emit=None, tools=(double, fail), **more):
-        resolver = Resolver(recipe)
+    def run_recipe(recipe, emit=None, tools=(double, broken), **more):
+        resolver = Expanding(recipe)
         ctx = context(("big", {"q": 1}), tools=tools, resolve_tool=resolver, **more)
         return through(ctx, *STAGES, emit=emit), resolver
 
@@ -62,7 +28,7 @@ def answer_of(ctx):
     ("step", "error"),
     [
         (RecipeStep("double", {"n": "x"}), 'n: expected integer, got string "x"'),
-        (RecipeStep("fail", {"n": 1}), "Error: ValueError: 1"),
+        (RecipeStep("broken", {"n": 1}), "Error: ValueError: 1"),
         (RecipeStep("double", lambda results: results["ghost"]), "Error: KeyError: 'ghost'"),
         (RecipeStep("double", {"n": {1, 2}}), "expected integer"),
     ],
@@ -91,10 +57,8 @@ def test_calls_of_steps_count_towards_max_uses(run_recipe, kind):
     ctx, _ = run_recipe(
         Recipe(**{kind: [RecipeStep("page", {"n": n}) for n in range(4)]}), tools=[page]
     )
-    assert (
-        answer_of(ctx).count("Not run: 'page' has reached its maximum number of uses in a run, 2.")
-        == 2
-    )
+    text = "Not run: 'page' has reached its maximum number of uses in a run, 2."
+    assert answer_of(ctx).count(text) == 2
     assert ctx.run.budget.uses_left("page", 2) == 0
 
 

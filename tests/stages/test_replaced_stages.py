@@ -209,20 +209,9 @@ def test_a_dispatcher_that_runs_calls_itself_is_counted_and_emitted(dispatcher, 
 
 
 @pytest.mark.parametrize("way", WAYS, ids=repr)
-@pytest.mark.parametrize(
-    ("given", "options", "why"),
-    [
-        (
-            calls(call("add", "c1", a=1, b=2), call("wipe", "c2", n=7)),
-            {},
-            "a person has to approve it",
-        ),
-    ],
-    ids=["an open approval"],
-)
-def test_a_result_of_a_call_that_was_not_allowed_ends_the_run(given, options, why, way):
-    options = {"tools": TOOLS, "stages": with_dispatcher(naive_answers), **options}
-    run = way.run(USER, ScriptedLLM(given, "Done."), **options)
+def test_a_result_of_a_call_that_was_not_approved_ends_the_run(way):
+    model = ScriptedLLM(calls(call("add", "c1", a=1, b=2), call("wipe", "c2", n=7)), "Done.")
+    run = way.run(USER, model, tools=TOOLS, stages=with_dispatcher(naive_answers))
     result = run.result
     assert isinstance(result, Err)
     assert isinstance(result.reason, PipelineFailed)

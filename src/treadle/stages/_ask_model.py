@@ -129,9 +129,7 @@ def ask_model(  # noqa: C901, PLR0912 - a part of it would cost a generator in e
                     guidance=_guidance(ctx),
                 )
             )
-        attempts = _Attempts(
-            ctx, model_middleware, max_retry_delay, restart_streams=restart_streams
-        )
+        attempts = _Attempts(ctx, model_middleware, max_retry_delay, restart_streams)
         try:
             answer = yield from attempts.send(request)
         except Exception as error:  # noqa: BLE001 - a model may raise anything
@@ -149,24 +147,20 @@ def ask_model(  # noqa: C901, PLR0912 - a part of it would cost a generator in e
             reserved.release()
     if run.has_listeners:
         ended = run.ledger.clock
-        duration = ended - requested
         yield Emit(
             ModelResponded(
                 iteration=ctx.iteration,
                 response=response,
                 at=ended,
-                duration=duration,
+                duration=ended - requested,
                 status=response.status,
             )
         )
+    model = attempts.answered_by
     if ctx.is_asked:
-        return with_second_response(ctx.evolve(answered_by=attempts.answered_by), response)
+        return with_second_response(ctx.evolve(answered_by=model), response)
     return ctx.evolve(
-        response=response,
-        answered_by=attempts.answered_by,
-        parsed=None,
-        is_asked=True,
-        guidance=None,
+        response=response, answered_by=model, parsed=None, is_asked=True, guidance=None
     )
 
 
@@ -187,7 +181,6 @@ class _Attempts:
         ctx: Context,
         middleware: Sequence[ModelMiddleware],
         max_retry_delay: float,
-        *,
         restart_streams: bool,
     ) -> None:
         if ctx.run.model is None:
@@ -211,7 +204,7 @@ class _Attempts:
         self.answered_by = None  # middleware may answer itself
         sent.iteration, sent.attempt = self._ctx.iteration, self._number
         sent.max_retry_delay = self._max_retry_delay
-        sent.report_switch = self._switched
+        sent.report_switch = self._retried
         return through(self._middleware, self._perform)(sent)
 
     def _perform(self, sent: ModelRequest) -> Steps[TimedResponse]:
@@ -277,9 +270,7 @@ class _Attempts:
     ) -> Steps[tuple[TimedResponse, Request] | LLMError]:
         """Send a request again after a temporary error, until an attempt succeeds or no other one may.
 
-        Returns:
-            The answer, and the request that was sent; or why there is none. The reason is not raised, since its
-            traceback would keep the frames of the whole run.
+        The reason is not raised, since its traceback would keep the frames of the whole run.
         """
         while self._number <= most and is_retryable(error):
             now = yield NOW
@@ -291,7 +282,7 @@ class _Attempts:
                     error, f"; the server asked to wait {wait} s, more than {most_wait}"
                 )
             pause = yield from delay_before_retry(error, self._number, delay, now)
-            yield self._retried(error, now, pause)
+            yield from self._retried(error, delay=pause, at=now)
             yield Sleep(pause)
             if on_retry is not None:
                 request = yield from self._changed(on_retry, request, error)
@@ -302,26 +293,29 @@ class _Attempts:
                 error = raised
         return self._failure(error)
 
-    def _retried(self, error: Exception, now: float, delay: float, *models: str) -> Emit:
-        model, next_model = models or (None, None)
-        return Emit(
+    def _retried(
+        self,
+        error: Exception,
+        model: str | None = None,
+        next_model: str | None = None,
+        *,
+        delay: float = 0.0,
+        at: float | None = None,
+    ) -> Steps[None]:
+        """Report that a request failed and is sent again, by middleware to another model."""
+        yield Emit(
             ModelRetried(
                 iteration=self._ctx.iteration,
                 attempt=self._number,
                 error=_text_of(error),
                 error_type=type(error).__name__,
                 delay=delay,
-                at=now,
+                at=(yield NOW) if at is None else at,
                 timing=self._timing_of(error),
                 model=model,
                 next_model=next_model,
             )
         )
-
-    def _switched(self, error: Exception, model: str, next_model: str) -> Steps[None]:
-        """Report that a model failed, and that middleware asks another one."""
-        now = yield NOW
-        yield self._retried(error, now, 0.0, model, next_model)
 
     def _failure(self, error: Exception, note: str = "") -> LLMError:
         """The reason of a run whose last attempt to ask the model failed; the note ends its text."""
@@ -502,8 +496,8 @@ def _counted(
     if run.budget.estimates and (response.usage is None or response.usage.is_lower_bound):
         tools = [run.ledger.payloads[name][1] for name in request.tools]
         others = (request.instructions or "", _guidance(ctx) or "")
-        usage = estimate_usage(request.messages, tools, response, others)
-        response = dataclasses.replace(response, usage=usage)
+        estimate = estimate_usage(request.messages, tools, response, others)
+        response = dataclasses.replace(response, usage=estimate)
     cost_of = run.cost_of
     if cost_of is None and answered_by is not None:
         cost_of = answered_by.cost_of

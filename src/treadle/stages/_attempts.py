@@ -61,12 +61,7 @@ class SubagentPausedError(Exception):
 
 
 class ReturnedError(Exception):
-    """A tool returned an exception as ``Err(exception)``: the call failed, and is not tried again.
-
-    Args:
-        error: the exception.
-        text: the result of the call, for the model.
-    """
+    """A tool returned an exception as ``Err(exception)``: the call failed, and is not tried again."""
 
     def __init__(self, error: BaseException, text: str) -> None:
         super().__init__(text)
@@ -166,18 +161,9 @@ def call_effect(
     context: ToolContext | None,
     in_flight: ToolCallTable,
     *,
-    progress: ProgressReporter | None,
+    progress: ProgressReporter | None = None,
 ) -> Call:
-    """Make the effect of one attempt: the tool's function, or the resolver. Its outcome is the result, `Timed`.
-
-    Args:
-        call: the call.
-        tool: its tool; None if only the resolver knows it.
-        resolver: runs the calls of tools without a function; None if there is none.
-        context: what the tool can read about the run; None if it takes none.
-        in_flight: records the result where the call runs.
-        progress: takes what the tool reports; None if it reports nothing.
-    """
+    """Make the effect of one attempt: the tool's function, or the resolver. Its outcome is the result, `Timed`."""
     if tool is not None and tool.fn is not None:
         invoke, mode = tool.invoke, _ASYNC if tool.is_async else _THREAD
     elif resolver is None:

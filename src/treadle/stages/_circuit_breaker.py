@@ -37,9 +37,19 @@ def circuit_breaker(ctx: Context, *, threshold: Annotated[int, number(1)] = 3) -
         ctx: the context.
         threshold: the number of iterations.
     """
+    outcomes: dict[
+        str, ToolCall | None
+    ] = {}  # the first failed call of each tool; None if one succeeded
+    for call in ctx.tool_calls:
+        result = ctx.tool_results.get(call.id)
+        if result is not None and result.status in _NEWS:
+            if result.is_error:
+                outcomes.setdefault(call.name, call)
+            else:
+                outcomes[call.name] = None
     before: Streaks = ctx.memo.get("circuit_breaker", _NO_STREAKS)
     streaks, broken = dict(before), None
-    for tool, failed in _outcomes(ctx).items():
+    for tool, failed in outcomes.items():
         last, count = streaks.pop(tool, ("", 0))
         if failed is not None:
             error = ctx.tool_results[failed.id].content
@@ -53,32 +63,11 @@ def circuit_breaker(ctx: Context, *, threshold: Annotated[int, number(1)] = 3) -
     return ctx if broken is None else ctx.stop(broken)
 
 
-def _outcomes(ctx: Context) -> dict[str, ToolCall | None]:
-    """The first failed call of each tool that was called; None if one of its calls succeeded."""
-    outcomes: dict[str, ToolCall | None] = {}
-    for call in ctx.tool_calls:
-        result = ctx.tool_results.get(call.id)
-        if result is not None and result.status in _NEWS:
-            if result.is_error:
-                outcomes.setdefault(call.name, call)
-            else:
-                outcomes[call.name] = None
-    return outcomes
-
-
 # The breaker that runs share
 
 
 def refused_calls(ctx: Context, calls: Iterable[ToolCall]) -> Steps[dict[str, str]]:
-    """Ask the breaker of a run about each call.
-
-    Args:
-        ctx: the context.
-        calls: the calls that would be made.
-
-    Returns:
-        The ids of the calls that may not be made, each with the error that opened its breaker.
-    """
+    """Ask the breaker of a run about calls: the ids of those it refuses, each with the error that opened it."""
     errors: dict[str, str] = {}
     breaker = ctx.run.breaker
     if breaker is not None:
@@ -90,23 +79,15 @@ def refused_calls(ctx: Context, calls: Iterable[ToolCall]) -> Steps[dict[str, st
     return errors
 
 
-def release_calls(ctx: Context, calls: Iterable[ToolCall]) -> Steps[None]:
-    """Report calls that were admitted and will not be made."""
-    breaker = ctx.run.breaker
-    if breaker is not None:
-        for call in calls:
-            yield from _ask(ctx, call, breaker.release)
-
-
 def report_calls(ctx: Context, calls: Iterable[ToolCall]) -> Steps[None]:
-    """Report the outcome of planned calls; those that did not run to their end are released."""
+    """Report calls that were admitted; those that did not run to their end are released."""
     breaker = ctx.run.breaker
     if breaker is None:
         return
-    now = yield NOW
     for call in calls:
         result = ctx.tool_results.get(call.id)
         if result is not None and result.status in _RAN:
+            now = yield NOW
             error = result.content if result.is_error else None
             yield from _ask(ctx, call, breaker.record, error, now)
         else:

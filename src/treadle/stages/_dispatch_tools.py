@@ -159,16 +159,11 @@ def _duplicate(ctx: Context, call: ToolCall, first: ToolResult | None) -> ToolRe
 
 
 def _apply_decisions(ctx: Context) -> tuple[Context, Batches, dict[str, Paused]]:
-    """Decide which calls of a plan may run, if some of them need approval.
-
-    In the order of the request, everything before the first undecided call may run.
-
-    Args:
-        ctx: has the plan, the results so far and the decisions.
+    """Decide which calls of a plan may run: in the order of the request, those before the first undecided one.
 
     Returns:
-        The context with the answers to denied calls; the batches; and the paused subagents that stay paused,
-        by id of the call.
+        The context with the answers to denied calls; the batches; and the subagents that stay paused, by id of
+        the call.
     """
     plan, results = ctx.plan, dict(ctx.tool_results)
     batches: list[tuple[ToolCall, ...]] = []
@@ -179,10 +174,13 @@ def _apply_decisions(ctx: Context) -> tuple[Context, Batches, dict[str, Paused]]
         for call in batch:
             if call.id in results:
                 continue
-            if call.id in ctx.paused_runs and (is_blocked or not _has_decision(ctx, call.id)):
+            if call.id in ctx.paused_runs:
                 state = ctx.paused_runs[call.id]
-                still_paused[call.id] = Paused(tuple(decode(state["pending"])), state=state)
-                is_blocked = True
+                paused = Paused(tuple(decode(state["pending"])), state=state)
+                keys = [f"{call.id}/{one.id}" for one in paused.pending]
+                if is_blocked or (keys and ctx.approvals.keys().isdisjoint(keys)):
+                    still_paused[call.id] = paused
+                    is_blocked = True
             decided = ctx.approvals.get(call.id) if call.id in plan.approvals else approve
             if is_blocked or decided is None:
                 is_blocked = True
@@ -201,12 +199,6 @@ def _apply_decisions(ctx: Context) -> tuple[Context, Batches, dict[str, Paused]]
         if runnable:
             batches.append(tuple(runnable))
     return ctx.evolve(tool_results=results), tuple(batches), still_paused
-
-
-def _has_decision(ctx: Context, call_id: str) -> bool:
-    """Whether there is a decision that the subagent of a call waits for."""
-    waiting = [pending["id"] for pending in ctx.paused_runs[call_id]["pending"]]
-    return not waiting or any(f"{call_id}/{inner}" in ctx.approvals for inner in waiting)
 
 
 def _waiting(ctx: Context) -> tuple[Context, tuple[PendingCall, ...]]:

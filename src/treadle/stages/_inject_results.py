@@ -15,7 +15,6 @@ from treadle.messages import (
     Ending,
     History,
     JSONDict,
-    Response,
     ToolCall,
     ToolResult,
     can_join,
@@ -83,16 +82,15 @@ def _with_notes(result: ToolResult, notes: list[str]) -> ToolResult:
 def inject(ctx: Context, unanswered: str | None = None) -> Context:
     """Append the response, and an answer for each of its calls, to the history; once in an iteration.
 
-    Args:
-        ctx: the context; an empty response adds nothing.
-        unanswered: the answer to calls without a result, of which it is known that they did not run; None says
-            that they were not planned.
+    Calls without a result that did not run get the answer ``unanswered``; None says that they were not planned.
     """
     if ctx.result_messages:
         return ctx
     if ctx.response.tool_calls and not ctx.tool_calls:  # not parsed, or dropped
         ctx = with_parsed_calls(ctx.evolve(parsed=None))
-    if not (ctx.tool_calls or _has_message(ctx.response)):
+    is_blank = not ctx.tool_calls and ctx.response.is_blank
+    # A paused response may have blocks for the provider that continues it.
+    if is_blank and not (ctx.response.ending is Ending.PAUSED and ctx.response.extra):
         return ctx
     history, message = ctx.messages, assistant_message(ctx)
     # The history was given so, or a stage continued after a text.
@@ -102,26 +100,20 @@ def inject(ctx: Context, unanswered: str | None = None) -> Context:
         history, message = History(before[:-1]), join_messages(before[-1], message)
     messages, is_flat = [message], not is_joined
     for call in ctx.tool_calls:
-        result = ctx.tool_results.get(call.id)
-        content: Any
-        if result is None:
-            if is_unknown(ctx, call):
-                content = unknown(ctx, call).content
-            else:
-                content = unanswered or not_run(call, NotRun.NOT_PLANNED).content
-        elif result.parts is None:
-            content = sendable(result.content)
-        else:
-            content, is_flat = sendable_parts(result.parts) or sendable(result.content), False
+        result = ctx.tool_results.get(call.id) or _unanswered(ctx, call, unanswered)
+        content: Any = sendable(result.content)
+        if result.parts is not None:
+            content, is_flat = sendable_parts(result.parts) or content, False
         messages.append({"role": "tool", "tool_call_id": call.id, "content": content})
     longer = history.extended(messages, _copies(ctx, messages) if is_flat else None)
     ctx.run.ledger.last_response = ctx.response
     return ctx.evolve(messages=longer, result_messages=tuple(messages))
 
 
-def _has_message(response: Response) -> bool:
-    """Whether a response without calls belongs in the history: it has a text, or blocks of a paused response."""
-    return not response.is_blank or (response.ending is Ending.PAUSED and bool(response.extra))
+def _unanswered(ctx: Context, call: ToolCall, text: str | None) -> ToolResult:
+    if is_unknown(ctx, call):
+        return unknown(ctx, call)
+    return not_run(call, NotRun.NOT_PLANNED) if text is None else ToolResult(call.id, text)
 
 
 def _copies(ctx: Context, messages: list[JSONDict]) -> list[JSONDict] | None:

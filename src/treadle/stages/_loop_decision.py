@@ -169,11 +169,7 @@ def _take_output(
 ) -> Steps[Context]:
     """End the run if the response has a valid output; if it has an invalid one, ask again.
 
-    Args:
-        ctx: the context; its response has text or calls.
-        output: what the run has to end with.
-        ending: the call with the output; None if there is none.
-        is_whole: whether a text may be the output; one that was cut is none even if it looks like one.
+    A text that is not whole is no output, even if it looks like one.
     """
     value: Any = None
     problems: Sequence[str] = ()

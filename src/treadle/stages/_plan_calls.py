@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Literal
@@ -13,7 +14,7 @@ from treadle.effects import Emit, Steps
 from treadle.events import CallNotRun, CallsPlanned
 from treadle.messages import ToolCall, ToolResult
 from treadle.pipeline import stage
-from treadle.stages._circuit_breaker import refused_calls, release_calls
+from treadle.stages._circuit_breaker import refused_calls, report_calls
 from treadle.stages._validate_calls import validate_calls
 from treadle.tools import (
     DEDUPE_MODES,
@@ -29,16 +30,13 @@ from treadle.tools import (
 AGAIN_LINES, AGAIN_BYTES = 200, 5_000
 """The maximum size of an earlier result that is shown again: the history has all of it."""
 
+_NO_ORDER = frozenset({None, PlanReason.PARALLEL_BATCH_CUT})
+"""The conflicts of a call that needs no other one to run before it: it would see the current state."""
 _BUDGETS = frozenset({NotRun.OVER_BUDGET, NotRun.MAX_USES})
 
 
 class Planner:
-    """Plans the calls of one iteration; used once.
-
-    Args:
-        ctx: has the tools, the limits and the results of this turn.
-        in_step: whether calls that cannot run with the first batch run after it; else they are deferred.
-    """
+    """Plans the calls of one iteration; ``in_step`` runs further batches, which are deferred otherwise."""
 
     def __init__(self, ctx: Context, *, in_step: bool) -> None:
         self.not_run: dict[str, NotRun] = {}
@@ -55,11 +53,9 @@ class Planner:
         self._is_ordered = False
 
     def plan(self, calls: Iterable[ToolCall], refused: Mapping[str, str]) -> Plan:
-        """Plan the calls, and reserve the budget of those that run.
+        """Plan calls that have no answer yet, and reserve the budget of those that run.
 
-        Args:
-            calls: those that have no answer yet, in the order of the request.
-            refused: the ids of calls whose circuit breakers are open, each with the error.
+        The circuit breakers of the refused ones are open: their ids, each with the error.
         """
         for call in calls:
             tool = self._ctx.tools.get(call.name)
@@ -67,7 +63,7 @@ class Planner:
             first = self._in_batch.get(call.fingerprint)
             if call.id in refused:
                 self._answer(not_run(call, NotRun.BREAKER_OPEN, error=refused[call.id]))
-            elif repeat is not None and self._sees_what_is_known(tool):
+            elif repeat is not None and not self._is_ordered and self._conflict(tool) in _NO_ORDER:
                 reason, (_, iteration, content, *_), may_run = repeat
                 if reason is NotRun.NO_NEW_EVIDENCE:
                     content = shown_again(content)
@@ -94,11 +90,6 @@ class Planner:
             self._duplicates,
             approval_questions(self._ctx, planned),
         )
-
-    def _sees_what_is_known(self, tool: Tool | None) -> bool:
-        """Whether no other call has to run first, so that this one would see the current state."""
-        seen_by = {None, PlanReason.PARALLEL_BATCH_CUT}
-        return not self._is_ordered and self._conflict(tool) in seen_by
 
     def _place(self, call: ToolCall, tool: Tool | None) -> None:
         """Add a call to the open batch, or to a new one, or defer it."""
@@ -191,56 +182,46 @@ def plan_calls(
         dedupe: when a repeated call of a tool without this option is skipped: ``evidence``, ``strict`` or
             ``off``, see `treadle.tools.Dedupe`. Unless it is ``off``, the same call twice in a batch runs once.
     """
-    if _has_unchecked(ctx):
+    if not all(map(_fingerprint_of, ctx.tool_calls)):  # there is no `validate_calls`
         ctx = yield from validate_calls(ctx)
-    ctx.run.repeats.mode = dedupe
-    if ctx.plan.batches:  # of a stage that planned them before
-        ctx.run.release(*ctx.plan.calls)
-    done, removed = ctx.tool_results, ctx.plan.not_run
+    run, plan, done, removed = ctx.run, ctx.plan, ctx.tool_results, ctx.plan.not_run
+    run.repeats.mode = dedupe
+    if plan.batches:  # of a stage that planned them before
+        run.release(*plan.calls)
     calls: Sequence[ToolCall] = ctx.tool_calls
     waiting = [call for call in calls if call.id not in done] if done else calls
-    if not waiting:
-        if ctx.run.has_listeners and ctx.tool_calls:
-            yield from _report(ctx)
-        return ctx
     if len(waiting) == 1 and _is_simple(ctx, waiting[0]):
-        ctx.run.reserve(waiting)
-        ctx = ctx.evolve(plan=Plan(((waiting[0],),), PlanReason.SINGLE_CALL))
-    else:
+        run.reserve(waiting)
+        plan = Plan(((waiting[0],),), PlanReason.SINGLE_CALL)
+    elif waiting:
         refused = yield from refused_calls(ctx, waiting)
         planner = Planner(ctx, in_step=sequential == "in_step")
         plan = planner.plan(waiting, refused)
         idle = [call for call in waiting if call.id in plan.not_run]
-        yield from release_calls(ctx, [call for call in idle if call.id not in refused])
+        yield from report_calls(ctx, [call for call in idle if call.id not in refused])
         for call in idle:
-            ctx.run.repeats.note_not_run(call, plan.not_run[call.id])
-        ctx = ctx.evolve(plan=plan, tool_results={**done, **planner.results})
-    if removed:
-        plan = dataclasses.replace(ctx.plan, not_run={**removed, **ctx.plan.not_run})
-        ctx = ctx.evolve(plan=plan)
-    if ctx.run.has_listeners:
+            run.repeats.note_not_run(call, plan.not_run[call.id])
+        ctx = ctx.evolve(tool_results={**done, **planner.results})
+    if removed and waiting:
+        plan = dataclasses.replace(plan, not_run={**removed, **plan.not_run})
+    ctx = ctx if plan is ctx.plan else ctx.evolve(plan=plan)
+    if run.has_listeners and calls:
         yield from _report(ctx)
     return ctx
 
 
-def _has_unchecked(ctx: Context) -> bool:
-    """Whether the list of stages has no `validate_calls`: no call runs with other arguments."""
-    for call in ctx.tool_calls:  # noqa: SIM110 - any() takes longer
-        if not call.fingerprint:
-            return True
-    return False
+_fingerprint_of = operator.attrgetter("fingerprint")
 
 
 def _is_simple(ctx: Context, call: ToolCall) -> bool:
     """Whether there is nothing to decide: a single call, within all limits, that was not made before."""
-    tool = ctx.tools.get(call.name)
-    if tool is not None and not tool.is_plain:
-        return False
-    if not ctx.run.budget.limits_only_iterations:
-        return False
-    if ctx.run.breaker is not None:
-        return False
-    return call.fingerprint not in ctx.run.repeats.answers
+    run, tool = ctx.run, ctx.tools.get(call.name)
+    return (
+        (tool is None or tool.is_plain)
+        and run.budget.limits_only_iterations
+        and run.breaker is None
+        and call.fingerprint not in run.repeats.answers
+    )
 
 
 def _report(ctx: Context) -> Steps[None]:

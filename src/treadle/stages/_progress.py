@@ -18,14 +18,7 @@ if TYPE_CHECKING:
 
 
 class ProgressReporter:
-    """Emits `ToolProgress` for one attempt of a call, from whichever thread its tool runs in.
-
-    Args:
-        iteration: the number of the iteration.
-        call: the call.
-        has_listeners: whether there are listeners; without them, nothing is reported.
-        is_generator: whether the tool is a generator function.
-    """
+    """Emits `ToolProgress` for one attempt of a call, from whichever thread its tool runs in."""
 
     def __init__(
         self, iteration: int, call: ToolCall, *, has_listeners: bool, is_generator: bool

@@ -59,14 +59,8 @@ def _run_recipe(ctx: Context, call: ToolCall, node: RunNode, recipe: Recipe) -> 
 
     def sub_call(label: str, step: RecipeStep) -> Steps[ToolResult]:
         # Its node is made at once, so that the driver does not affect the order.
-        made = RunNode(
-            node.agent_name,
-            node.step_index,
-            "tool",
-            step.tool,
-            f"{call.id}/{label}",
-            created_at=node.created_at,
-        )
+        agent, index, call_id = node.agent_name, node.step_index, f"{call.id}/{label}"
+        made = RunNode(agent, index, "tool", step.tool, call_id, created_at=node.created_at)
         node.tool_calls.append(made)
         return _run_step(ctx, call.id, made, step, results)
 
@@ -123,15 +117,9 @@ def prepare_call(
     *,
     within: str | None = None,
 ) -> Steps[ToolResult]:
-    """Check a call that the model did not make, and run it; there always is a result.
+    """Check a call that the model did not make, and run it, within another call as a step of its recipe.
 
-    Args:
-        ctx: has the tools and the resolver.
-        name: the tool's name.
-        call_id: the call's id.
-        arguments: JSON text, or a mapping that is serialized as JSON.
-        node: its node in the run state; None makes one that is not kept.
-        within: the id of the call whose recipe has it as a step; None if it is not a step.
+    There always is a result. Without a node, the run state does not have the call.
     """
     in_flight = ctx.run.in_flight
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, default=str)
@@ -165,18 +153,12 @@ def _refusal(ctx: Context, call: ToolCall) -> ToolResult | None:
 
 def _composed(results: Mapping[str, ToolResult], serial: Mapping[str, RecipeStep]) -> Any:
     """Compose the results of a recipe without ``compose``: a text; or a list of it and of the media in it."""
-    good = {label: result for label, result in results.items() if not result.is_error}
-    sections = [
-        ("Results", {label: good[label] for label in serial if label in good}),
-        ("Additional results", {k: v for k, v in good.items() if k not in serial}),
-        ("Errors", {label: result for label, result in results.items() if result.is_error}),
-    ]
-    made = [
-        f"## {title}\n\n"
-        + "\n\n".join(f"### {label}\n{result.content}" for label, result in part.items())
-        for title, part in sections
-        if part
-    ]
+    sections: dict[str, list[str]] = {"Results": [], "Additional results": [], "Errors": []}
+    for label, result in results.items():
+        title = "Results" if label in serial else "Additional results"
+        section = sections["Errors" if result.is_error else title]
+        section.append(f"### {label}\n{result.content}")
+    made = ["\n\n".join((f"## {title}", *of)) for title, of in sections.items() if of]
     text = "\n\n".join(made) or "No results."
     parts = [part for result in results.values() for part in result.parts or ()]
     media = [part for part in parts if part.get("type") != "text"]

@@ -18,9 +18,6 @@ class Reserved:
     """The reservation of a request with all runs around it; `release` has to follow.
 
     A run asks for one response at a time, so that its requests compete with those of other subagents only.
-
-    Args:
-        ctx: the context.
     """
 
     def __init__(self, ctx: Context) -> None:
@@ -57,26 +54,19 @@ def _reservation(ctx: Context) -> Reservation:
     name: Any = options.get("model", None if info is None else info.model)
     limits = (options.get(option) for option in _MAX_TOKENS)
     most = next((limit for limit in limits if isinstance(limit, int)), None)
-    prompt = _prompt_of(ctx, request)
     name = name if isinstance(name, str) else None
-    return Reservation(name, ctx.state.agent_name, prompt, most)
+    return Reservation(name, ctx.state.agent_name, _prompt_of(ctx, request), most)
 
 
 def _prompt_of(ctx: Context, request: Request) -> int:
     """The estimated tokens of a prompt. Of a history that has grown, only the new messages are read."""
-    run = ctx.run
-    messages, tools = request.messages, request.tools
+    messages, tools, ledger = request.messages, request.tools, ctx.run.ledger
     raw: Sequence[JSONDict] = messages.raw() if isinstance(messages, History) else messages
-    known, of_tools, tokens = run.ledger.estimated_prompt
-    if of_tools != tools or not _continues(raw, known):
-        payloads = [ctx.tools[name].as_openai() for name in tools]
-        known, tokens = (), estimate_tokens((), payloads)
-    tokens += estimate_tokens(raw[len(known) :])
-    run.ledger.estimated_prompt = raw, tools, tokens
-    return tokens + estimate_tokens((), (), (request.instructions or "", ctx.guidance or ""))
-
-
-def _continues(raw: Sequence[JSONDict], known: Sequence[JSONDict]) -> bool:
-    """Whether messages begin with those that were estimated before, by the first and the last of these."""
+    known, of_tools, tokens = ledger.estimated_prompt
     count = len(known)
-    return 0 < count <= len(raw) and raw[0] is known[0] and raw[count - 1] is known[-1]
+    has_grown = 0 < count <= len(raw) and raw[0] is known[0] and raw[count - 1] is known[-1]
+    if of_tools != tools or not has_grown:
+        count, tokens = 0, estimate_tokens((), [ctx.tools[name].as_openai() for name in tools])
+    tokens += estimate_tokens(raw[count:])
+    ledger.estimated_prompt = raw, tools, tokens
+    return tokens + estimate_tokens((), (), (request.instructions or "", ctx.guidance or ""))

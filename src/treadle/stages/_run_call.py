@@ -27,12 +27,7 @@ def perform_call(
 ) -> Steps[ToolResult]:
     """Run a valid call that was started: take its locks, record and emit its start and its end.
 
-    Args:
-        ctx: the context.
-        call: the call.
-        node: its node in the run state.
-        work: returns the result, with the times of its start and end.
-        within: the id of the call that it is a step of; None for a call of the model.
+    Within another call, it is a step of that call's recipe.
     """
     tool = ctx.tools.get(call.name)
     run = _run if tool is None or tool.lock is None else _locked

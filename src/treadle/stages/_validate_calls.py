@@ -9,10 +9,7 @@ from treadle import labels
 from treadle.checks import ValueCheck
 from treadle.context import Context, check_call, invalid_answer
 from treadle.effects import Call, Mode, Steps, is_sync_callable
-from treadle.messages import (
-    ToolCall,
-    ToolResult,
-)
+from treadle.messages import ToolCall, ToolResult
 from treadle.pipeline import stage
 
 RepairCall: TypeAlias = Callable[[ToolCall, tuple[str, ...]], ToolCall | None]
@@ -74,11 +71,7 @@ def validate_calls(
             errors[call.id] = problems
             results[call.id] = invalid_answer(call, problems)
     if results or ctx.validation_errors:
-        others = {
-            call_id: result
-            for call_id, result in ctx.tool_results.items()
-            if call_id not in ctx.validation_errors
-        }
+        others = {key: one for key, one in ctx.tool_results.items() if key in answered}
         ctx = ctx.evolve(tool_results={**others, **results})
     return ctx.evolve(tool_calls=tuple(calls), validation_errors=errors)
 
