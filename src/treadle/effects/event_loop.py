@@ -16,16 +16,14 @@ from treadle.effects.effects import Signal
 
 
 def running_trio() -> Any:
-    """The module ``trio`` if it runs the current task, else None; it is never imported.
-
-    Asyncio is checked first: a trio that is only imported must not affect an asyncio program.
-    """
+    """The module ``trio`` if it runs this task or callback, else None; it is never imported."""
     try:
-        if asyncio.current_task() is not None:
+        if asyncio.current_task() is not None:  # trio may run as a guest of this loop
             return None
     except RuntimeError:
         pass
-    return sys.modules.get("trio")
+    trio: Any = sys.modules.get("trio")
+    return trio if trio is not None and trio.lowlevel.in_trio_run() else None
 
 
 def cancellations_of_task() -> int:

@@ -98,11 +98,6 @@ class Task:
         """Copy the context variables, for work that runs concurrently with the steps."""
         return contextvars.copy_context() if self.context is None else self.context.copy()
 
-    def cancel_awaited(self) -> None:
-        """Cancel what runs on a background loop."""
-        for started in list(self.awaited):  # a copy, since a worker thread may add one
-            started.cancel()
-
 
 class Scheduler:
     """Performs all effects of some steps, and of the steps within these effects.
@@ -309,7 +304,6 @@ class Scheduler:
             self._resume_soon(task, value, error)
 
         task.ticket = task.ticket or object()
-        task.on_cancel = task.cancel_awaited
         self._start_awaiting(task, awaitable, finish)
 
     def _start_awaiting(self, task: Task, awaitable: Awaitable[Any], finish: Finish) -> None:
@@ -348,11 +342,7 @@ class Scheduler:
                 discard(outcome)
             answer()
 
-        def cancel() -> None:
-            discard(outcome)
-            task.cancel_awaited()
-
-        task.on_cancel = cancel
+        task.on_cancel = functools.partial(discard, outcome)
         # A daemon: a callable that never returns must not keep the interpreter from exiting.
         run = task.copied_context().run
         worker = threading.Thread(target=run, args=(work,), name="treadle-worker", daemon=True)
@@ -391,14 +381,13 @@ class Scheduler:
             self._resume(task, results)
 
     def _bounded(self, task: Task, effect: Bounded) -> None:
-        def end(reason: Exception) -> None:
-            unsubscribe()
-            self.cancel(task.children, Cancelled())
-            self._resume(task, None, reason)
-
         def finish(value: Any, error: Exception | None) -> None:
             unsubscribe()
             self._resume(task, value, error)
+
+        def end(reason: Exception) -> None:
+            self.cancel(task.children, Cancelled())
+            finish(None, reason)
 
         if effect.until is not None and effect.until.is_set:
             close_steps(effect.steps)
@@ -437,6 +426,8 @@ class Scheduler:
             self._interrupt(child)
         if task.on_cancel is not None:
             task.on_cancel()
+        for started in list(task.awaited):  # a copy, since the end of one removes it
+            started.cancel()
 
     def _unwind(self, task: Task, end: BaseException, deadline: float) -> None:
         for child in list(task.children):
