@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeAlias, TypeVar
 
 from treadle.effects.effects import Steps
 
@@ -90,7 +90,19 @@ def log_abandoned(work: object, seconds: float | None = None) -> None:
     log.warning("%r still runs %g s after it was cancelled: it is abandoned", work, seconds)
 
 
-def settle(outcome: tuple[Any, BaseException | None]) -> Any:
+Outcome: TypeAlias = tuple[Any, BaseException | None]
+"""The value that a function has returned and None, or None and the exception that it has raised."""
+
+
+def outcome_of(fn: Callable[..., Any], *args: Any) -> Outcome:
+    """Call a function; return its value, or its exception, to be raised elsewhere."""
+    try:
+        return fn(*args), None
+    except BaseException as error:  # noqa: BLE001 - returned
+        return None, error
+
+
+def settle(outcome: Outcome) -> Any:
     """Return the value of an outcome, or raise its exception without keeping it in a local variable."""
     value, error = outcome
     del outcome
@@ -102,7 +114,7 @@ def settle(outcome: tuple[Any, BaseException | None]) -> Any:
         del error  # its traceback refers to this frame
 
 
-def discard(outcome: list[tuple[Any, BaseException | None]]) -> None:
+def discard(outcome: list[Outcome]) -> None:
     """Drop the outcome of an abandoned call, whichever thread finds it first; a coroutine has to be closed."""
     with contextlib.suppress(IndexError):  # the other thread has taken it
         value, _ = outcome.pop()

@@ -55,9 +55,7 @@ class DetachedTask:
         task = asyncio.get_running_loop().create_task(self._run())
         _tasks.add(task)
         task.add_done_callback(_tasks.discard)
-        task.add_done_callback(
-            lambda _: self._end()
-        )  # one that is cancelled before it begins never runs
+        task.add_done_callback(lambda _: self._end())  # one that is cancelled early never runs
 
     async def _run(self) -> None:
         try:

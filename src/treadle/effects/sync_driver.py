@@ -23,10 +23,12 @@ from typing import Any, TypeAlias, TypeVar, cast
 from treadle.effects import cleanup
 from treadle.effects.background import LOOK_UP_SECONDS, BackgroundCall
 from treadle.effects.cleanup import (
+    Outcome,
     close_steps,
     discard,
     log_abandoned,
     log_suppressed,
+    outcome_of,
     remaining_steps,
     settle,
 )
@@ -320,7 +322,7 @@ class Scheduler:
         call.start()
 
     def _call_in_thread(self, task: Task, effect: Call) -> None:
-        outcome: list[tuple[Any, BaseException | None]] = []
+        outcome: list[Outcome] = []
         ticket = task.ticket
         args = (*effect.args, CallReporter(self, task)) if effect.reporting else effect.args
 
@@ -334,10 +336,7 @@ class Scheduler:
         answer = self._answer(task, done)
 
         def work() -> None:
-            try:
-                outcome.append((effect.fn(*args), None))
-            except BaseException as raised:  # noqa: BLE001 - raised where the steps wait
-                outcome.append((None, raised))
+            outcome.append(outcome_of(effect.fn, *args))
             if task.ticket is not ticket:
                 discard(outcome)
             answer()
@@ -443,7 +442,7 @@ class Scheduler:
         with contextlib.suppress(TimeLimitReached):
             remaining = remaining_steps(steps, end)
             within = Bounded(remaining, seconds=cleanup.CLEANUP_SECONDS)
-            failure = Scheduler(self._emit, self._clock_origin).run(_outcome_of(within))
+            failure = Scheduler(self._emit, self._clock_origin).run(_only(within))
             if failure is not None:
                 log_suppressed(failure)
 
@@ -540,5 +539,5 @@ def _failure(error: BaseException) -> Exception:
     raise failure
 
 
-def _outcome_of(effect: Effect) -> Steps[Any]:
+def _only(effect: Effect) -> Steps[Any]:
     return (yield effect)

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Generator
 from contextvars import Context
 from typing import Any
 
-from treadle.effects import InContext, is_awaitable
+from treadle.effects import in_context, is_awaitable
 
 log = logging.getLogger("treadle.model")
 
@@ -29,7 +29,7 @@ async def next_of(iterator: Any, context: Context) -> Any:
     import anyio.to_thread  # noqa: PLC0415 - slow to import
 
     if isinstance(iterator, AsyncIterator):
-        return await InContext(_anext(iterator), context)  # pyright: ignore[reportUnknownArgumentType]
+        return await in_context(_anext(iterator), context)  # pyright: ignore[reportUnknownArgumentType]
     following = functools.partial(context.run, next, iterator, END)
     return await anyio.to_thread.run_sync(following, abandon_on_cancel=True)
 
@@ -66,4 +66,4 @@ async def close_async(iterator: Any, context: Context) -> None:
     with _logged():
         closed = close(iterator, context)
         if is_awaitable(closed):
-            await InContext(closed, context)
+            await in_context(closed, context)
