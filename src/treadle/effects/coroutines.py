@@ -73,12 +73,7 @@ class Then(Coroutine[Any, Any, R]):
 
 @coroutine
 def in_context(awaitable: Awaitable[R], context: Context) -> Generator[Any, Any, R]:
-    """Await something in a given context, whichever task awaits this.
-
-    Args:
-        awaitable: a coroutine, or anything else that can be awaited.
-        context: is entered for each of its steps, and exited while it waits.
-    """
+    """Await something in a context, which is entered for each of its steps, whichever task awaits this."""
     waits: Any = coroutine_of(awaitable)
     return (yield from intercept(waits, _same, context.run))
 

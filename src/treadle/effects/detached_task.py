@@ -103,12 +103,8 @@ class DetachedTask:
     async def leave(self, error: BaseException | None) -> None:
         """Cancel the task, and wait for its end, if this event loop runs it.
 
-        Args:
-            error: the exception with which the body ended; None if there was none.
-
-        Raises:
-            BaseException: a cancellation of the caller that arrived meanwhile; or the exception of the task, if
-                the body has none, or if it is an interrupt.
+        A cancellation of the caller that arrives meanwhile is raised; or the exception of the task, if the body
+        has ended without one, or if it is an interrupt.
         """
         try:
             is_here = self._soon == soon_on_loop()
@@ -150,10 +146,7 @@ class Detached(AbstractAsyncContextManager[T]):
     """An ``async with`` whose body reads from a `DetachedTask`, which ends with the body, or with this object.
 
     The body may ``yield``, and be left in another task. This is no generator: the garbage collector may close a
-    generator before the one around it.
-
-    Args:
-        start: starts the task, and returns its reader.
+    generator before the one around it. ``start`` starts the task, and returns its reader.
     """
 
     def __init__(self, start: Callable[[], tuple[T, DetachedTask]]) -> None:

@@ -86,13 +86,8 @@ def last_value(
 ) -> Any:
     """Run a generator to its end, and close it if it fails or the call is over.
 
-    Args:
-        items: the generator.
-        notifier: of the call.
-        take: is called with each value.
-
     Returns:
-        Its return value; if that is None, its last value, or None.
+        Its return value; if that is None, its last value, or None. ``take`` receives each value.
     """
     last = None
     with closing(items):
@@ -115,13 +110,9 @@ async def last_async_value(
             last, count = value, count + 1
             take(value)
             await notifier.delivered()
-            if count % VALUES_AT_ONCE == 0:
+            if count % 32 == 0:
                 # A generator that never waits would not let a time limit take effect.
                 await anyio.lowlevel.checkpoint()
             if notifier.is_over:
                 raise Cancelled("the call was abandoned")
     return last
-
-
-VALUES_AT_ONCE = 32
-"""The number of values of an async generator that are read before other tasks may run."""

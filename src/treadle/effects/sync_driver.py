@@ -60,13 +60,9 @@ Finish: TypeAlias = Callable[[Any, Exception | None], None]
 class Task:
     """Steps in progress, and what they wait for.
 
-    Args:
-        steps: a generator of effects that has not been started.
-        finish: is called when they end without being cancelled.
-        context: the context variables of the steps, as for a task on an event loop; None means the
-            current ones.
-
     Attributes:
+        finish: is called when the steps end without being cancelled.
+        context: the context variables of the steps, as for a task on an event loop; None means the current ones.
         effect: the effect that they wait for, or that is performed.
         ticket: identifies this wait; None while they do not wait.
         outcome: the value or the exception with which they continue.
@@ -102,20 +98,11 @@ class Task:
 
 
 class Scheduler:
-    """Performs all effects of some steps, and of the steps within these effects.
+    """Performs all effects of some steps, and of the steps within these effects; ``emit`` receives the events."""
 
-    Args:
-        emit: see `drive_sync`.
-        clock_origin: the time, in seconds since the epoch, at which the performance counter was 0; None reads it.
-    """
-
-    def __init__(
-        self, emit: Callable[[Any], Any] | None = None, clock_origin: float | None = None
-    ) -> None:
+    def __init__(self, emit: Callable[[Any], Any] | None = None, clock_origin: float = 0) -> None:
         self._emit = emit
-        self._clock_origin = (
-            time.time() - time.perf_counter() if clock_origin is None else clock_origin
-        )
+        self._clock_origin = clock_origin or time.time() - time.perf_counter()
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._ready: deque[Task] = deque()
         # When to call which function, if the task still waits then.
@@ -138,13 +125,7 @@ class Scheduler:
     def spawn(
         self, steps: Steps[Any], finish: Finish, context: contextvars.Context | None = None
     ) -> Task:
-        """Queue steps to run.
-
-        Args:
-            steps: a generator of effects that has not been started.
-            finish: is called when they end without being cancelled.
-            context: see `Task`.
-        """
+        """Queue steps to run; see `Task` for the arguments."""
         task = Task(steps, finish, context)
         self._ready.append(task)
         return task
@@ -250,13 +231,7 @@ class Scheduler:
     def _answer(
         self, task: Task, act: Callable[[], None], ticket: object = None
     ) -> Callable[[], None]:
-        """Make a function for any thread; it calls another function in this thread if the task still waits.
-
-        Args:
-            task: the task.
-            act: the function to call.
-            ticket: the wait of the task to which this refers; None means the current one.
-        """
+        """Make a function for any thread, which calls another one here if the task still waits."""
         ticket = ticket or task.ticket
 
         def here() -> None:
@@ -266,12 +241,9 @@ class Scheduler:
         return lambda: self._inbox.put(here)
 
     def post(self, task: Task, ticket: object, act: Callable[[], Awaitable[Any] | None]) -> None:
-        """Call a function soon, when those posted before are done, and await its result; in any thread.
+        """Call a function in the context of a task when those posted before are done, and await its result.
 
-        Args:
-            task: the function is called in its context.
-            ticket: the wait of the task to which this refers.
-            act: the function to call.
+        This may be called in any thread. Nothing is called after the end of the wait that has the ticket.
         """
 
         def here() -> None:
@@ -491,10 +463,6 @@ class CallReporter:
     """The reporter of a call. Events of other threads are delivered in that of the steps, before the outcome.
 
     They are delivered one after another. The next one waits until the async listeners of an event have returned.
-
-    Args:
-        scheduler: calls the listeners, and awaits them.
-        task: the task that waits for the call.
     """
 
     def __init__(self, scheduler: Scheduler, task: Task) -> None:

@@ -24,9 +24,6 @@ async def in_daemon_thread(fn: Callable[[], R]) -> R:
     """Call a function in a separate thread, which is abandoned when this is cancelled.
 
     Unlike the threads of anyio, which are few and for which the interpreter waits at exit, it may run forever.
-
-    Args:
-        fn: takes no arguments; what it returns or raises is the outcome.
     """
     done = Signal()
     outcome: list[Outcome] = []
@@ -47,10 +44,7 @@ async def call_in_thread(effect: Call, reporter: Reporter) -> Any:
 
     Its outcome is passed in a list: trio accepts no function that returns a coroutine, a coroutine that is
     returned too late has to be closed, and an exception would form a reference cycle with the future of anyio.
-
-    Args:
-        effect: the call. If its function returns an awaitable, that is awaited on the event loop.
-        reporter: the reporter of the task that makes the call.
+    An awaitable that the function returns is awaited on the event loop.
     """
     within = _ThreadReporter(reporter)
     outcome: list[Outcome] = []
@@ -72,11 +66,7 @@ async def call_in_thread(effect: Call, reporter: Reporter) -> Any:
 
 
 class _ThreadReporter:
-    """The reporter of a call in a worker thread.
-
-    Args:
-        reporter: the reporter of the task that makes the call.
-    """
+    """The reporter of a call in a worker thread; it has that of the task that makes the call."""
 
     def __init__(self, reporter: Reporter) -> None:
         self.now = reporter.now
