@@ -7,7 +7,7 @@ import gc
 import anyio
 import pytest
 
-from treadle.effects import Call, InContext, Mode, Then
+from treadle.effects import Call, Mode, Then, in_context
 
 from .steps import steps_of
 
@@ -88,7 +88,8 @@ class TestInContext:
 
     def test_reads_and_sets_variables_in_its_context(self, runner, inside):
         for found, left in (("inside", "further in"), ("further in", "home")):
-            awaited = Call(lambda to=left: InContext(self.moves(to), inside), mode=Mode.ASYNC)
+            moves = in_context(self.moves(left), inside)
+            awaited = Call(TestThen.awaited, moves, mode=Mode.ASYNC)
             assert runner.drive(steps_of(awaited)) == found
             assert (inside[self.place], self.place.get()) == (left, "outside")
 
@@ -96,7 +97,7 @@ class TestInContext:
         async def main():
             future = asyncio.get_running_loop().create_future()
             future.set_result(1)
-            return await InContext(future, inside)
+            return await in_context(future, inside)
 
         assert asyncio.run(main()) == 1
 
@@ -112,7 +113,7 @@ class TestInContext:
 
     def test_is_cancelled_in_its_context(self, inside, seen):
         async def main():
-            waiting = InContext(self.waits(seen, 30), inside)
+            waiting = in_context(self.waits(seen, 30), inside)
             task = asyncio.ensure_future(TestThen.awaited(waiting))
             await asyncio.sleep(0)
             task.cancel()
@@ -123,7 +124,7 @@ class TestInContext:
         assert seen == ["inside"]
 
     def test_is_closed_in_its_context(self, inside, seen):
-        waiting = InContext(self.waits(seen, 0), inside)
+        waiting = in_context(self.waits(seen, 0), inside)
         waiting.send(None)
         waiting.close()
         assert seen == ["inside"]

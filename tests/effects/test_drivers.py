@@ -28,7 +28,7 @@ from treadle.effects import (
     drive,
 )
 
-from .steps import LONG, caught, steps_of
+from .steps import LONG, caught, ended, steps_of
 
 MODES = list(Mode)
 AWAITED = {Mode.ASYNC}
@@ -56,14 +56,9 @@ def stop():
 
 class TestCall:
     @pytest.mark.parametrize("mode", MODES)
-    def test_returns_the_value_of_the_function(self, runner, mode):
-        assert runner.drive(steps_of(Call(callables(7)[mode], mode=mode))) == 7
-
-    @pytest.mark.parametrize("mode", MODES)
-    def test_raises_the_exception_of_the_function_in_the_steps(self, runner, mode):
-        error = ValueError("bad")
-        steps = caught(Call(callables(error=error)[mode], mode=mode))
-        assert runner.drive(steps) is error
+    def test_returns_the_value_of_the_function_or_of_its_coroutine(self, runner, mode):
+        for fn in (callables(7)[mode], callables(7)[Mode.ASYNC]):
+            assert runner.drive(steps_of(Call(fn, mode=mode))) == 7
 
     @pytest.mark.parametrize("mode", [Mode.INLINE, Mode.ASYNC])
     @pytest.mark.parametrize("backend", ["asyncio", "trio"])
@@ -108,10 +103,6 @@ class TestCall:
         steps = caught(Call(callables(error=error)[mode], mode=mode))
         assert runner.drive(steps) is error
 
-    @pytest.mark.parametrize("mode", MODES)
-    def test_awaits_coroutines_in_every_mode(self, runner, mode):
-        assert runner.drive(steps_of(Call(callables(7)[Mode.ASYNC], mode=mode))) == 7
-
     def test_awaits_objects_that_are_not_coroutines(self, runner):
         class Later:
             def __await__(self):
@@ -128,14 +119,7 @@ class TestCall:
     @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize("nested", [False, True])
     def test_that_raises_a_cancellation_is_call_cancelled(self, runner, mode, nested):
-        async def coroutine():
-            raise asyncio.CancelledError
-
-        def plain():
-            raise asyncio.CancelledError
-
-        call = Call(coroutine if mode in AWAITED else plain, mode=mode)
-        steps = caught(call)
+        steps = caught(Call(callables(error=asyncio.CancelledError())[mode], mode=mode))
         if nested:
             steps = steps_of(Parallel([steps, steps_of(NOW)]))
         outcome = runner.drive(steps)
@@ -147,12 +131,11 @@ class TestCall:
         assert isinstance(runner.drive(caught(Call(future.result))), CallCancelled)
 
     def test_that_raises_a_cancellation_after_a_time_limit_is_still_call_cancelled(self, runner):
-        async def coroutine():
-            raise asyncio.CancelledError
+        fn = callables(error=asyncio.CancelledError())[Mode.ASYNC]
 
         def steps():
             first = yield from caught(Bounded(steps_of(Sleep(LONG)), seconds=SOON))
-            second = yield from caught(Call(coroutine, mode=Mode.ASYNC))
+            second = yield from caught(Call(fn, mode=Mode.ASYNC))
             return type(first), type(second)
 
         assert runner.drive(steps()) == (TimeLimitReached, CallCancelled)
@@ -160,19 +143,11 @@ class TestCall:
     @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize("nested", [False, True])
     def test_that_raises_stop_iteration_does_not_end_the_steps(self, runner, mode, nested):
-        def stop():
-            raise StopIteration(3)
-
-        async def async_stop():
-            raise StopIteration(3)
-
-        def steps():
-            call = Call(async_stop if mode in AWAITED else stop, mode=mode)
-            error = yield from caught(call)
-            return type(error)
-
-        whole = steps_of(Parallel([steps(), steps()])) if nested else steps()
-        assert runner.drive(whole) == ([RuntimeError] * 2 if nested else RuntimeError)
+        steps = caught(Call(callables(error=StopIteration(3))[mode], mode=mode))
+        if nested:
+            steps = steps_of(Parallel([steps, steps_of(NOW)]))
+        outcome = runner.drive(steps)
+        assert type(outcome[0] if nested else outcome) is RuntimeError
 
 
 class TestSleepAndNow:
@@ -307,22 +282,6 @@ class TestBounded:
         assert str(error) == "it took longer than 0.02 s"
         assert isinstance(error, TimeoutError)
         assert time.monotonic() - started < 5
-
-    @pytest.mark.parametrize("mode", [Mode.THREAD, Mode.ASYNC])
-    def test_does_not_wait_for_an_abandoned_call(self, runner, mode):
-        release = threading.Event()
-
-        async def coroutine():
-            if runner.name == "trio":
-                import trio
-
-                await trio.sleep_forever()
-            await asyncio.sleep(LONG)
-
-        call = Call(coroutine if mode in AWAITED else release.wait, mode=mode)
-        error = runner.drive(caught(Bounded(steps_of(call), seconds=SOON)))
-        assert isinstance(error, TimeLimitReached)
-        release.set()
 
     def test_a_late_result_is_dropped(self, runner):
         """A worker that ends after it was abandoned does not answer the next call."""
@@ -634,16 +593,8 @@ class TestParallel:
             yield Sleep(SOON)
             raise error
 
-        def sibling():
-            try:
-                yield Sleep(LONG)
-            finally:
-                yield Call(seen.append, "cancelled")
-
-        def steps():
-            return (yield from caught(Parallel([sibling(), fails(), sibling()])))
-
-        assert runner.drive(steps()) is error
+        siblings = [ended(Sleep(LONG), Call(seen.append, "cancelled")) for _ in range(2)]
+        assert runner.drive(caught(Parallel([siblings[0], fails(), siblings[1]]))) is error
         assert seen == ["cancelled"] * 2
         assert error.__context__ is None
 
@@ -796,13 +747,8 @@ def test_an_interrupt_ends_the_run_after_the_cleanup_of_its_steps(runner, nested
         finally:
             yield Call(seen.append, "closed")
 
-    def sibling():
-        try:
-            yield Sleep(LONG)
-        finally:
-            yield Call(seen.append, "sibling closed")
-
-    whole = steps_of(Parallel([sibling(), steps()])) if nested else steps()
+    sibling = ended(Sleep(LONG), Call(seen.append, "sibling closed"))
+    whole = steps_of(Parallel([sibling, steps()])) if nested else steps()
     with pytest.raises(KeyboardInterrupt):
         runner.drive(whole)
     assert sorted(seen) == sorted(["closed", "sibling closed"] if nested else ["closed"])
@@ -845,29 +791,3 @@ def test_a_callable_that_exits_fails(runner, nested, mode, waits, error, text):
     assert isinstance(failure, Exception)
     assert str(failure) == text
     assert failure.__cause__ is error
-
-
-def test_closing_a_driver_that_awaits_a_call_is_not_the_failure_of_the_call():
-    seen = []
-
-    async def waits():
-        await asyncio.sleep(LONG)
-
-    def steps():
-        try:
-            yield Call(waits, mode=Mode.ASYNC)
-        except Exception as error:
-            seen.append(error)
-        finally:
-            seen.append("closed")
-
-    async def main():
-        coroutine = drive(steps())
-        coroutine.send(None)
-        coroutine.send(None)
-        await asyncio.sleep(0)
-        coroutine.close()
-        await asyncio.sleep(0)
-
-    asyncio.run(main())
-    assert seen == ["closed"]

@@ -58,19 +58,8 @@ def reporting(fn, mode, key="a"):
 
 
 @pytest.fixture(params=CALLABLES, ids=lambda pair: f"{pair[0].__name__}-{pair[1].value}")
-def how(request, runner):
-    fn, mode = request.param
-    if fn is coroutine and runner.is_sync:
-        fn = _coroutine_of_asyncio
-    return fn, mode
-
-
-async def _coroutine_of_asyncio(first, reporter):
-    await _emit(reporter, (first, 1))
-    between = reporter.now()
-    await asyncio.sleep(0)
-    await _emit(reporter, (first, 2))
-    return between
+def how(request):
+    return request.param
 
 
 class Observer:
@@ -123,7 +112,7 @@ class TestEverywhere:
         events = []
 
         async def observe(event):
-            await (asyncio if runner.is_sync else anyio).sleep(0.001)
+            await anyio.sleep(0.001)
             events.append(event)
 
         call = steps_of(reporting(*how))

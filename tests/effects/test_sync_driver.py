@@ -31,7 +31,7 @@ from treadle.effects import (
 from treadle.pipeline import Pipeline
 from treadle.pipeline.streams import StreamPipeline
 
-from .steps import LONG, caught, steps_of
+from .steps import LONG, caught, ended, steps_of
 
 SOON = 0.02
 
@@ -173,20 +173,6 @@ class TestBackgroundLoop:
             drive_sync(steps_of(Call(exits, mode=Mode.ASYNC)))
         assert drive_sync(steps_of(Call(stops, mode=Mode.ASYNC))) == "stopped"
         assert drive_sync(steps_of(Call(thread_of_an_async_call, mode=Mode.ASYNC)))
-
-    def test_runs_the_cleanup_of_an_abandoned_async_call(self):
-        has_begun, closed = Signal(), threading.Event()
-
-        async def hangs():
-            try:
-                has_begun.set()
-                await asyncio.sleep(LONG)
-            finally:
-                closed.set()
-
-        with pytest.raises(Stopped):
-            drive_sync(steps_of(Bounded(steps_of(Call(hangs, mode=Mode.ASYNC)), until=has_begun)))
-        assert closed.wait(LONG)
 
     @pytest.mark.parametrize("how", ["a bound", "a failing branch"])
     def test_a_cancelled_async_call_has_a_grace_period_to_end_in(self, how):
@@ -438,15 +424,18 @@ class TestInterrupts:
             while True:
                 time.sleep(0.001)  # the step itself is what is interrupted
 
-        def sibling():
-            try:
-                yield Sleep(LONG)
-            finally:
-                seen.append("closed")
-
+        sibling = ended(Sleep(LONG), Call(seen.append, "closed"))
         with pytest.raises(KeyboardInterrupt):
-            drive_sync(steps_of(Bounded(steps_of(Parallel([sibling(), busy()])), seconds=LONG)))
+            drive_sync(steps_of(Bounded(steps_of(Parallel([sibling, busy()])), seconds=LONG)))
         assert seen == ["closed"]
+
+
+def test_a_cancellation_is_never_a_stage_error(runner):
+    def steps(item):
+        yield Sleep(LONG)
+
+    with pytest.raises(TimeLimitReached):
+        runner.drive(steps_of(Bounded(Pipeline(steps).steps(1), seconds=0.02)))
 
 
 def test_a_signal_may_be_set_by_the_handler_of_a_process_signal(runner):
@@ -468,89 +457,6 @@ def test_a_signal_may_be_set_by_the_handler_of_a_process_signal(runner):
         thread.join()
         signal.signal(signal.SIGUSR1, old)
     assert time.monotonic() - started < LONG / 3
-
-
-class TestAsyncDriver:
-    """Behaviour specific to asyncio: its cancellations."""
-
-    def test_a_task_stays_cancelled_although_a_branch_fails_in_its_cleanup(self, caplog):
-        def failing():
-            try:
-                yield Sleep(LONG)
-            finally:
-                raise ValueError("in leaving")
-
-        def steps(item):
-            yield Parallel([failing(), steps_of(Sleep(LONG))])
-
-        async def main():
-            async with asyncio.timeout(0.02):
-                await Pipeline(steps).run(1)
-
-        with pytest.raises(TimeoutError):
-            asyncio.run(main())
-
-    def test_a_cancellation_wins_over_an_error_at_the_same_time(self):
-        async def main():
-            def fails():
-                yield Sleep(0.01)
-                task.cancel()
-                raise ValueError
-
-            def steps(item):
-                yield Parallel([fails(), steps_of(Sleep(LONG))])
-
-            task = asyncio.create_task(Pipeline(steps).run(1))
-            with pytest.raises(asyncio.CancelledError):
-                await task
-
-        asyncio.run(main())
-
-    def test_a_cancellation_is_never_a_stage_error(self, runner):
-        def steps(item):
-            yield Sleep(LONG)
-
-        with pytest.raises(TimeLimitReached):
-            runner.drive(steps_of(Bounded(Pipeline(steps).steps(1), seconds=0.02)))
-
-    def test_a_run_that_is_abandoned_closes_its_steps(self):
-        closed = []
-
-        def steps(item):
-            try:
-                yield Sleep(LONG)
-            finally:
-                closed.append(item)
-                yield Emit("not performed")
-
-        async def main():
-            run = Pipeline(steps).run("item")
-            run.send(None)
-            run.send(None)  # as a task does that is then dropped
-            await asyncio.sleep(0)
-            run.close()
-            await asyncio.sleep(0)
-
-        asyncio.run(main())
-        assert closed == ["item"]
-
-    def test_a_loop_that_ended_is_not_notified_of_a_signal(self):
-        stop = Signal()
-
-        def steps(item):
-            yield Wait(stop)
-
-        async def main():
-            task = asyncio.create_task(Pipeline(steps).run(1))
-            await asyncio.sleep(0)
-            subscribers.extend(stop._subscribers.values())
-            task.cancel()
-
-        subscribers = []
-        asyncio.run(main())
-        assert not stop._subscribers
-        for notify in subscribers:
-            notify()
 
 
 def handlers(seen):

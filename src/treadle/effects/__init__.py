@@ -15,8 +15,7 @@ from treadle.effects.cleanup import (
     remaining_steps,
     without_frame,
 )
-from treadle.effects.coroutines import InContext, Then
-from treadle.effects.daemon_thread import in_daemon_thread
+from treadle.effects.coroutines import Then, in_context
 from treadle.effects.effects import (
     NOW,
     Bounded,
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
     from treadle.effects.event_loop import task_group
     from treadle.effects.notifier import Notifier, last_async_value, last_value
     from treadle.effects.sync_driver import Scheduler, Task, drive_sync
+    from treadle.effects.worker_threads import in_daemon_thread
 else:
     _LAZY = {
         name: module
@@ -60,6 +60,7 @@ else:
             "event_loop": ("task_group",),
             "notifier": ("Notifier", "last_async_value", "last_value"),
             "sync_driver": ("Scheduler", "Task", "drive_sync"),
+            "worker_threads": ("in_daemon_thread",),
         }.items()
         for name in names
     }
@@ -74,9 +75,9 @@ else:
 
 __all__ = [
     "CLEANUP_SECONDS", "NOW", "BackgroundCall", "Bounded", "Call", "CallCancelled", "CallExited", "Cancelled",
-    "Detached", "DetachedTask", "Effect", "Emit", "InContext", "Mode", "Notifier", "Now", "Parallel",
-    "Reporter", "Scheduler", "Signal", "Sleep", "Steps", "Stopped", "Task", "Then", "TimeLimitReached",
-    "Timed", "Wait", "call_mode", "close_steps", "drive", "drive_sync", "failure_of", "generator_mode",
+    "Detached", "DetachedTask", "Effect", "Emit", "Mode", "Notifier", "Now", "Parallel", "Reporter",
+    "Scheduler", "Signal", "Sleep", "Steps", "Stopped", "Task", "Then", "TimeLimitReached", "Timed", "Wait",
+    "call_mode", "close_steps", "drive", "drive_sync", "failure_of", "generator_mode", "in_context",
     "in_daemon_thread", "intercept", "interruption_of", "is_awaitable", "is_exit", "is_sync_callable",
     "is_thrown_here", "last_async_value", "last_value", "log_suppressed", "map_effects", "map_nested",
     "remaining_steps", "task_group", "with_reporter", "without_frame",

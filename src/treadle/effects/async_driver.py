@@ -120,17 +120,10 @@ class _Drive:
 
 
 class _Bound:
-    """The bound of steps in progress. It may strike from the start, and interrupts the worker of the steps.
+    """The bound of steps in progress, which interrupts their worker, from the start on.
 
-    Args:
-        worker: runs the steps.
-        seconds: see `Bounded`.
-        until: see `Bounded`.
-        is_cleanup: whether the steps perform the cleanup of others.
-        inner: the bound of those others, if they have one.
-
-    Attributes:
-        reason: the exception with which the bound has struck; None until then.
+    The steps may be the cleanup of others, whose own bound is ``inner``. ``reason`` is the exception with which
+    the bound has struck.
     """
 
     def __init__(
@@ -145,11 +138,12 @@ class _Bound:
         self.inner = inner
         self.reason: Exception | None = None
         self.worker: _Worker | None = worker
-        self._seconds = seconds
         self._until = until
         self._cancel_timer: Callable[[], object] | None = None
         if seconds is not None:
-            self._cancel_timer = call_later(seconds, self._time_is_up, worker.drive.trio)
+            reason = TimeLimitReached(f"it took longer than {seconds:g} s")
+            strike = functools.partial(self._strike, reason)
+            self._cancel_timer = call_later(seconds, strike, worker.drive.trio)
         if until is not None:
             self._ticket = until.subscribe(self._stop)
 
@@ -162,14 +156,11 @@ class _Bound:
         if self._until is not None:
             self._until.unsubscribe(self._ticket)
 
-    def _time_is_up(self) -> None:
-        self._strike(TimeLimitReached(f"it took longer than {self._seconds:g} s"))
-
     def _stop(self) -> None:
         """Strike; called in the thread that sets the signal."""
         worker = self.worker
         if worker is not None:
-            worker.drive.call_on_loop(lambda: self._strike(Stopped()))
+            worker.drive.call_on_loop(functools.partial(self._strike, Stopped()))
 
     def _strike(self, reason: Exception) -> None:
         if self.worker is not None and self.reason is None:
@@ -180,10 +171,7 @@ class _Bound:
 class _Worker:
     """Runs steps in a task, and performs their effects; it is also the reporter of the calls.
 
-    Args:
-        group: the workers that the same effect waits for.
-        context: the context variables of the steps.
-        before: the worker whose frames this one takes over; None if it begins with steps of the group.
+    It begins with the next steps of its group, or takes over the frames of the worker ``before`` it.
 
     Attributes:
         frames: the steps in progress, innermost last, each with its bound.
@@ -222,11 +210,7 @@ class _Worker:
         raise NotImplementedError
 
     async def _work(self) -> None:
-        """Run the steps, and keep their outcome out of the native task.
-
-        asyncio logs an exception that is not retrieved from a task, and an interrupt in a task ends
-        the event loop before the steps can be cleaned up.
-        """
+        """Run the steps. Their exception stays out of the task: asyncio would log it, or end the loop."""
         try:
             if not self.frames:
                 if self.is_cancelled:
@@ -240,11 +224,7 @@ class _Worker:
             self.error = error
 
     def interrupt(self, bound: _Bound | None = None) -> None:
-        """Cancel the effect in progress, unless it is part of a cleanup.
-
-        Args:
-            bound: the bound that has struck; None if all steps have to end.
-        """
+        """Cancel the effect in progress for a bound, or to end all steps, unless it is part of a cleanup."""
         if self.is_cancelled:
             return
         for _, inner in reversed(self.frames):
@@ -265,7 +245,7 @@ class _Worker:
         self.interrupt()
 
     def _check_grace(self) -> None:
-        """Hand the frames to another worker if the effect has ignored its cancellation; workers always end."""
+        """Hand the frames to another worker if the effect has ignored its cancellation; children always end."""
         if self.is_cancelled and self.cancel_children is None:
             log_abandoned(self.effect)
             self.is_abandoned = True
@@ -404,11 +384,7 @@ class _Worker:
             self._end = self.effect = None
 
     def _enter(self, effect: Bounded) -> bool:
-        """Enter bounded steps; return whether they were entered.
-
-        Raises:
-            Stopped: the signal of the bound is set.
-        """
+        """Enter bounded steps, or raise `Stopped`; return whether they were entered."""
         if self.is_cancelled:  # the steps themselves have just caused it
             return False
         if effect.until is not None and effect.until.is_set:
@@ -447,12 +423,7 @@ class _Worker:
         return cleaning.send, None
 
     async def _raised(self, bound: _Bound | None, error: BaseException) -> _Continuation:
-        """Continue after steps that have raised a cancellation or an interrupt.
-
-        Args:
-            bound: the bound of the steps.
-            error: the exception.
-        """
+        """Continue after steps, with their bound, that have raised a cancellation or an interrupt."""
         if not isinstance(error, self.drive.cancellations):
             self._end = error
         elif bound is None or not bound.is_cleanup:  # else it was raised in them
@@ -464,12 +435,7 @@ class _Worker:
         return await self._ended(bound)
 
     async def _ended(self, bound: _Bound | None, outcome: object = None) -> _Continuation:
-        """Continue after steps that were cancelled, or their cleanup, have ended.
-
-        Args:
-            bound: the bound of the steps.
-            outcome: an exception of theirs is logged, and a value dropped.
-        """
+        """Continue after steps that were cancelled, or their cleanup; an exception of theirs is logged."""
         if isinstance(outcome, Exception):
             log_suppressed(outcome)
         if self.is_cancelled:
@@ -649,15 +615,7 @@ def _hold(_: object) -> None:
 
 
 class _Group:
-    """The workers that run several steps at once, for an effect or for `drive`.
-
-    Args:
-        shared: see `_Drive`.
-        steps: are taken in their order.
-        new_context: makes the context variables of a worker.
-        limit: how many may run at the same time; None means all.
-        parent: the worker that waits; None for the task that called `drive`.
-    """
+    """The workers that run several steps at once, for another worker or for the task that called `drive`."""
 
     def __init__(
         self,
@@ -680,12 +638,7 @@ class _Group:
         self._over = anyio.Event()
 
     async def run(self) -> list[Any]:
-        """Run the steps; return their values.
-
-        Raises:
-            BaseException: the exception of the first steps to fail, or the cancellation. Workers that still run
-                are cancelled then, and have ended.
-        """
+        """Run the steps; return their values, or raise the first exception when all workers have ended."""
         for _ in range(self._at_once):
             self._start_next()
         if self.results:
@@ -709,11 +662,7 @@ class _Group:
         self._start(worker.context, worker)
 
     def _cancel_running(self) -> None:
-        """Cancel the workers that still run.
-
-        They are cancelled at once, not when the waiting task resumes: until then one could start
-        its next call, and trio resumes tasks in any order.
-        """
+        """Cancel the workers at once: until the waiting task resumes, one could start its next call."""
         if self._running and not self._is_ending:
             self._is_ending = True
             for worker in list(self._running):

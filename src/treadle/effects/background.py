@@ -36,11 +36,7 @@ class BackgroundCall(Future[Any]):
     """The outcome of an awaitable on an event loop in another thread; cancelling it cancels the awaitable.
 
     `asyncio.run_coroutine_threadsafe` does the same, but does not retrieve the exception of a task whose future
-    was cancelled, so asyncio would log it.
-
-    Args:
-        awaitable: a coroutine, or any other awaitable that is not bound to another loop.
-        loop: the event loop; None means a background loop.
+    was cancelled, so asyncio would log it. Without a loop, it runs on a background loop.
     """
 
     def __init__(
@@ -99,11 +95,7 @@ class BackgroundCall(Future[Any]):
             self._task.cancel()
 
     def outcome(self) -> tuple[Any, Exception | None]:
-        """Return the value and None, or None and the exception, of a call that has ended without being cancelled.
-
-        Raises:
-            BaseException: an interrupt.
-        """
+        """Return the value and None, or None and the exception, of a call that has ended; raise an interrupt."""
         error = self.exception()
         if error is None:
             return self.result(), None
@@ -126,16 +118,9 @@ class BackgroundCall(Future[Any]):
             del self  # the traceback of its exception refers to this frame
 
     def wait_for_end(self, deadline: float) -> bool:
-        """Wait until a cancelled call has ended.
+        """Wait until a cancelled call has ended, or a deadline of the monotonic clock; return whether it has.
 
-        If it has not, it is abandoned. If it blocks its loop, so that the loop has not even reacted to
-        the cancellation, later calls run on another loop.
-
-        Args:
-            deadline: the time of the monotonic clock at which to stop waiting.
-
-        Returns:
-            Whether it has ended.
+        If it blocks its loop, so that the loop has not even reacted, later calls run on another loop.
         """
         if self._has_ended.wait(max(0.0, deadline - time.monotonic())):
             return True
@@ -175,13 +160,12 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
 def _close_generators() -> None:
     """Close the async generators of the loops at the exit of the interpreter, as `asyncio.run` does at its end.
 
-    Generators close what lives as long as a loop, such as connections. A loop that is
-    blocked delays the exit by at most `EXIT_SECONDS`.
+    Generators close what lives as long as a loop, such as connections.
     """
     ends = [threading.Event() for _ in _loops]
     for loop, end in zip(_loops, ends, strict=True):
         loop.call_soon_threadsafe(_close_generators_of, loop, end)
-    deadline = time.monotonic() + EXIT_SECONDS
+    deadline = time.monotonic() + 1.0  # a loop may be blocked
     for end in ends:
         end.wait(max(0.0, deadline - time.monotonic()))
 
@@ -190,10 +174,6 @@ def _close_generators_of(loop: asyncio.AbstractEventLoop, end: threading.Event) 
     # A generator that still runs, in a call that was abandoned, cannot be closed. asyncio would log it.
     loop.set_exception_handler(lambda _loop, _context: None)
     loop.create_task(loop.shutdown_asyncgens()).add_done_callback(lambda _: end.set())
-
-
-EXIT_SECONDS = 1.0
-"""The longest delay of the interpreter's exit, in seconds."""
 
 
 atexit.register(_close_generators)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeAlias, TypeVar
 
 from treadle.effects.effects import Steps
 
@@ -20,13 +20,10 @@ GRACE_SECONDS = 1.0
 """The time in which a cancelled call has to end before it is abandoned, in seconds: enough to close a
 connection. A run may exceed its time limit by this much."""
 
-MAX_CLOSE_ATTEMPTS = 16
-"""The number of effects that steps may yield while they are closed."""
-
 
 def close_steps(steps: Steps[object]) -> None:
     """Close a generator of effects that are no longer performed; effects it still yields are lost."""
-    for _ in range(MAX_CLOSE_ATTEMPTS):
+    for _ in range(16):  # the number of effects that they may yield
         try:
             steps.close()
         except RuntimeError as error:
@@ -40,11 +37,7 @@ def close_steps(steps: Steps[object]) -> None:
 
 
 def remaining_steps(steps: Steps[object], end: BaseException) -> Steps[Exception | None]:
-    """Raise a cancellation in steps, and yield the effects of their cleanup.
-
-    Args:
-        steps: a generator that waits for the outcome of an effect.
-        end: the cancellation, which the steps re-raise when they are done.
+    """Raise a cancellation in waiting steps, and yield the effects of their cleanup.
 
     Returns:
         The exception that they raised instead of the cancellation, if any.
@@ -80,17 +73,24 @@ def log_suppressed(error: BaseException) -> None:
 
 
 def log_abandoned(work: object, seconds: float | None = None) -> None:
-    """Log that a call, a listener or a task has ignored its cancellation.
-
-    Args:
-        work: the effect, or the function of the task.
-        seconds: since the cancellation; None means the grace period.
-    """
+    """Log that an effect or the function of a task still runs some seconds after it was cancelled."""
     seconds = GRACE_SECONDS if seconds is None else seconds
     log.warning("%r still runs %g s after it was cancelled: it is abandoned", work, seconds)
 
 
-def settle(outcome: tuple[Any, BaseException | None]) -> Any:
+Outcome: TypeAlias = tuple[Any, BaseException | None]
+"""The value that a function has returned and None, or None and the exception that it has raised."""
+
+
+def outcome_of(fn: Callable[..., Any], *args: Any) -> Outcome:
+    """Call a function; return its value, or its exception, to be raised elsewhere."""
+    try:
+        return fn(*args), None
+    except BaseException as error:  # noqa: BLE001 - returned
+        return None, error
+
+
+def settle(outcome: Outcome) -> Any:
     """Return the value of an outcome, or raise its exception without keeping it in a local variable."""
     value, error = outcome
     del outcome
@@ -102,7 +102,7 @@ def settle(outcome: tuple[Any, BaseException | None]) -> Any:
         del error  # its traceback refers to this frame
 
 
-def discard(outcome: list[tuple[Any, BaseException | None]]) -> None:
+def discard(outcome: list[Outcome]) -> None:
     """Drop the outcome of an abandoned call, whichever thread finds it first; a coroutine has to be closed."""
     with contextlib.suppress(IndexError):  # the other thread has taken it
         value, _ = outcome.pop()

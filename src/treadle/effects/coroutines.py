@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextvars import Context
-from types import CoroutineType
+from types import CoroutineType, coroutine
 from typing import Any, TypeVar
 
 from treadle.effects.effects import is_awaitable
+from treadle.effects.middleware import intercept
 
 R = TypeVar("R")
 
@@ -23,8 +24,6 @@ class Then(Coroutine[Any, Any, R]):
         change: takes the outcome, returns another, or an awaitable of it.
         failed: takes an exception of the awaitable, returns an awaitable that raises it; None raises it at once.
     """
-
-    __slots__ = ("_change", "_failed", "_inner")
 
     def __init__(
         self,
@@ -72,34 +71,11 @@ class Then(Coroutine[Any, Any, R]):
         return (yield from changed.__await__()) if is_awaitable(changed) else changed
 
 
-class InContext(Generator[Any, Any, R]):
-    """An awaitable that runs in a given context, whichever task awaits it.
-
-    Args:
-        awaitable: a coroutine, or anything else that can be awaited.
-        context: is entered for each of its steps, and exited while it waits.
-    """
-
-    __slots__ = ("_context", "_inner")
-
-    def __init__(self, awaitable: Awaitable[R], context: Context) -> None:
-        self._inner = coroutine_of(awaitable)
-        self._context = context
-
-    def send(self, value: Any) -> Any:
-        """Continue; see `collections.abc.Generator`."""
-        return self._context.run(self._inner.send, value)
-
-    def throw(self, *error: Any) -> Any:
-        """Raise an exception where it waits; see `collections.abc.Generator`."""
-        return self._context.run(self._inner.throw, *error)
-
-    def close(self) -> None:
-        """End it; see `collections.abc.Generator`."""
-        self._context.run(self._inner.close)
-
-    def __await__(self) -> Generator[Any, Any, R]:
-        return self
+@coroutine
+def in_context(awaitable: Awaitable[R], context: Context) -> Generator[Any, Any, R]:
+    """Await something in a context, which is entered for each of its steps, whichever task awaits this."""
+    waits: Any = coroutine_of(awaitable)
+    return (yield from intercept(waits, _same, context.run))
 
 
 def _same(outcome: Any) -> Any:

@@ -22,27 +22,6 @@ LEAVE_SECONDS = 4 * CLEANUP_SECONDS
 ignore its cancellation."""
 
 
-def start_task(
-    work: Callable[[], Coroutine[Any, Any, None]], trio: Any
-) -> asyncio.Task[None] | None:
-    """Start a task of the event loop on asyncio, and a system task on trio, with a copy of this context.
-
-    Args:
-        work: an async function that raises nothing: an exception in a system task ends the whole program.
-        trio: the module ``trio`` if it runs the event loop, else None; see `running_trio`.
-
-    Returns:
-        The task on asyncio; None on trio.
-    """
-    if trio is not None:
-        trio.lowlevel.spawn_system_task(work, context=copy_context())
-        return None
-    task = asyncio.get_running_loop().create_task(work())
-    _tasks.add(task)
-    task.add_done_callback(_tasks.discard)
-    return task
-
-
 _tasks: set[asyncio.Task[None]] = set()
 """The tasks in progress: an event loop has only weak references to its tasks."""
 
@@ -50,7 +29,8 @@ _tasks: set[asyncio.Task[None]] = set()
 class DetachedTask:
     """A task that may be cancelled from another task than the one that starts it, and from another thread.
 
-    The starting task enters no cancel scope. An exception of this task waits for `take_error` or `leave`.
+    It is a task of the event loop on asyncio, and a system task on trio. The starting task enters no cancel scope.
+    An exception of this task waits for `take_error`, `wait` or `leave`.
 
     Args:
         work: an async function.
@@ -60,7 +40,7 @@ class DetachedTask:
     def __init__(
         self,
         work: Callable[[], Coroutine[Any, Any, object]],
-        on_cancel: Callable[[], object],
+        on_cancel: Callable[[], object] = lambda: None,
     ) -> None:
         self._work: Callable[[], Any] = work
         self._on_cancel = on_cancel
@@ -68,9 +48,14 @@ class DetachedTask:
         self._scope = anyio.CancelScope()
         self._ended = anyio.Event()
         self._error: BaseException | None = None
-        task = start_task(self._run, running_trio())
-        if task is not None:  # one that is cancelled before it begins never runs
-            task.add_done_callback(lambda _: self._end())
+        trio = running_trio()
+        if trio is not None:
+            trio.lowlevel.spawn_system_task(self._run, context=copy_context())
+            return
+        task = asyncio.get_running_loop().create_task(self._run())
+        _tasks.add(task)
+        task.add_done_callback(_tasks.discard)
+        task.add_done_callback(lambda _: self._end())  # one that is cancelled early never runs
 
     async def _run(self) -> None:
         try:
@@ -85,7 +70,7 @@ class DetachedTask:
 
     def _end(self) -> None:
         self._ended.set()
-        self._work = self._on_cancel = _nothing  # they may refer to this object: avoid a cycle
+        self._work = self._on_cancel = lambda: None  # they may refer to this object: avoid a cycle
 
     def take_error(self) -> BaseException | None:
         """Return the exception with which the task ended, once: the caller has to raise it."""
@@ -105,15 +90,21 @@ class DetachedTask:
             self._on_cancel()
             self._scope.cancel()
 
+    async def wait(self) -> None:
+        """Wait for the end of the task, and raise its exception, if there is one."""
+        await self._ended.wait()
+        error = self.take_error()
+        try:
+            if error is not None:
+                raise error
+        finally:
+            del error  # its traceback refers to this frame
+
     async def leave(self, error: BaseException | None) -> None:
         """Cancel the task, and wait for its end, if this event loop runs it.
 
-        Args:
-            error: the exception with which the body ended; None if there was none.
-
-        Raises:
-            BaseException: a cancellation of the caller that arrived meanwhile; or the exception of the task, if
-                the body has none, or if it is an interrupt.
+        A cancellation of the caller that arrives meanwhile is raised; or the exception of the task, if the body
+        has ended without one, or if it is an interrupt.
         """
         try:
             is_here = self._soon == soon_on_loop()
@@ -151,18 +142,11 @@ class DetachedTask:
         return cancelled
 
 
-def _nothing() -> None:
-    pass
-
-
 class Detached(AbstractAsyncContextManager[T]):
     """An ``async with`` whose body reads from a `DetachedTask`, which ends with the body, or with this object.
 
     The body may ``yield``, and be left in another task. This is no generator: the garbage collector may close a
-    generator before the one around it.
-
-    Args:
-        start: starts the task, and returns its reader.
+    generator before the one around it. ``start`` starts the task, and returns its reader.
     """
 
     def __init__(self, start: Callable[[], tuple[T, DetachedTask]]) -> None:

@@ -97,8 +97,6 @@ class Signal:
         is_set: whether the flag is set.
     """
 
-    __slots__ = ("_subscribers", "is_set")
-
     def __init__(self) -> None:
         self.is_set = False
         self._subscribers: dict[object, Callable[[], object]] = {}
@@ -134,8 +132,6 @@ class Signal:
 
 class Effect:
     """The base of all effects. A driver recognizes an effect by its exact class, so effects have no subclasses."""
-
-    __slots__ = ()
 
     def __init_subclass__(cls) -> None:
         if Effect not in cls.__bases__:
@@ -196,8 +192,6 @@ class Call(Effect):
         once: whether it must not be called again if its outcome is lost, as when the process ends.
     """
 
-    __slots__ = ("about", "args", "fn", "key", "label", "mode", "once", "reporting")
-
     def __init__(
         self,
         fn: Callable[..., Any],
@@ -250,8 +244,6 @@ class Parallel(Effect):
         ValueError: the limit is below 1.
     """
 
-    __slots__ = ("limit", "steps")
-
     def __init__(self, steps: Iterable[Steps[Any]], limit: int | None = None) -> None:
         if limit is not None and limit < 1:
             raise ValueError(f"limit must be at least 1, not {limit}")
@@ -270,8 +262,6 @@ class Bounded(Effect):
         until: raise `Stopped` as soon as this signal is set; None means never.
     """
 
-    __slots__ = ("seconds", "steps", "until")
-
     def __init__(
         self, steps: Steps[Any], *, seconds: float | None = None, until: Signal | None = None
     ) -> None:
@@ -283,8 +273,6 @@ class Bounded(Effect):
 class Sleep(Effect):
     """Wait for some seconds."""
 
-    __slots__ = ("seconds",)
-
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
 
@@ -292,16 +280,12 @@ class Sleep(Effect):
 class Wait(Effect):
     """Wait until a signal is set."""
 
-    __slots__ = ("signal",)
-
     def __init__(self, signal: Signal) -> None:
         self.signal = signal
 
 
 class Now(Effect):
     """Read the clock; the outcome is seconds since the epoch, never going back within a drive."""
-
-    __slots__ = ()
 
 
 NOW = Now()
@@ -313,8 +297,6 @@ class Emit(Effect):
 
     Exceptions of listeners are logged, and the steps continue.
     """
-
-    __slots__ = ("event",)
 
     def __init__(self, event: Any) -> None:
         self.event = event

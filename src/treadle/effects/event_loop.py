@@ -16,16 +16,14 @@ from treadle.effects.effects import Signal
 
 
 def running_trio() -> Any:
-    """The module ``trio`` if it runs the current task, else None; it is never imported.
-
-    Asyncio is checked first: a trio that is only imported must not affect an asyncio program.
-    """
+    """The module ``trio`` if it runs this task or callback, else None; it is never imported."""
     try:
-        if asyncio.current_task() is not None:
+        if asyncio.current_task() is not None:  # trio may run as a guest of this loop
             return None
     except RuntimeError:
         pass
-    return sys.modules.get("trio")
+    trio: Any = sys.modules.get("trio")
+    return trio if trio is not None and trio.lowlevel.in_trio_run() else None
 
 
 def cancellations_of_task() -> int:
@@ -38,18 +36,10 @@ def cancellations_of_task() -> int:
 
 
 def call_later(seconds: float, act: Callable[[], object], trio: Any) -> Callable[[], None]:
-    """Call a function on this event loop after some seconds.
+    """Call a function, which must not raise, on this event loop after some seconds; return one that cancels that.
 
     Two passes of the loop lie between the time and the call: if the loop was paused, each task gets to run before
     it counts as late.
-
-    Args:
-        seconds: the delay; a negative one counts as 0.
-        act: the function. It must not raise.
-        trio: see `running_trio`.
-
-    Returns:
-        A function that cancels the call.
     """
     wanted = [act]  # emptied by a cancellation, since the function may refer to a whole run
 
@@ -86,11 +76,7 @@ Soon: TypeAlias = Callable[[Callable[[], object]], object]
 
 
 def soon_on_loop() -> Soon:
-    """The function that schedules a call on this event loop, from any thread; equal for the same loop only.
-
-    Raises:
-        RuntimeError: no event loop runs here.
-    """
+    """The function that schedules a call on this event loop, from any thread; equal for the same loop only."""
     trio = running_trio()
     if trio is None:
         return asyncio.get_running_loop().call_soon_threadsafe

@@ -96,9 +96,6 @@ def interruption_of(steps: Steps[Any]) -> BaseException | None:
     steps around it may have a ``finally`` that yields effects, which look like any others. Only the generator that
     is suspended there knows the exception, and only the garbage collector can ask it. No interruption are an
     `Exception`, a cancellation, and ``sys.exit()``.
-
-    Args:
-        steps: a generator that is suspended at a ``yield``, and the generators that it delegates to or wraps.
     """
     waiting: list[Any] = [steps]
     seen: set[int] = set()

@@ -33,15 +33,15 @@ def map_effects(steps: Steps[R], change: Change) -> Steps[R]:
 def intercept(
     steps: Steps[R],
     change: Change,
-    resume: Callable[[Callable[[Any], Effect], Any], Effect] | None = None,
+    resume: Callable[..., Any] | None = None,
 ) -> Steps[R]:
     """Wrap steps so that a function sees, and may replace, every effect that they yield themselves.
 
     Args:
         steps: a generator of effects that has not been started.
         change: as in `map_effects`, but the steps within an effect are not wrapped.
-        resume: takes a function and its argument, and calls it: the steps run up to their next
-            effect. None calls it directly.
+        resume: takes a function and its arguments, and calls it: the steps run up to their next
+            effect, or are closed. None calls it directly.
     """
     advance: Callable[[Any], Effect] = steps.send
     value: Any = None
@@ -52,7 +52,7 @@ def intercept(
                 made = change(effect)
                 value = (yield from made) if isinstance(made, Generator) else (yield made)
             except GeneratorExit:
-                steps.close()
+                steps.close() if resume is None else resume(steps.close)
                 raise
             except BaseException as raised:  # noqa: BLE001 - raised in the inner steps
                 advance, value = steps.throw, raised

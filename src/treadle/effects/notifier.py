@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing, closing, suppress
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import aclosing, closing
+from typing import Any
 
-import anyio
 import anyio.lowlevel
 
-from treadle.effects.detached_task import start_task
+from treadle.effects.detached_task import DetachedTask
 from treadle.effects.effects import Cancelled, Reporter
-from treadle.effects.event_loop import Soon, running_trio, soon_on_loop
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
+from treadle.effects.event_loop import caller_on_loop
 
 
 class Notifier:
@@ -30,97 +25,60 @@ class Notifier:
         on_loop: whether the call runs on an event loop; then the notifier is made there.
     """
 
-    __slots__ = (
-        "_delivered", "_failure", "_home", "_posted", "_queue", "_reporter", "_scope", "_soon", "_trio",
-        "is_over",
-    )  # fmt: skip
-
     def __init__(self, reporter: Reporter, *, on_loop: bool) -> None:
         self.is_over = False
-        self._trio: Any = None
         self._reporter = reporter
-        self._home: int | None = None
-        self._soon: Soon | None = None
-        if on_loop:
-            self._home = threading.get_ident()
-            self._trio = running_trio()
-            self._soon = soon_on_loop()
+        self._call_on_loop = caller_on_loop() if on_loop else None
         self._posted: deque[Any] = deque()
-        self._queue: deque[Awaitable[None]] = deque()
-        self._delivered: anyio.Event | None = None
-        self._scope: anyio.CancelScope | None = None
-        self._failure: BaseException | None = None
+        self._unawaited: deque[Awaitable[None]] = deque()
+        self._delivery: DetachedTask | None = None
 
     def notify(self, event: Any) -> None:
         """Emit an event; never raises because the call was abandoned."""
-        if self.is_over:
-            return
-        if self._soon is None or threading.get_ident() == self._home:
+        if self._call_on_loop is None:
             self._emit(event)
-            return
-        self._posted.append(event)
-        with suppress(RuntimeError):  # the event loop has ended
-            self._soon(self._emit_posted)
+        else:
+            self._posted.append(event)
+            self._call_on_loop(self._emit_posted)
 
     def _emit_posted(self) -> None:
         while self._posted:
-            event = self._posted.popleft()
-            if not self.is_over:
-                self._emit(event)
+            self._emit(self._posted.popleft())
 
     def _emit(self, event: Any) -> None:
+        if self.is_over:
+            return
         try:
             emitted = self._reporter.emit(event)
         except Cancelled:
             self.is_over = True
             return
         if emitted is not None:
-            self._queue.append(emitted)
-            if self._delivered is None:
-                self._start_delivery()
-
-    def _start_delivery(self) -> None:
-        # A callback of an event loop has no task, by which `running_trio` would recognize the loop.
-        trio = self._trio if self._soon is not None else running_trio()
-        self._delivered = anyio.Event()
-        start_task(self._deliver, trio)
+            self._unawaited.append(emitted)
+            if self._delivery is None:
+                self._delivery = DetachedTask(self._deliver)
 
     async def _deliver(self) -> None:
-        """Await the listeners, one event after another; an interrupt is kept for the task of the call."""
-        delivered = self._delivered
-        try:
-            with anyio.CancelScope() as self._scope:
-                while self._queue:
-                    await self._queue.popleft()
-        except BaseException as error:  # noqa: BLE001 - raised in the task of the call
-            self._failure = error
-        finally:
-            self._delivered = self._scope = None
-            if delivered is not None:
-                delivered.set()
+        """Await the listeners, one event after another; an interrupt is raised in the task of the call."""
+        while self._unawaited:
+            await self._unawaited.popleft()
+        self._delivery = None
 
     async def delivered(self) -> None:
         """Wait until the listeners have received all events; for the task of the call."""
         self._emit_posted()
-        if self._delivered is not None:
-            await self._delivered.wait()
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
+        if self._delivery is not None:
+            await self._delivery.wait()
 
     def end(self) -> None:
         """Drop all further events, and stop waiting for listeners."""
         self.is_over = True
-        if self._scope is not None and threading.get_ident() == self._home:
-            self._scope.cancel()
-        while self._queue:
-            _close(self._queue.popleft())
-
-
-def _close(awaitable: Any) -> None:
-    close = getattr(awaitable, "close", None)  # a coroutine that is never awaited has to be closed
-    if close is not None:
-        close()
+        if self._delivery is not None:
+            self._delivery.cancel()
+        while self._unawaited:
+            close = getattr(self._unawaited.popleft(), "close", None)
+            if close is not None:  # a coroutine that is never awaited has to be closed
+                close()
 
 
 def last_value(
@@ -128,13 +86,8 @@ def last_value(
 ) -> Any:
     """Run a generator to its end, and close it if it fails or the call is over.
 
-    Args:
-        items: the generator.
-        notifier: of the call.
-        take: is called with each value.
-
     Returns:
-        Its return value; if that is None, its last value, or None.
+        Its return value; if that is None, its last value, or None. ``take`` receives each value.
     """
     last = None
     with closing(items):
@@ -157,13 +110,9 @@ async def last_async_value(
             last, count = value, count + 1
             take(value)
             await notifier.delivered()
-            if count % VALUES_AT_ONCE == 0:
+            if count % 32 == 0:
                 # A generator that never waits would not let a time limit take effect.
                 await anyio.lowlevel.checkpoint()
             if notifier.is_over:
                 raise Cancelled("the call was abandoned")
     return last
-
-
-VALUES_AT_ONCE = 32
-"""The number of values of an async generator that are read before other tasks may run."""

@@ -23,10 +23,12 @@ from typing import Any, TypeAlias, TypeVar, cast
 from treadle.effects import cleanup
 from treadle.effects.background import LOOK_UP_SECONDS, BackgroundCall
 from treadle.effects.cleanup import (
+    Outcome,
     close_steps,
     discard,
     log_abandoned,
     log_suppressed,
+    outcome_of,
     remaining_steps,
     settle,
 )
@@ -58,13 +60,9 @@ Finish: TypeAlias = Callable[[Any, Exception | None], None]
 class Task:
     """Steps in progress, and what they wait for.
 
-    Args:
-        steps: a generator of effects that has not been started.
-        finish: is called when they end without being cancelled.
-        context: the context variables of the steps, as for a task on an event loop; None means the
-            current ones.
-
     Attributes:
+        finish: is called when the steps end without being cancelled.
+        context: the context variables of the steps, as for a task on an event loop; None means the current ones.
         effect: the effect that they wait for, or that is performed.
         ticket: identifies this wait; None while they do not wait.
         outcome: the value or the exception with which they continue.
@@ -98,27 +96,13 @@ class Task:
         """Copy the context variables, for work that runs concurrently with the steps."""
         return contextvars.copy_context() if self.context is None else self.context.copy()
 
-    def cancel_awaited(self) -> None:
-        """Cancel what runs on a background loop."""
-        for started in list(self.awaited):  # a copy, since a worker thread may add one
-            started.cancel()
-
 
 class Scheduler:
-    """Performs all effects of some steps, and of the steps within these effects.
+    """Performs all effects of some steps, and of the steps within these effects; ``emit`` receives the events."""
 
-    Args:
-        emit: see `drive_sync`.
-        clock_origin: the time, in seconds since the epoch, at which the performance counter was 0; None reads it.
-    """
-
-    def __init__(
-        self, emit: Callable[[Any], Any] | None = None, clock_origin: float | None = None
-    ) -> None:
+    def __init__(self, emit: Callable[[Any], Any] | None = None, clock_origin: float = 0) -> None:
         self._emit = emit
-        self._clock_origin = (
-            time.time() - time.perf_counter() if clock_origin is None else clock_origin
-        )
+        self._clock_origin = clock_origin or time.time() - time.perf_counter()
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._ready: deque[Task] = deque()
         # When to call which function, if the task still waits then.
@@ -141,13 +125,7 @@ class Scheduler:
     def spawn(
         self, steps: Steps[Any], finish: Finish, context: contextvars.Context | None = None
     ) -> Task:
-        """Queue steps to run.
-
-        Args:
-            steps: a generator of effects that has not been started.
-            finish: is called when they end without being cancelled.
-            context: see `Task`.
-        """
+        """Queue steps to run; see `Task` for the arguments."""
         task = Task(steps, finish, context)
         self._ready.append(task)
         return task
@@ -253,13 +231,7 @@ class Scheduler:
     def _answer(
         self, task: Task, act: Callable[[], None], ticket: object = None
     ) -> Callable[[], None]:
-        """Make a function for any thread; it calls another function in this thread if the task still waits.
-
-        Args:
-            task: the task.
-            act: the function to call.
-            ticket: the wait of the task to which this refers; None means the current one.
-        """
+        """Make a function for any thread, which calls another one here if the task still waits."""
         ticket = ticket or task.ticket
 
         def here() -> None:
@@ -269,12 +241,9 @@ class Scheduler:
         return lambda: self._inbox.put(here)
 
     def post(self, task: Task, ticket: object, act: Callable[[], Awaitable[Any] | None]) -> None:
-        """Call a function soon, when those posted before are done, and await its result; in any thread.
+        """Call a function in the context of a task when those posted before are done, and await its result.
 
-        Args:
-            task: the function is called in its context.
-            ticket: the wait of the task to which this refers.
-            act: the function to call.
+        This may be called in any thread. Nothing is called after the end of the wait that has the ticket.
         """
 
         def here() -> None:
@@ -309,7 +278,6 @@ class Scheduler:
             self._resume_soon(task, value, error)
 
         task.ticket = task.ticket or object()
-        task.on_cancel = task.cancel_awaited
         self._start_awaiting(task, awaitable, finish)
 
     def _start_awaiting(self, task: Task, awaitable: Awaitable[Any], finish: Finish) -> None:
@@ -326,7 +294,7 @@ class Scheduler:
         call.start()
 
     def _call_in_thread(self, task: Task, effect: Call) -> None:
-        outcome: list[tuple[Any, BaseException | None]] = []
+        outcome: list[Outcome] = []
         ticket = task.ticket
         args = (*effect.args, CallReporter(self, task)) if effect.reporting else effect.args
 
@@ -340,19 +308,12 @@ class Scheduler:
         answer = self._answer(task, done)
 
         def work() -> None:
-            try:
-                outcome.append((effect.fn(*args), None))
-            except BaseException as raised:  # noqa: BLE001 - raised where the steps wait
-                outcome.append((None, raised))
+            outcome.append(outcome_of(effect.fn, *args))
             if task.ticket is not ticket:
                 discard(outcome)
             answer()
 
-        def cancel() -> None:
-            discard(outcome)
-            task.cancel_awaited()
-
-        task.on_cancel = cancel
+        task.on_cancel = functools.partial(discard, outcome)
         # A daemon: a callable that never returns must not keep the interpreter from exiting.
         run = task.copied_context().run
         worker = threading.Thread(target=run, args=(work,), name="treadle-worker", daemon=True)
@@ -391,14 +352,13 @@ class Scheduler:
             self._resume(task, results)
 
     def _bounded(self, task: Task, effect: Bounded) -> None:
-        def end(reason: Exception) -> None:
-            unsubscribe()
-            self.cancel(task.children, Cancelled())
-            self._resume(task, None, reason)
-
         def finish(value: Any, error: Exception | None) -> None:
             unsubscribe()
             self._resume(task, value, error)
+
+        def end(reason: Exception) -> None:
+            self.cancel(task.children, Cancelled())
+            finish(None, reason)
 
         if effect.until is not None and effect.until.is_set:
             close_steps(effect.steps)
@@ -437,6 +397,8 @@ class Scheduler:
             self._interrupt(child)
         if task.on_cancel is not None:
             task.on_cancel()
+        for started in list(task.awaited):  # a copy, since the end of one removes it
+            started.cancel()
 
     def _unwind(self, task: Task, end: BaseException, deadline: float) -> None:
         for child in list(task.children):
@@ -452,7 +414,7 @@ class Scheduler:
         with contextlib.suppress(TimeLimitReached):
             remaining = remaining_steps(steps, end)
             within = Bounded(remaining, seconds=cleanup.CLEANUP_SECONDS)
-            failure = Scheduler(self._emit, self._clock_origin).run(_outcome_of(within))
+            failure = Scheduler(self._emit, self._clock_origin).run(_only(within))
             if failure is not None:
                 log_suppressed(failure)
 
@@ -501,10 +463,6 @@ class CallReporter:
     """The reporter of a call. Events of other threads are delivered in that of the steps, before the outcome.
 
     They are delivered one after another. The next one waits until the async listeners of an event have returned.
-
-    Args:
-        scheduler: calls the listeners, and awaits them.
-        task: the task that waits for the call.
     """
 
     def __init__(self, scheduler: Scheduler, task: Task) -> None:
@@ -549,5 +507,5 @@ def _failure(error: BaseException) -> Exception:
     raise failure
 
 
-def _outcome_of(effect: Effect) -> Steps[Any]:
+def _only(effect: Effect) -> Steps[Any]:
     return (yield effect)

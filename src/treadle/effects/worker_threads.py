@@ -1,8 +1,9 @@
-"""Calls in threads, awaited on an event loop."""
+"""Functions in threads, awaited on an event loop."""
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -12,28 +13,68 @@ import anyio.from_thread
 import anyio.lowlevel
 import anyio.to_thread
 
-from treadle.effects.cleanup import discard, settle
-from treadle.effects.effects import Call, Cancelled, Reporter, is_awaitable
+from treadle.effects.cleanup import Outcome, discard, outcome_of, settle
+from treadle.effects.effects import Call, Cancelled, Reporter, Signal, is_awaitable
+from treadle.effects.event_loop import wait_for
 
 R = TypeVar("R")
 
 
-class _ThreadReporter:
-    """The reporter of a call in a worker thread.
+async def in_daemon_thread(fn: Callable[[], R]) -> R:
+    """Call a function in a separate thread, which is abandoned when this is cancelled.
 
-    Args:
-        reporter: the reporter of the task that makes the call.
+    Unlike the threads of anyio, which are few and for which the interpreter waits at exit, it may run forever.
     """
+    done = Signal()
+    outcome: list[Outcome] = []
 
-    __slots__ = ("_home", "_listening", "_reporter", "_token", "is_abandoned", "now")
+    def work() -> None:
+        outcome.append(outcome_of(fn))
+        done.set()
+
+    run = contextvars.copy_context().run
+    threading.Thread(target=run, args=(work,), name="treadle-daemon", daemon=True).start()
+    await wait_for(done)
+    made: R = settle(outcome.pop())
+    return made
+
+
+async def call_in_thread(effect: Call, reporter: Reporter) -> Any:
+    """Make a call in a worker thread, which is abandoned when the call is cancelled.
+
+    Its outcome is passed in a list: trio accepts no function that returns a coroutine, a coroutine that is
+    returned too late has to be closed, and an exception would form a reference cycle with the future of anyio.
+    An awaitable that the function returns is awaited on the event loop.
+    """
+    within = _ThreadReporter(reporter)
+    outcome: list[Outcome] = []
+    args = (*effect.args, within) if effect.reporting else effect.args
+
+    def work() -> None:
+        outcome.append(outcome_of(effect.fn, *args))
+        if within.is_abandoned:
+            discard(outcome)
+
+    try:
+        await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+    except BaseException:
+        await within.abandon()
+        discard(outcome)
+        raise
+    value = settle(outcome.pop())
+    return await value if is_awaitable(value) else value
+
+
+class _ThreadReporter:
+    """The reporter of a call in a worker thread; it has that of the task that makes the call."""
 
     def __init__(self, reporter: Reporter) -> None:
+        self.now = reporter.now
+        self.is_abandoned = False
         self._reporter = reporter
         self._home = threading.get_ident()
         self._listening: dict[anyio.CancelScope, anyio.Event] = {}
         self._token = anyio.lowlevel.current_token()
-        self.is_abandoned = False
-        self.now = reporter.now
 
     def emit(
         self, event: Any, listener: Callable[[Any], Any] | None = None
@@ -55,27 +96,27 @@ class _ThreadReporter:
     async def _on_loop(
         self, event: Any, listener: Callable[[Any], Any] | None
     ) -> BaseException | None:
-        """Call the listeners; return an interrupt, which would end the event loop if raised in a task."""
-        if not self.is_abandoned:
-            try:
-                # This is a separate task, which a cancellation of the call does not reach.
-                emitted = self._reporter.emit(event, listener)
-                if emitted is not None:
-                    await self._until_abandoned(emitted)
-            except (KeyboardInterrupt, SystemExit) as interrupt:
-                return interrupt
-            except asyncio.CancelledError:  # the event loop ends, and would log it
-                self.is_abandoned = True
-        return None
+        """Call the listeners; return an interrupt, which would end the event loop if raised in a task.
 
-    async def _until_abandoned(self, emitted: Awaitable[None]) -> None:
-        with anyio.CancelScope() as scope:
-            ended = self._listening[scope] = anyio.Event()
-            try:
-                await emitted
-            finally:
-                del self._listening[scope]
-                ended.set()
+        This is a separate task, which a cancellation of the call does not reach.
+        """
+        if self.is_abandoned:
+            return None
+        try:
+            emitted = self._reporter.emit(event, listener)
+            if emitted is not None:
+                with anyio.CancelScope() as scope:
+                    ended = self._listening[scope] = anyio.Event()
+                    try:
+                        await emitted
+                    finally:
+                        del self._listening[scope]
+                        ended.set()
+        except (KeyboardInterrupt, SystemExit) as interrupt:
+            return interrupt
+        except asyncio.CancelledError:  # the event loop ends, and would log it
+            self.is_abandoned = True
+        return None
 
     async def abandon(self) -> None:
         """Deliver no further events; cancel the async listeners, and wait for their end."""
@@ -87,40 +128,3 @@ class _ThreadReporter:
             with anyio.CancelScope(shield=True):
                 for _, ended in listening:
                     await ended.wait()
-
-
-async def call_in_thread(effect: Call, reporter: Reporter) -> Any:
-    """Make a call in a worker thread, which is abandoned when the call is cancelled.
-
-    Args:
-        effect: the call. If its function returns an awaitable, that is awaited on the event loop.
-        reporter: the reporter of the task that makes the call.
-    """
-    value = await _in_thread(effect, _ThreadReporter(reporter))
-    return await value if is_awaitable(value) else value
-
-
-async def _in_thread(effect: Call, reporter: _ThreadReporter) -> Any:
-    """Call the function.
-
-    Its outcome is passed in a list: trio accepts no function that returns a coroutine, a coroutine that is
-    returned too late has to be closed, and an exception would form a reference cycle with the future of anyio.
-    """
-    outcome: list[tuple[Any, BaseException | None]] = []
-    args = (*effect.args, reporter) if effect.reporting else effect.args
-
-    def work() -> None:
-        try:
-            outcome.append((effect.fn(*args), None))
-        except BaseException as error:  # noqa: BLE001 - raised where the call is awaited
-            outcome.append((None, error))
-        if reporter.is_abandoned:
-            discard(outcome)
-
-    try:
-        await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
-    except BaseException:
-        await reporter.abandon()
-        discard(outcome)
-        raise
-    return settle(outcome.pop())

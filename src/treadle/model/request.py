@@ -21,7 +21,7 @@ from contextvars import Context, copy_context
 from typing import Any, TypeAlias
 
 from treadle import effects
-from treadle.effects import Call, InContext, Reporter, Steps, Timed, is_awaitable
+from treadle.effects import Call, Reporter, Steps, Timed, in_context, is_awaitable
 from treadle.messages import (
     Chunk,
     JSONDict,
@@ -201,7 +201,7 @@ class ModelRequest:
             with anyio.move_on_after(CLOSE_SECONDS, shield=True), _logged():
                 closed = _close(iterator, context)
                 if is_awaitable(closed):
-                    await InContext(closed, context)
+                    await in_context(closed, context)
             raise
 
     def _add(
@@ -258,7 +258,7 @@ async def _next_of(iterator: Any, context: Context) -> Any:
     import anyio.to_thread  # noqa: PLC0415 - slow to import
 
     if isinstance(iterator, AsyncIterator):
-        return await InContext(_anext(iterator), context)  # pyright: ignore[reportUnknownArgumentType]
+        return await in_context(_anext(iterator), context)  # pyright: ignore[reportUnknownArgumentType]
     following = functools.partial(context.run, next, iterator, _END)
     return await anyio.to_thread.run_sync(following, abandon_on_cancel=True)
 

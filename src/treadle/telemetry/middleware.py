@@ -77,14 +77,14 @@ class _Branch:
             runs.pop()
         return runs[-1]
 
-    def _resume(self, advance: Callable[[Any], Effect], value: Any) -> Effect:
+    def _resume(self, advance: Callable[..., Any], *value: Any) -> Any:
         runs = self._runs
         agent = (runs[0] if len(runs) == 1 else self._run()).agent
         if agent is None:
-            return advance(value)
+            return advance(*value)
         token = attach(agent.context)
         try:
-            return advance(value)
+            return advance(*value)
         finally:
             detach(token)
 

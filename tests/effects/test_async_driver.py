@@ -664,25 +664,33 @@ class TestACall:
         assert isinstance(asyncio.run(main()), CallCancelled)
 
     def test_is_cancelled_when_the_run_is_abandoned(self):
-        ended = []
+        seen = []
 
         async def tool():
             try:
                 await asyncio.sleep(LONG)
             finally:
-                ended.append("tool")
+                seen.append("tool")
+
+        def steps():
+            try:
+                yield call(tool)
+            except Exception as error:
+                seen.append(error)
+            finally:
+                seen.append("closed")
+                yield Emit("cleanup")
 
         async def main():
-            run = drive(steps_of(carried(tool)))
+            run = drive(steps())
             run.send(None)
             run.send(None)  # as a task does that is then dropped
             await asyncio.sleep(0)
             run.close()
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.01)
 
         asyncio.run(main())
-        assert ended == ["tool"]
+        assert seen == ["tool", "closed"]
 
     @pytest.mark.parametrize("is_closed", [True, False])
     def test_is_dropped_with_an_event_loop_that_was_closed_too_early(self, caplog, is_closed):
@@ -853,18 +861,6 @@ class TestCleanupOfAStuckCall:
         assert seen == []
 
 
-class TestACancellationBeforeTheDrive:
-    def test_is_ignored_while_the_caller_handles_it(self):
-        async def main():
-            asyncio.current_task().cancel()
-            try:
-                await asyncio.sleep(LONG)
-            except asyncio.CancelledError:
-                return await drive(steps_of(Call(_seven, mode=Mode.ASYNC)))
-
-        assert asyncio.run(main()) == 7
-
-
 class TestACallableThatCancelsItsOwnTask:
     """On asyncio, where a task can be cancelled by anything that it calls."""
 
@@ -926,6 +922,20 @@ class TestACallableThatCancelsItsOwnTask:
 
 
 class TestParallel:
+    def test_a_cancellation_wins_over_an_error_at_the_same_time(self):
+        async def main():
+            def fails():
+                yield Sleep(0.01)
+                task.cancel()
+                raise ValueError
+
+            both = Parallel([fails(), steps_of(Sleep(LONG))])
+            task = asyncio.create_task(drive(steps_of(both)))
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+        asyncio.run(main())
+
     def test_logs_nothing_if_it_is_cancelled_before_a_branch_begins(self, caplog):
         async def main():
             branches = [steps_of(call(_seven)) for _ in range(3)]
@@ -1028,6 +1038,23 @@ def test_a_value_returned_after_the_signal_of_the_bound_was_set_is_dropped(go):
         return await drive(caught(Bounded(steps(), until=stop)))
 
     assert isinstance(go(main), Stopped)
+
+
+def test_a_loop_that_ended_is_not_notified_of_a_signal():
+    stop = Signal()
+
+    async def main():
+        task = asyncio.create_task(drive(steps_of(Wait(stop))))
+        await asyncio.sleep(0.01)
+        subscribers.extend(stop._subscribers.values())
+        task.cancel()
+
+    subscribers = []
+    asyncio.run(main())
+    assert subscribers
+    assert not stop._subscribers
+    for notify in subscribers:
+        notify()
 
 
 class TestWithoutAnEventLoop:
