@@ -8,7 +8,7 @@ import traceback
 import anyio
 import pytest
 
-from treadle import Err, Loop, Recipe, RecipeStep, RunError, SubagentEvent, default_stages, tool
+from treadle import Err, Loop, Recipe, RecipeStep, RunError, default_stages, tool
 from treadle.events import ToolFinished, ToolRetried
 from treadle.results import CircuitBroken, LLMError, PipelineFailed
 from treadle.stages import ask_model, validate_calls
@@ -129,13 +129,7 @@ def run(way, model, **options):
     events = []
     options = {"on_event": events.append, "name": "bot", **options}
     result = way.run(Loop(), model, USER, **options)
-    return result, [innermost(event) for event in events]
-
-
-def innermost(event):
-    while isinstance(event, SubagentEvent):
-        event = event.event
-    return event
+    return result, [event.innermost for event in events]
 
 
 def last_frame(error):
@@ -243,21 +237,12 @@ def test_a_timeout_has_no_exception(way, records):
     assert records() == []
 
 
-def test_an_exception_does_not_count_for_equality_or_repr():
-    def finished(**options):
-        (event,) = [
-            event
-            for event in run_events(ScriptedLLM(calls(call("broken", "c1")), "ok"), **options)
-            if isinstance(event, ToolFinished)
-        ]
-        return event
+def test_an_exception_does_not_count_for_equality_or_repr(way):
+    def finished():
+        _, events = run(way, ScriptedLLM(calls(call("broken", "c1")), "ok"), **tools(plain))
+        return next(event for event in events if isinstance(event, ToolFinished))
 
-    def run_events(model, **options):
-        events = []
-        Loop.run_sync(USER, model, on_event=events.append, **options)
-        return events
-
-    one, other = finished(**tools(plain)), finished(**tools(plain))
+    one, other = finished(), finished()
     assert one == other
     assert one.exception is not other.exception
     assert "exception" not in repr(one)

@@ -29,6 +29,10 @@ class Shop:
 
         self.work = work
 
+    def helper(self, model, **options):
+        """A subagent that has the tool."""
+        return Loop(tools=[self.work]).as_tool("helper", "h", model, **options)
+
 
 @pytest.fixture
 def shop():
@@ -44,17 +48,14 @@ class TestLockedByTheParent:
     """A key that the call of the subagent has."""
 
     def test_calls_of_the_subagent_that_share_it_do_not_overlap(self, shop, way):
-        loop = Loop(tools=[shop.work])
-        model = ScriptedLLM(works("L", "L", "L", "M"), "in")
-        subagent = loop.as_tool("helper", "h", model, lock="L")
+        subagent = shop.helper(ScriptedLLM(works("L", "L", "L", "M"), "in"), lock="L")
         result = way.run(Loop(tools=[subagent]), ScriptedLLM(asked_each(), "outer"))
         assert shop.most == {"L": 1, "M": 1}
         assert len(shop.log) == 4
         assert answers(result.messages) == {"k": "in"}
 
     def test_no_other_call_gets_it_during_the_run(self, shop, way):
-        loop = Loop(tools=[shop.work])
-        subagent = loop.as_tool("helper", "h", ScriptedLLM(works("L", "L"), "in"), lock="L")
+        subagent = shop.helper(ScriptedLLM(works("L", "L"), "in"), lock="L")
         more = [call("work", "o", key="L", n=9)]
         result = way.run(
             Loop(tools=[subagent, shop.work]), ScriptedLLM(asked_each(more=more), "outer")
@@ -63,8 +64,7 @@ class TestLockedByTheParent:
         assert answers(result.messages) == {"k": "in", "o": "worked L9"}
 
     def test_a_nested_subagent_may_use_it_as_well(self, shop, way):
-        inner = Loop(tools=[shop.work])
-        nested = inner.as_tool("helper", "h", ScriptedLLM(works("L", "L"), "three"), lock="L")
+        nested = shop.helper(ScriptedLLM(works("L", "L"), "three"), lock="L")
         middle = Loop(tools=[nested, shop.work])
         more = [call("work", "m", key="L", n=5)]
         model = ScriptedLLM(asked_each("g", more=more), "two")
@@ -98,8 +98,7 @@ class TestLockedElsewhere:
     """A key that another call has."""
 
     def test_a_subagent_without_a_key_waits_for_it(self, shop, way):
-        loop = Loop(tools=[shop.work])
-        subagent = loop.as_tool("helper", "h", ScriptedLLM(works("L"), "in"))
+        subagent = shop.helper(ScriptedLLM(works("L"), "in"))
         more = [call("work", f"o{n}", key="L", n=n + 5) for n in range(3)]
         result = way.run(
             Loop(tools=[subagent, shop.work]), ScriptedLLM(asked_each(more=more), "outer")
@@ -112,8 +111,7 @@ class TestLockedElsewhere:
         """Two subagents that wait for each other's key would wait forever."""
         locks = Locks()
         ticket = locks.enter("L")
-        loop = Loop(tools=[shop.work])
-        subagent = loop.as_tool("helper", "h", ScriptedLLM(works("L"), "in"), lock="mine")
+        subagent = shop.helper(ScriptedLLM(works("L"), "in"), lock="mine")
         result = way.run(Loop(tools=[subagent], locks=locks), ScriptedLLM(asked_each(), "outer"))
         text = answers(subagent_run(result).messages)["w0"]
         assert text == "Not run: 'L' is in use by another call; try again later"
@@ -128,8 +126,7 @@ class TestLockedElsewhere:
             mine = messages[0]["content"]
             return works({"A": "B", "B": "A"}[mine])
 
-        loop = Loop(tools=[shop.work])
-        subagent = loop.as_tool("helper", "h", model, lock=lambda given: given["task"])
+        subagent = shop.helper(model, lock=lambda given: given["task"])
         result = way.run(Loop(tools=[subagent]), ScriptedLLM(asked_each("A", "B"), "outer"))
         assert isinstance(result, Ok)
         assert answers(result.messages) == {"A": "in", "B": "in"}
@@ -148,8 +145,7 @@ class TestLockedElsewhere:
 
     def test_a_lock_is_released_however_the_subagent_ends(self, shop, way):
         locks = Locks()
-        loop = Loop(tools=[shop.work])
-        subagent = loop.as_tool("helper", "h", ScriptedLLM(TypeError("no")), lock="L")
+        subagent = shop.helper(ScriptedLLM(TypeError("no")), lock="L")
         way.run(Loop(tools=[subagent], locks=locks), ScriptedLLM(asked_each(), "outer"))
         ticket = locks.enter("L")
         assert ticket.is_set
@@ -164,7 +160,7 @@ class TestLockedElsewhere:
                 return (lambda given: steps) if name == "both" else None
 
         model = lambda messages: works("L") if len(messages) == 1 else "in"  # noqa: E731
-        subagent = Loop(tools=[shop.work]).as_tool("helper", "h", model)
+        subagent = shop.helper(model)
         both = tool({"name": "both"}, lock="L")
         loop = Loop(tools=[both, subagent], resolve_tool=Resolver(), max_seconds=5)
         result = way.run(loop, ScriptedLLM(calls(call("both", "b")), "outer"))
