@@ -37,8 +37,7 @@ from .conftest import BATCH, SYNC, USER, RecordedTools, Way, answers, of, paused
 @pytest.fixture
 def paused(recorded):
     """A loop, its model and a paused run of it."""
-    loop, model = recorded.loop(), ScriptedLLM(BATCH, "done")
-    return loop, model, SYNC.run(loop, model)
+    return paused_at(recorded)
 
 
 def names(events):
@@ -101,8 +100,7 @@ class TestEvents:
 
     def test_observers_of_iterations_see_the_whole_iteration(self, recorded):
         seen = []
-        loop, model = recorded.loop(on_iteration=seen.append), ScriptedLLM(BATCH, "done")
-        paused = SYNC.run(loop, model)
+        loop, model, paused = paused_at(recorded, on_iteration=seen.append)
         assert seen == []
         SYNC.resume(loop, paused, {"b": approve}, model)
         assert list(seen[0].tool_results) == ["a", "b", "c"]
@@ -134,17 +132,15 @@ class TestWays:
         assert recorded.did == ["note 1", "note 3", "wipe /"]
         check_history(result.messages)
 
-    def test_with_middleware(self, recorded, paused):
-        _, model, pause = paused
+    def test_with_middleware(self, paused):
+        loop, model, pause = paused
         seen = []
 
         def middleware(steps):
             seen.append("on")
             return (yield from steps)
 
-        result = recorded.loop().resume_sync(
-            pause, on(pause, {"b": approve}), model, middleware=[middleware]
-        )
+        result = SYNC.resume(loop, pause, {"b": approve}, model, middleware=[middleware])
         assert (type(result), seen) == (Ok, ["on"])
 
 
@@ -153,8 +149,7 @@ class TestHandle:
 
     def test_it_has_the_pause_and_then_the_result(self, recorded, way):
         first, second = RunHandle(), RunHandle()
-        loop, model = recorded.loop(), ScriptedLLM(BATCH, "done")
-        pause = way.run(loop, model, handle=first)
+        loop, model, pause = paused_at(recorded, way=way, handle=first)
         assert first.result is pause
         assert first.messages == pause.messages
         assert first.in_flight == ()
@@ -168,15 +163,13 @@ class TestHandle:
         def observe(event):
             seen.append((handle.messages, handle.state.messages, handle.state.status))
 
-        loop, model = recorded.loop(), ScriptedLLM(BATCH, "done")
-        pause = way.run(loop, model)
+        loop, model, pause = paused_at(recorded, way=way)
         way.resume(loop, pause, {"b": approve}, model, handle=handle, on_event=observe)
         assert seen[0] == (USER, USER, "running")
 
     def test_it_belongs_to_one_of_the_two_runs(self, recorded):
         handle = RunHandle()
-        loop, model = recorded.loop(handle=handle), ScriptedLLM(BATCH, "done")
-        pause = SYNC.run(loop, model)
+        loop, model, pause = paused_at(recorded, handle=handle)
         with pytest.raises(OptionError, match="belongs to one run"):
             loop.resume_sync(pause, on(pause, {"b": approve}), model)
         assert SYNC.resume(loop, pause, {"b": approve}, model, handle=RunHandle()).unwrap()
@@ -308,8 +301,7 @@ class TestFailing:
         assert "did not approve this call: x" in answers(result.messages)["b"]
 
     def test_a_limit_that_the_iteration_reached(self, recorded, way):
-        loop, model = recorded.loop(max_iterations=1), ScriptedLLM(BATCH)
-        pause = way.run(loop, model)
+        loop, model, pause = paused_at(recorded, BATCH, way=way, max_iterations=1)
         result = way.resume(loop, stored(pause), {"b": approve}, model)
         assert (result.stop_reason, result.iterations) == ("max_iterations_reached", 1)
         assert result.run.nodes[0].status == "success"
