@@ -18,7 +18,7 @@ from treadle.loop.pause import PROCESS_CLAIMS, PausedForm, PausedRun
 from treadle.loop.start import MISSING, start_run
 from treadle.loop.subagent import TASK_SCHEMA, MakeMessages, Subagent
 from treadle.messages import Messages
-from treadle.model import Model, check_model
+from treadle.model import Model
 from treadle.results import Result
 from treadle.tools import Approval, Tool, ToolBehaviour, tool_hint
 from treadle.type_vars import OutputT_co
@@ -325,10 +325,10 @@ class Loop(BuiltLoop[OutputT_co]):
         for option in ("session", "journal"):
             if getattr(self.settings, option) is not None:
                 raise OptionError(f"{option}: a subagent has none; give it to the outer loop")
-        loop = self if instructions is None else self.with_options(instructions=instructions)
-        model = loop.model_for(llm_send_fn)
-        check_model(model)
-        steps = Subagent(loop, model, messages)
+        changes: dict[str, Any] = {"llm_send_fn": self.model_for(llm_send_fn)}
+        if instructions is not None:
+            changes["instructions"] = instructions
+        steps = Subagent(self.with_options(**changes), messages)
         return Tool(name, description, input_schema, steps=steps, **options)
 
 
