@@ -106,7 +106,7 @@ class Loop(BuiltLoop[OutputT_co]):
                 f"Loop takes options by name, as in Loop(llm_send_fn=...) and Loop(tools=[...]), "
                 f"got a positional {type(_[0]).__name__}"
             )
-        self._build(Settings().with_options(options))
+        self._build(Settings(options))
 
     if not TYPE_CHECKING:
         __signature__ = OptionsSignature()
@@ -132,7 +132,7 @@ class Loop(BuiltLoop[OutputT_co]):
         if not options:
             return self
         changed = object.__new__(type(self))
-        changed._build(self.settings.with_options(options), self, options)
+        changed._build(Settings(options, self.settings), self, options)
         return changed
 
     def diagram(self, kind: str = "mermaid") -> str:

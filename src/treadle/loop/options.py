@@ -290,21 +290,9 @@ class Settings:
 
         def __getattr__(self, name: str) -> Any: ...
 
-    def __init__(self, **options: Any) -> None:
-        self.__dict__.update(_DEFAULTS)
-        self._change(options)
-
-    def with_options(self, options: Mapping[str, Any]) -> Self:
-        """A copy with some options changed; raises `OptionError` for one that does not exist or is invalid."""
-        if not options:
-            return self
-        changed = object.__new__(type(self))
-        changed.__dict__.update(self.__dict__)
-        changed._change(options)
-        return changed
-
-    def _change(self, options: Mapping[str, Any]) -> None:
-        """Set some options. Only these are checked: every run with options makes a copy."""
+    def __init__(self, options: Mapping[str, Any], like: Self | None = None) -> None:
+        """Change some options of other settings, or of the defaults. Only these are checked: runs make copies."""
+        self.__dict__.update(_DEFAULTS if like is None else like.__dict__)
         check_names(options, OPTIONS, "there is no option", hint_of)
         limits: dict[str, Any] = {}
         for name, value in options.items():
