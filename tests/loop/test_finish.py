@@ -24,14 +24,34 @@ from treadle import (
     Usage,
     tool,
 )
-from treadle.loop.run import NO_ANSWER
+from treadle.loop.run import GUIDANCE, NO_ANSWER
 from treadle.messages import for_sdk
 from treadle.stages import loop_decision
 from treadle.testing import ScriptedLLM, call, calls
 
 from .conftest import SYNC, USER, answers, of
-from .finishing import FIRST, GUIDED, fail, finished
 from .notes import note
+
+GUIDED = GUIDANCE.format(reason="no answer within max_iterations=1", how="")
+FIRST = calls(call("note", "a", n=1))
+
+
+@tool
+def fail(n: int = 0):
+    raise ValueError("no")
+
+
+def finished(way, *script, **options):
+    """Run with a limit of one iteration; return the result and the model."""
+    options = {
+        "tools": [note, fail],
+        "max_iterations": 1,
+        "limits": Limits(on_limit="finish"),
+        **options,
+    }
+    with ScriptedLLM(FIRST, *script) as model:
+        return way.run(Loop(**options), model), model
+
 
 PLAIN = NO_ANSWER.format(reason="no answer within max_iterations=1")
 

@@ -28,7 +28,21 @@ from treadle.stages import circuit_breaker, loop_decision
 from treadle.testing import ScriptedLLM, call, calls
 
 from .conftest import SYNC, USER, answers, of, stored
-from .speaking import said, saying
+
+
+def said(text):
+    return {"role": "user", "content": text}
+
+
+def saying(handle, *messages, then):
+    """A step of a script: the user sends messages during the model call."""
+
+    def answer(asked):
+        for message in messages:
+            assert handle.steer(message)
+        return then
+
+    return answer
 
 
 def test_before_a_run_it_is_empty():
