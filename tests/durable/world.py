@@ -117,6 +117,6 @@ def _repeatable(one: Tool) -> Tool:
     if isinstance(one.steps, Subagent):
         tools = [_repeatable(made) for made in one.steps.loop.tools.values() if not made.terminal]
         loop = one.steps.loop.with_options(tools=tools)
-        steps = Subagent(loop, one.steps.llm_send_fn, one.steps._messages)
+        steps = Subagent(loop, one.steps._messages)
         return dataclasses.replace(one, steps=steps)
     return dataclasses.replace(one, idempotent=True)

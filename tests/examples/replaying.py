@@ -46,7 +46,7 @@ def lifeless(loop):
 def _lifeless(one):
     if isinstance(one.steps, Subagent):
         child = copy.copy(one.steps)
-        child.loop, child.llm_send_fn = lifeless(child.loop), never
+        child.loop = lifeless(child.loop).with_options(llm_send_fn=never)
         return dataclasses.replace(one, steps=child)
     return dataclasses.replace(one, fn=never) if one.fn is not None else one
 

@@ -30,6 +30,16 @@ def helper(*script, loop=None, **options):
     return (loop or Loop(tools=[add])).as_tool("helper", "Helps.", model, **options), model
 
 
+def nested(loop, depth, *script):
+    """A loop around subagents of subagents, and its model; the innermost is a loop that follows a script."""
+    model = ScriptedLLM(*script)
+    for level in reversed(range(depth)):
+        made = loop.as_tool("helper", "Helps.", model)
+        loop = Loop(tools=[made], name=f"level{level}")
+        model = ScriptedLLM(asked(call_id=f"k{level}"), f"answer {level}")
+    return loop, model
+
+
 def subagent_run(result, place=0):
     """The state of the subagent's run in a call of the first iteration."""
     return result.run.nodes[0].tool_calls[place].run

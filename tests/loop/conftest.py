@@ -28,7 +28,8 @@ class Way:
 
     def _driven(self, sync, later):
         made = sync() if self.name == "sync" else anyio.run(later, backend=self.name)
-        check_history(made.messages)
+        if made.stop_reason != "invalid_input":  # which leaves no history
+            check_history(made.messages)
         return made
 
     def run(self, loop, model, messages=USER, **options):

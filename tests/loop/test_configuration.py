@@ -129,61 +129,44 @@ EXCERPTS = (
 LONG = "Answer in one sentence, and name the source of each fact. "
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "expected"),
-    [
-        pytest.param({}, {}, [], id="nothing"),
-        pytest.param({"tools": [search]}, {}, ["tool 'search' was removed"], id="removed"),
-        pytest.param({}, {"tools": [search]}, ["tool 'search' was added"], id="added"),
-        pytest.param(
-            {"tools": [Tool("a", "Search.", SCHEMA, print)]},
-            {"tools": [Tool("a", "Find.", SCHEMA, print, retries=3)]},
-            [
-                "tool 'a': description changed from 'Search.' to 'Find.'",
-                "tool 'a': retries changed from None to 3",
-            ],
-            id="tool",
-        ),
-        pytest.param(
-            {"tools": [Tool("a", "", SCHEMA, print)]},
-            {"tools": [Tool("a", "", {**SCHEMA, "properties": {}}, print)]},
-            [
-                """tool 'a': parameters.properties.text changed from {"type": "string"} to None""",
-            ],
-            id="schema",
-        ),
-        pytest.param(
-            {},
-            {"stages": [guard, ...]},
-            ["stage 'guard' was added as the first one"],
-            id="first stage",
-        ),
-        pytest.param(
-            {"stages": [..., guard]}, {}, ["stage 'guard' was removed"], id="stage removed"
-        ),
-        pytest.param(
-            {},
-            {"stages": [..., guard]},
-            ["stage 'guard' was added after 'circuit_breaker'"],
-            id="last stage",
-        ),
-        pytest.param(
-            {"max_iterations": 5, "llm_opts": {"seed": 1}},
-            {"max_iterations": 8, "llm_opts": {"seed": 2}},
-            [
-                "option max_iterations changed from 5 to 8",
-                "request option seed changed from 1 to 2",
-            ],
-            id="options",
-        ),
-        pytest.param(
-            {"instructions": f"{LONG * 2}Use metric units. {LONG}"},
-            {"instructions": f"{LONG * 2}Use imperial units. {LONG}"},
-            [f"instructions changed from {EXCERPTS[0]} to {EXCERPTS[1]}"],
-            id="long text",
-        ),
-    ],
-)
+CHANGES = {
+    "nothing": ({}, {}, []),
+    "removed": ({"tools": [search]}, {}, ["tool 'search' was removed"]),
+    "added": ({}, {"tools": [search]}, ["tool 'search' was added"]),
+    "tool": (
+        {"tools": [Tool("a", "Search.", SCHEMA, print)]},
+        {"tools": [Tool("a", "Find.", SCHEMA, print, retries=3)]},
+        [
+            "tool 'a': description changed from 'Search.' to 'Find.'",
+            "tool 'a': retries changed from None to 3",
+        ],
+    ),
+    "schema": (
+        {"tools": [Tool("a", "", SCHEMA, print)]},
+        {"tools": [Tool("a", "", {**SCHEMA, "properties": {}}, print)]},
+        ["""tool 'a': parameters.properties.text changed from {"type": "string"} to None"""],
+    ),
+    "first stage": ({}, {"stages": [guard, ...]}, ["stage 'guard' was added as the first one"]),
+    "stage removed": ({"stages": [..., guard]}, {}, ["stage 'guard' was removed"]),
+    "last stage": (
+        {},
+        {"stages": [..., guard]},
+        ["stage 'guard' was added after 'circuit_breaker'"],
+    ),
+    "options": (
+        {"max_iterations": 5, "llm_opts": {"seed": 1}},
+        {"max_iterations": 8, "llm_opts": {"seed": 2}},
+        ["option max_iterations changed from 5 to 8", "request option seed changed from 1 to 2"],
+    ),
+    "long text": (
+        {"instructions": f"{LONG * 2}Use metric units. {LONG}"},
+        {"instructions": f"{LONG * 2}Use imperial units. {LONG}"},
+        [f"instructions changed from {EXCERPTS[0]} to {EXCERPTS[1]}"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "expected"), CHANGES.values(), ids=CHANGES)
 def test_changes_are_named(old, new, expected):
     assert changes(old, new) == expected
 

@@ -8,13 +8,11 @@ import traceback
 import anyio
 import pytest
 
-from treadle import Err, Loop, Recipe, RecipeStep, RunError, SubagentEvent, default_stages, tool
+from treadle import Err, Loop, Recipe, RecipeStep, RunError, default_stages, tool
 from treadle.events import ToolFinished, ToolRetried
 from treadle.results import CircuitBroken, LLMError, PipelineFailed
 from treadle.stages import ask_model, validate_calls
 from treadle.testing import ScriptedLLM, call, calls
-
-from .conftest import SYNC
 
 USER = "Hi"
 NO_ARGUMENTS = {"type": "object", "properties": {}}
@@ -131,13 +129,7 @@ def run(way, model, **options):
     events = []
     options = {"on_event": events.append, "name": "bot", **options}
     result = way.run(Loop(), model, USER, **options)
-    return result, [innermost(event) for event in events]
-
-
-def innermost(event):
-    while isinstance(event, SubagentEvent):
-        event = event.event
-    return event
+    return result, [event.innermost for event in events]
 
 
 def last_frame(error):
@@ -240,13 +232,12 @@ def test_a_timeout_has_no_exception(way, records):
     assert records() == []
 
 
-def test_an_exception_does_not_count_for_equality_or_repr():
-    finished = []
-    for _ in "ab":
-        model = ScriptedLLM(calls(call("broken", "c1")), "ok")
-        _, events = run(SYNC, model, **tools(plain))
-        finished += [event for event in events if isinstance(event, ToolFinished)]
-    one, other = finished
+def test_an_exception_does_not_count_for_equality_or_repr(way):
+    def finished():
+        _, events = run(way, ScriptedLLM(calls(call("broken", "c1")), "ok"), **tools(plain))
+        return next(event for event in events if isinstance(event, ToolFinished))
+
+    one, other = finished(), finished()
     assert one == other
     assert one.exception is not other.exception
     assert "exception" not in repr(one)

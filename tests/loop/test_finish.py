@@ -24,14 +24,34 @@ from treadle import (
     Usage,
     tool,
 )
-from treadle.loop.run import NO_ANSWER
+from treadle.loop.run import GUIDANCE, NO_ANSWER
 from treadle.messages import for_sdk
 from treadle.stages import loop_decision
 from treadle.testing import ScriptedLLM, call, calls
 
 from .conftest import SYNC, USER, answers, of
-from .finishing import FIRST, GUIDED, fail, finished
 from .notes import note
+
+GUIDED = GUIDANCE.format(reason="no answer within max_iterations=1", how="")
+FIRST = calls(call("note", "a", n=1))
+
+
+@tool
+def fail(n: int = 0):
+    raise ValueError("no")
+
+
+def finished(way, *script, **options):
+    """Run with a limit of one iteration; return the result and the model."""
+    options = {
+        "tools": [note, fail],
+        "max_iterations": 1,
+        "limits": Limits(on_limit="finish"),
+        **options,
+    }
+    with ScriptedLLM(FIRST, *script) as model:
+        return way.run(Loop(**options), model), model
+
 
 PLAIN = NO_ANSWER.format(reason="no answer within max_iterations=1")
 
@@ -90,18 +110,12 @@ class TestAnswers:
         assert result.messages[-1] == {"role": "assistant", "content": PLAIN}
         assert (result.unwrap().content, result.stop_reason) == (PLAIN, "finished")
 
-    def test_a_refusal_is_an_answer(self, way):
-        refusal = {"role": "assistant", "content": None, "refusal": "No."}
+    @pytest.mark.parametrize("content", [None, [{"type": "thinking", "thinking": "hm"}]])
+    def test_a_refusal_is_an_answer_with_the_other_keys_of_its_message(self, way, content):
+        refusal = {"role": "assistant", "content": content, "refusal": "No."}
         result, _ = finished(way, refusal)
-        assert result.messages[-1] == refusal
+        assert for_sdk(result.messages[-1:]) == [refusal]
         assert (result.unwrap().text, result.stop_reason) == ("No.", "finished")
-
-    def test_a_refusal_keeps_the_other_keys_of_its_message(self, way):
-        parts = [{"type": "thinking", "thinking": "hm"}]
-        refusal = {"role": "assistant", "content": parts, "refusal": "No."}
-        result, _ = finished(way, refusal)
-        [last] = for_sdk(result.messages[-1:])
-        assert last == refusal
 
     def test_the_text_of_parts_is_the_answer_and_unknown_keys_are_kept(self, way):
         parts = [{"type": "text", "text": "so "}, {"type": "text", "text": "far"}]
@@ -124,12 +138,9 @@ class TestAnswers:
 class TestOutput:
     """At the limit, a call of a terminal tool is an answer as well."""
 
-    def options(self):
-        return {"output": Answer}
-
     def test_its_call_is_the_answer(self, way):
         ending = calls(call("note", "b", n=2), call("Answer", "c", text="42"))
-        result, model = finished(way, ending, **self.options())
+        result, model = finished(way, ending, output=Answer)
         assert isinstance(result, Ok)
         assert (result.output, result.stop_reason) == (Answer(text="42"), "finished")
         assert model.sent[1].messages[-1]["content"].endswith(", by a call of Answer.")
@@ -139,7 +150,7 @@ class TestOutput:
 
     def test_an_invalid_call_is_reported_and_followed_by_another(self, way):
         wrong, right = (calls(call("Answer", "c", text=text)) for text in (5, "42"))
-        result, model = finished(way, wrong, right, **self.options())
+        result, model = finished(way, wrong, right, output=Answer)
         assert "expected string, got integer 5" in answers(result.messages)["c"]
         assert (result.output, result.stop_reason) == (Answer(text="42"), "finished")
         for sent in model.sent[1:]:
@@ -147,7 +158,7 @@ class TestOutput:
 
     def test_without_a_valid_output_the_reason_names_the_limit(self, way):
         wrong = calls(call("Answer", "c", text=5))
-        result, _ = finished(way, wrong, wrong, **self.options())
+        result, _ = finished(way, wrong, wrong, output=Answer)
         assert result.reason == OutputMissing(2, ("text: expected string, got integer 5",))
         assert result.reason.cause == MaxIterationsReached(1)
 
@@ -216,35 +227,28 @@ class TestWhen:
             clock.limit.strike()
             await anyio.sleep(30)
 
-        options = {
-            "max_seconds": 9,
-            "limits": Limits(on_limit="finish"),
-            "middleware": [clock.middleware],
-        }
+        limits = Limits(max_seconds=9, on_limit="finish")
         with ScriptedLLM(calls(call("work"))) as model:
-            result = way.run(Loop(tools=[work], **options), model)
+            result = way.run(
+                Loop(tools=[work], limits=limits, middleware=[clock.middleware]), model
+            )
         assert result.reason == DeadlineExceeded(9)
         assert len(model.sent) == 1
 
     def test_other_failures_do_not(self, way):
         """No limit was reached."""
-        loop = Loop(
-            limits=Limits(on_limit="finish"), stages=[loop_decision(max_blank_stops=0), ...]
-        )
+        stages = [loop_decision(max_blank_stops=0), ...]
+        loop = Loop(limits=Limits(on_limit="finish"), stages=stages)
         assert way.run(loop, ScriptedLLM("")).stop_reason == "empty_response"
         assert way.run(loop, ScriptedLLM(TypeError())).stop_reason == "llm_error"
 
     def test_an_answer_within_the_limits_is_an_ordinary_answer(self, way):
-        result = way.run(
-            Loop(limits=Limits(on_limit="finish"), max_iterations=1), ScriptedLLM("Hello")
-        )
+        result = way.run(Loop(limits=Limits(1, on_limit="finish")), ScriptedLLM("Hello"))
         assert (result.stop_reason, result.limit) == ("answered", None)
 
     def test_stop_is_the_default(self):
-        with ScriptedLLM(FIRST) as model:
-            assert SYNC.run(Loop(tools=[note], max_iterations=1), model).stop_reason == (
-                "max_iterations_reached"
-            )
+        result = SYNC.run(Loop(tools=[note], max_iterations=1), ScriptedLLM(FIRST))
+        assert result.stop_reason == "max_iterations_reached"
 
 
 # The events and the history of a last answer, and its failures.

@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 
-import anyio
 import pytest
 from tests.compacting import compacting, failing, script
 from tests.deciding import on
@@ -51,24 +50,15 @@ def quick(monkeypatch):
     monkeypatch.setattr(calling, "RETRY_DELAY", 0)
 
 
-@pytest.fixture(params=["sync", "asyncio", "trio"])
-def run(request, caplog):
+@pytest.fixture
+def run(way, caplog):
     """Run a script, and return the records of its log."""
 
     def run(*script, level=logging.DEBUG, messages=USER, **options):
-        options = {"tools": [double, fail, flaky, sign], "name": "bot", **options}
-        if "stages" not in options:
-            options = {"retry_delay": 0, **options}
-        model = ScriptedLLM(*script)
+        options = {"tools": [double, fail, flaky, sign], "name": "bot", "retry_delay": 0, **options}
         caplog.clear()
         with caplog.at_level(level, NAME):
-            if request.param == "sync":
-                result = Loop.run_sync(messages, model, **options)
-            else:
-                result = anyio.run(
-                    lambda: Loop.run(messages, model, **options), backend=request.param
-                )
-        run.result = result
+            run.result = way.run(Loop(**options), ScriptedLLM(*script), messages)
         return [record for record in caplog.records if record.name.startswith("treadle.loop")]
 
     return run

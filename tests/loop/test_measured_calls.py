@@ -4,9 +4,11 @@ import threading
 
 import anyio
 import pytest
+from tests.whole.recorder import Recorder, as_written, replay
 
 from treadle import (
     Err,
+    FirstChunk,
     Limits,
     Loop,
     ModelCall,
@@ -19,7 +21,6 @@ from treadle import (
     Timing,
     Usage,
 )
-from treadle.effects import Call, map_effects
 from treadle.providers.middleware import Fallback, Hedge, ResponseCache
 from treadle.run_state import RunState
 from treadle.stages import ask_model
@@ -248,8 +249,14 @@ class TestTheEvents:
 class TestCancelled:
     """A request that a time limit, the handle or the caller ended."""
 
-    def ended_by(self, way, **options):
-        seen = []
+    @pytest.mark.parametrize("by", ["a time limit", "the handle"])
+    def test_by(self, way, by):
+        handle, seen = RunHandle(), []
+
+        def observe(event):
+            seen.append(event)
+            if by == "the handle" and isinstance(event, FirstChunk):
+                handle.cancel()
 
         def send(messages):
             yield piece("a")
@@ -260,41 +267,15 @@ class TestCancelled:
             yield piece("a")
             await anyio.sleep(10)
 
-        loop = Loop(on_event=seen.append, **options)
-        return way.run(loop, send if way.name == "sync" else send_async), seen
-
-    def test_a_time_limit(self, way):
-        result, seen = self.ended_by(way, max_seconds=0.8)
+        limits = {"max_seconds": 0.8} if by == "a time limit" else {}
+        loop = Loop(on_event=observe, **limits)
+        result = way.run(loop, send if way.name == "sync" else send_async, handle=handle)
         [event], [call] = of(seen, ModelFailed), result.run.nodes[0].model_calls
         assert (event.status, event.error_type) == ("cancelled", result.stop_reason)
-        assert (call.status, call.error) == ("cancelled", None)
-        assert call.timing == event.timing
+        assert (call.status, call.error, call.timing) == ("cancelled", None, event.timing)
         assert event.timing.first_chunk is not None
         assert 0 < event.timing.duration < 5
-        assert [event.at for event in of(seen, ModelFailed)] == [event.timing.ended]
-
-    def test_the_handle(self, way):
-        handle, seen = RunHandle(), []
-
-        def cancelling(event):
-            seen.append(event)
-            if type(event).__name__ == "FirstChunk":
-                handle.cancel()
-
-        async def send_async(messages):
-            yield piece("a")
-            await anyio.sleep(10)
-
-        def send(messages):
-            yield piece("a")
-            threading.Event().wait(0.4)
-            yield END
-
-        model = send if way.name == "sync" else send_async
-        result = way.run(Loop(on_event=cancelling), model, handle=handle)
-        [event] = of(seen, ModelFailed)
-        assert (event.status, event.error_type) == ("cancelled", result.stop_reason)
-        assert result.run.nodes[0].model_calls[0].status == "cancelled"
+        assert event.at == event.timing.ended
 
     def test_the_task_of_the_caller(self):
         seen = []
@@ -366,47 +347,12 @@ class Priced:
 
 def test_a_replayed_run_has_the_same_measurements(clock):
     """The outcome of the request has its times, and what failed is asked for with an effect."""
-    recorded = []
-
-    def recording(steps):
-        def see(effect):
-            if not isinstance(effect, Call) or not effect.label:
-                return effect
-            return outcome_of(effect)
-
-        return map_effects(steps, see)
-
-    def outcome_of(effect):
-        try:
-            outcome = yield effect
-        except Exception as error:
-            recorded.append(error)
-            raise
-        recorded.append(outcome)
-        return outcome
-
-    def replaying(steps):
-        rest = iter(recorded)
-
-        def see(effect):
-            if not isinstance(effect, Call) or not effect.label:
-                return effect
-            return Call(lambda: again(next(rest)), label=effect.label, key=effect.key)
-
-        return map_effects(steps, see)
-
-    def again(outcome):
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
-
-    def never(messages):
-        raise AssertionError("a replay asks no model")
-
+    recorder, run_id = Recorder(), {"run_id": "r"}
     model = Priced(whole(clock, ConnectionError("no"), completion("x")))
-    options = {"retry_delay": 0}
-    first = Loop(middleware=[recording, clock.middleware], **options).run_sync("Hi", model)
-    second = Loop(middleware=[replaying, clock.middleware], **options).run_sync("Hi", never)
+    middleware = [clock.middleware, recorder]
+    first = Loop(middleware=middleware, retry_delay=0).run_sync("Hi", model, **run_id)
+    steps = Loop(retry_delay=0).steps("Hi", model, **run_id)
+    second = replay(steps, as_written(recorder.log), lambda event: None)
     assert second.response.timing == first.response.timing == Timing(1002.0, 1004.0)
     assert second.run.nodes[0].model_calls == first.run.nodes[0].model_calls
     assert second.usage.cost == first.usage.cost == 1.5

@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from treadle import Loop, RunHandle
+from treadle.testing import call, calls
 
 
 def double(a: int) -> int:
@@ -28,23 +29,14 @@ def failing(messages):
     raise ValueError("no")
 
 
-def calling(name, calls=1):
+def calling(name, count=1):
     """A model that calls a tool, and then answers."""
-
-    def send(messages):
-        if messages[-1]["role"] == "tool":
-            return "done"
-        function = {"name": name, "arguments": '{"a": 1}'}
-        made = [{"id": f"c{n}", "type": "function", "function": function} for n in range(calls)]
-        return {"role": "assistant", "content": None, "tool_calls": made}
-
-    return send
+    made = calls(*(call(name, f"c{n}", a=1) for n in range(count)))
+    return lambda messages: "done" if messages[-1]["role"] == "tool" else made
 
 
 def always_calling(messages):
-    function = {"name": "fail", "arguments": '{"a": 1}'}
-    made = [{"id": f"c{len(messages)}", "type": "function", "function": function}]
-    return {"role": "assistant", "content": None, "tool_calls": made}
+    return calls(call("fail", f"c{len(messages)}", a=1))
 
 
 def as_async(fn):

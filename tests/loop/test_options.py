@@ -1,4 +1,4 @@
-"""The options of a loop: unknown names and invalid values are errors with a hint."""
+"""The options of a loop: unknown names and invalid values are errors that name the place, with a hint."""
 
 import ast
 import dataclasses
@@ -7,6 +7,7 @@ import itertools
 import typing
 
 import pytest
+from pydantic import BaseModel
 
 from treadle import (
     Limits,
@@ -16,10 +17,13 @@ from treadle import (
     OptionError,
     Output,
     Pauses,
+    Pipeline,
     PipelineError,
     RunHandle,
     RunState,
     Telemetry,
+    ToolDefinitionError,
+    TreadleError,
     stage,
     tool,
 )
@@ -103,10 +107,7 @@ def test_an_unknown_option_is_an_error_that_names_the_closest(name, closest):
 
 
 def test_an_option_unlike_any_other_is_an_error_that_lists_all():
-    with pytest.raises(
-        OptionError,
-        match="there is no option 'zzz'; known are breaker, dedupe, deps, handle, ",
-    ):
+    with pytest.raises(OptionError, match="no option 'zzz'; known are breaker, dedupe, deps, ha"):
         Loop(zzz=1)
 
 
@@ -226,22 +227,10 @@ def test_an_invalid_option_of_a_default_stage_is_an_error_wherever_it_stands(mad
         assert str(caught.value).startswith(text)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "stages",
-        "tools",
-        "resolve_tool",
-        "output",
-        "on_event",
-        "on_iteration",
-        "state",
-        "handle",
-        "breaker",
-        "locks",
-        "loop_threshold",
-    ],
-)
+UNSET = "stages tools resolve_tool output on_event on_iteration state handle breaker locks"
+
+
+@pytest.mark.parametrize("name", [*UNSET.split(), "loop_threshold"])
 def test_none_unsets_an_optional_option(name):
     assert getattr(Loop(**{name: None}).settings, name) is None
 
@@ -393,3 +382,79 @@ def test_a_state_and_a_handle_are_not_copied():
     settings = Loop(state=state, handle=handle).settings
     assert settings.state is state
     assert settings.handle is handle
+
+
+class Invoice(BaseModel):
+    total: int
+
+
+def model(messages):
+    return "Hello"
+
+
+CASES = [
+    (lambda: RunHandle().steer(42), OptionError, "steer: expected text or a user message, got int"),
+    (
+        lambda: Loop.run_sync("Hi", model, middleware=[lambda steps: None]),
+        OptionError,
+        "middleware[0]: expected it to take the steps of the run and return steps",
+    ),
+    (
+        lambda: Loop.run_sync("Hi", model, middleware=[lambda steps: steps, lambda steps: 1]),
+        OptionError,
+        "middleware[1]: expected it",
+    ),
+    (
+        lambda: Loop().as_tool("ask", None, model),
+        ToolDefinitionError,
+        "tool 'ask': description must be text, not None",
+    ),
+    (
+        lambda: Loop().as_tool("ask", "Ask.", model, messages=3),
+        OptionError,
+        "as_tool: messages: expected a callable that takes the arguments",
+    ),
+    (lambda: Loop(output=42), OptionError, "output: expected a type, a JSON Schema, "),
+    (lambda: Loop(output=Invoice(total=1)), OptionError, "output: expected a type, "),
+    (lambda: Loop(output=model), OptionError, "output: expected a type, a JSON Schema, "),
+    (lambda: Loop(output="Invoice"), OptionError, "output: there is no tool 'Invoice'"),
+    (lambda: Loop(output=[]), OptionError, "output: expected at least one type"),
+    (lambda: Loop(tools=add), ToolDefinitionError, "tools: expected a list of tools, got Tool"),
+    (lambda: Loop(tools=[42]), ToolDefinitionError, "tools[0]: expected a Tool, a function"),
+    (
+        lambda: Limits(max_iteration=3),
+        OptionError,
+        "Limits: there is no limit 'max_iteration'; did you mean 'max_iterations'?",
+    ),
+    (
+        lambda: Pipeline(model, untl=bool),
+        PipelineError,
+        "Pipeline: there is no option 'untl'; did you mean 'until'?",
+    ),
+    (
+        lambda: circuit_breaker(treshold=2),
+        PipelineError,
+        "stage 'circuit_breaker' has no option 'treshold'; did you mean 'threshold'?",
+    ),
+]
+
+
+@pytest.mark.parametrize(("use", "kind", "text"), CASES, ids=[text for *_, text in CASES])
+def test_a_wrong_value_is_an_error_that_names_the_place(use, kind, text):
+    with pytest.raises(TreadleError) as caught:
+        use()
+    assert type(caught.value) is kind
+    assert str(caught.value).startswith(text)
+
+
+def test_a_function_as_output_leads_to_the_validators():
+    with pytest.raises(OptionError, match="a function that checks the output goes to output_valid"):
+        Loop(output=model)
+
+
+def test_a_subclass_may_take_other_arguments():
+    class Numbers(Pipeline):
+        def __init__(self, factor, *, offset):
+            super().__init__(lambda number: factor * number + offset)
+
+    assert Numbers(2, offset=1).run_sync(3) == 7

@@ -17,10 +17,8 @@ from treadle import (
     IterationStarted,
     Loop,
     Ok,
-    OptionError,
     Paused,
     PausedStateError,
-    Pauses,
     PendingCall,
     StoppedByStage,
     approve,
@@ -230,12 +228,6 @@ class TestCustomStages:
         assert (len(of(events, IterationStarted)), of(events, IterationFinished)) == (1, [])
         way.resume(loop, paused, {"q": approve}, ScriptedLLM())
         assert (len(of(events, IterationStarted)), len(of(events, IterationFinished))) == (1, 1)
-
-
-def test_invalid_values_of_pause_secret_and_claim_store_are_errors():
-    for option in ({"secret": ""}, {"claims": "x"}):
-        with pytest.raises(OptionError):
-            Pauses(**option)
 
 
 def test_the_history_is_valid_at_the_pause_of_a_streamed_answer(recorded):

@@ -16,6 +16,7 @@ from treadle import (
 )
 from treadle.testing import ScriptedLLM, call, calls
 
+DEFER = {"sequential": "defer", "dedupe": "strict"}
 IN_STEP = {"sequential": "in_step", "dedupe": "off"}
 VALUES = {
     "recommended": {
@@ -36,16 +37,8 @@ VALUES = {
     "llmcore": {"limits": Limits(10), **IN_STEP, "loop_threshold": None},
     "orbiter": {"limits": Limits(10), **IN_STEP, "loop_threshold": 3, "max_retries": 3},
     "planck": {"limits": Limits(100), **IN_STEP, "loop_threshold": None},
-    "runax": {
-        "limits": Limits(3, 6, 3, on_limit="finish"),
-        "sequential": "defer",
-        "dedupe": "strict",
-    },
-    "runax_project": {
-        "limits": Limits(3, 4, 3, on_limit="finish"),
-        "sequential": "defer",
-        "dedupe": "strict",
-    },
+    "runax": {"limits": Limits(3, 6, 3, on_limit="finish"), **DEFER},
+    "runax_project": {"limits": Limits(3, 4, 3, on_limit="finish"), **DEFER},
 }
 
 

@@ -36,7 +36,6 @@ class TestReport:
     def test_an_async_tool_reports(self, way):
         @tool
         async def work(context: ToolContext):
-            """Work."""
             context.report("start")
             await anyio.sleep(0)
             context.report("half", 0.5, {"done": 1})
@@ -52,7 +51,6 @@ class TestReport:
     def test_a_sync_tool_reports_also_from_a_thread_of_its_own(self, way):
         @tool
         def work(context: ToolContext):
-            """Work."""
             context.report("start")
             thread = threading.Thread(target=context.report, args=("in a thread",))
             thread.start()
@@ -63,7 +61,6 @@ class TestReport:
     def test_an_async_tool_reports_from_a_thread(self, way):
         @tool
         async def work(context: ToolContext):
-            """Work."""
             await anyio.to_thread.run_sync(context.report, "in a thread")
             thread = threading.Thread(target=context.report, args=("while the loop waits",))
             thread.start()
@@ -83,7 +80,6 @@ class TestReport:
 
         @tool
         async def work(context: ToolContext):
-            """Work."""
             context.report("start")
             with anyio.fail_after(60):
                 while not received.is_set():
@@ -100,7 +96,6 @@ class TestReport:
     def test_progress_is_a_number_from_0_to_1(self, way, given, shown):
         @tool
         def work(context: ToolContext):
-            """Work."""
             context.report("x", given)
 
         assert reports(run(way, work)[0]) == [("x", shown, None)]
@@ -110,7 +105,6 @@ class TestReport:
 
         @tool
         def work(context: ToolContext):
-            """Work."""
             kept.append(context)
             context.report("in time")
 
@@ -126,7 +120,6 @@ class TestReport:
     def test_a_step_of_a_recipe_and_a_subagent_report(self, way):
         @tool
         def work(context: ToolContext):
-            """Work."""
             context.report(f"by {context.call_id}")
 
         class Resolver:
@@ -154,7 +147,6 @@ class TestGenerators:
     def test_each_value_is_reported_and_the_last_is_the_result(self, way):
         @tool
         def work(n: int):
-            """Work."""
             for number in range(n):
                 yield f"step {number}"
 
@@ -166,7 +158,6 @@ class TestGenerators:
     def test_a_value_that_it_returns_is_the_result(self, way):
         @tool
         def work():
-            """Work."""
             yield "halfway"
             return {"n": 1}
 
@@ -176,7 +167,6 @@ class TestGenerators:
     def test_an_async_generator_does_the_same_and_data_are_copied(self, way):
         @tool
         async def work():
-            """Work."""
             state = {"done": 0}
             for number in (1, 2):
                 await anyio.sleep(0)
@@ -190,17 +180,14 @@ class TestGenerators:
     def test_every_form_of_callable_is_recognized(self, way):
         class Worker:
             def method(self):
-                """Work."""
                 yield 1
                 yield 2
 
             def __call__(self):
-                """Work."""
                 yield 1
                 yield 2
 
         def steps(start):
-            """Work."""
             yield start
             yield 2
 
@@ -215,7 +202,6 @@ class TestGenerators:
     def test_a_tool_that_returns_an_iterator_returns_its_items(self, way):
         @tool
         def work():
-            """Work."""
             return (number for number in range(3))
 
         seen, content = run(way, work)
@@ -224,7 +210,6 @@ class TestGenerators:
     def test_one_that_raises_is_closed_and_its_error_is_the_result(self, way, caplog):
         @tool
         async def work():
-            """Work."""
             yield "start"
             raise ValueError("no")
 
@@ -237,7 +222,6 @@ class TestGenerators:
 
         @tool
         def work():
-            """Work."""
             yield image
 
         seen, content = run(way, work)
@@ -250,7 +234,6 @@ class TestGenerators:
 
         @tool(timeout=0.05)
         def work():
-            """Work."""
             try:
                 yield "start"
                 may_go_on.wait(60)
@@ -271,7 +254,6 @@ class TestGenerators:
 
         @tool(timeout=0.05)
         async def work():
-            """Work."""
             try:
                 while True:
                     yield None

@@ -311,35 +311,24 @@ class TestConflicts:
 class TestCompaction:
     """What a compaction left out is not loaded again, and stays in the record."""
 
-    def test_the_next_turn_starts_with_the_summary(self, way, session):
-        stages = [compact_history(lambda _: "Notes.", max_tokens=500), *default_stages()]
-        loop = Loop(stages=stages)
+    @pytest.mark.parametrize("has_stage", [True, False])
+    def test_the_next_turn_starts_with_the_summary(self, way, session, has_stage):
+        """Also in a loop without the stage."""
+        loop = Loop(stages=[compact_history(lambda _: "Notes.", max_tokens=500), ...])
         for number in range(6):
             model = ScriptedLLM(f"Answer {number} " + "a" * 500)
             way.run(loop, model, f"Question {number} " + "q" * 500, session=session)
-        loaded = session.load()
-        summary, *others = loaded["messages"]
-        assert summary["content"].startswith("[Previous conversation summary]\nNotes.")
-        assert len(others) < 11
-        assert others == session.messages()[-len(others) :]
-        model = ScriptedLLM("Last.")
-        way.run(loop, model, "Last?", session=session)
-        assert seen_by(model)[0][1] == summary["content"]
+        before, model = session.load()["messages"], ScriptedLLM("Last.")
+        assert before[0]["content"].startswith("[Previous conversation summary]\nNotes.")
+        assert len(before) < 12
+        assert before[1:] == session.messages()[1 - len(before) :]
+        way.run(loop if has_stage else Loop(), model, "Last?", session=session)
+        assert seen_by(model)[0][1] == before[0]["content"]
+        if not has_stage:
+            assert seen_by(model)[:-1] == [(one["role"], one["content"]) for one in before]
+            assert session.load()["messages"][:-2] == before
         assert len(session.messages()) == 14
         assert session.messages()[0]["content"].startswith("Question 0")
-
-    def test_a_loop_without_the_stage_sees_the_summary_too(self, way, session):
-        stages = [compact_history(lambda _: "Notes.", max_tokens=500), *default_stages()]
-        for number in range(6):
-            model = ScriptedLLM(f"Answer {number} " + "a" * 500)
-            text = f"Question {number} " + "q" * 500
-            way.run(Loop(stages=stages), model, text, session=session)
-        before, model = session.load(), ScriptedLLM("Last.")
-        way.run(Loop(), model, "Last?", session=session)
-        assert seen_by(model)[:-1] == [(one["role"], one["content"]) for one in before["messages"]]
-        after = session.load()
-        assert after["messages"][:-2] == before["messages"]
-        assert len(session.messages()) == 14
 
     def test_a_stage_that_edits_the_summary_edits_that_of_the_next_turns(self, way, session):
         @stage

@@ -1,4 +1,4 @@
-"""A loop as a tool: its input and its result."""
+"""A loop as a tool: its input, its result, its events and its state; it ends when its parent ends."""
 
 import asyncio
 import contextlib
@@ -10,20 +10,33 @@ import pytest
 from pydantic import BaseModel
 
 from treadle import (
+    DeadlineExceeded,
     Limits,
     Loop,
+    LoopDetected,
+    ModelResponded,
     Ok,
     OptionError,
+    RunCancelled,
+    RunFinished,
+    RunHandle,
+    RunStarted,
+    SubagentEvent,
+    TextDelta,
     ToolDefinitionError,
+    ToolFinished,
+    ToolStarted,
+    Usage,
+    approve,
     tool,
 )
 from treadle.effects import map_effects
-from treadle.events import RunFinished
 from treadle.loop.subagent import TASK_SCHEMA
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
-from .children import add, asked, helper
-from .conftest import SYNC, answers
+from .children import add, asked, asked_each, helper, nested, subagent_run
+from .conftest import SYNC, USER, answers, of
+from .notes import note
 
 
 class Answer(BaseModel):
@@ -31,6 +44,14 @@ class Answer(BaseModel):
 
     text: str
     score: int = 1
+
+
+LAST_ANSWER = {"max_iterations": 1, "limits": Limits(on_limit="finish")}
+
+
+def delegated(subagent, *script, way=SYNC):
+    """The result of a run that asks a subagent once."""
+    return way.run(Loop(tools=[subagent]), ScriptedLLM(*(script or (asked(),)), "outer"))
 
 
 class TestAnswer:
@@ -57,13 +78,21 @@ class TestAnswer:
     def test_the_output_is_the_result(self, way, output, arguments, returned):
         name = "Answer" if arguments else "final_answer"
         subagent, _ = helper(calls(call(name, **arguments)), loop=Loop(output=output))
-        result = way.run(Loop(tools=[subagent]), ScriptedLLM(asked(), "outer"))
+        result = delegated(subagent, way=way)
         assert json.loads(answers(result.messages)["k"]) == returned
 
-    def test_a_refusal_is_the_result(self):
-        subagent, _ = helper({"role": "assistant", "content": None, "refusal": "No."})
-        result = SYNC.run(Loop(tools=[subagent]), ScriptedLLM(asked(), "outer"))
-        assert answers(result.messages) == {"k": "No."}
+    @pytest.mark.parametrize(
+        ("script", "options", "text"),
+        [
+            ([{"role": "assistant", "content": None, "refusal": "No."}], {}, "No."),
+            ([calls(call("add", a=1, b=1)), "so far 2"], LAST_ANSWER, "so far 2"),
+            (["x" * 60_000], {}, "[cut: "),
+        ],
+        ids=["a refusal", "a last answer at a limit", "truncated like any result"],
+    )
+    def test_every_answer_is_the_result(self, script, options, text):
+        result = delegated(helper(*script, loop=Loop(tools=[add], **options))[0])
+        assert text in answers(result.messages)["k"]
 
     @pytest.mark.parametrize(
         ("script", "options", "text"),
@@ -91,17 +120,6 @@ class TestAnswer:
         result = SYNC.run(Loop(tools=[subagent]), model)
         assert (result.stop_reason, result.reason.tool) == ("circuit_broken", "helper")
 
-    def test_a_last_answer_at_a_limit_is_an_answer(self):
-        loop = Loop(tools=[add], max_iterations=1, limits=Limits(on_limit="finish"))
-        subagent, _ = helper(calls(call("add", a=1, b=1)), "so far 2", loop=loop)
-        result = SYNC.run(Loop(tools=[subagent]), ScriptedLLM(asked(), "outer"))
-        assert answers(result.messages) == {"k": "so far 2"}
-
-    def test_a_long_answer_is_truncated_like_any_result(self):
-        subagent, _ = helper("x" * 60_000)
-        result = SYNC.run(Loop(tools=[subagent]), ScriptedLLM(asked(), "outer"))
-        assert "[cut: " in answers(result.messages)["k"]
-
 
 class TestInput:
     """Its arguments, and the messages that its run starts with."""
@@ -118,8 +136,7 @@ class TestInput:
     @pytest.mark.parametrize("given", [{}, {"task": 5}, {"task": "t", "more": 1}])
     def test_with_invalid_arguments_it_does_not_start(self, given):
         subagent, inner = helper()
-        model = ScriptedLLM(calls(call("helper", "k", **given)), "outer")
-        result = SYNC.run(Loop(tools=[subagent]), model)
+        result = delegated(subagent, calls(call("helper", "k", **given)))
         assert answers(result.messages)["k"].startswith("Error: the call of 'helper' was not run")
         assert inner.sent == []
 
@@ -128,13 +145,13 @@ class TestInput:
         subagent, inner = helper("a", "b", "c", input_schema=schema)
         given = [{"x": 1, "task": "t"}, {"x": 1}, {"task": 5}]
         script = [calls(call("helper", f"k{n}", **one)) for n, one in enumerate(given)]
-        SYNC.run(Loop(tools=[subagent]), ScriptedLLM(*script, "outer"))
+        delegated(subagent, *script)
         tasks = [sent.messages[0]["content"] for sent in inner.sent]
         assert [json.loads(task) for task in tasks] == given
 
     def test_instructions_come_before_the_task(self):
         subagent, inner = helper("in", instructions="Be brief.")
-        SYNC.run(Loop(tools=[subagent]), ScriptedLLM(asked("do"), "outer"))
+        delegated(subagent, asked("do"))
         assert inner.sent[0].messages == [
             {"role": "system", "content": "Be brief."},
             {"role": "user", "content": "do"},
@@ -147,7 +164,7 @@ class TestInput:
             return [*made, {"role": "user", "content": given["task"].upper()}]
 
         subagent, inner = helper("in", messages=messages, instructions="Be brief.")
-        SYNC.run(Loop(tools=[subagent]), ScriptedLLM(asked("do"), "outer"))
+        delegated(subagent, asked("do"))
         assert [m["content"] for m in inner.sent[0].messages] == ["Be brief.", "one", "two", "DO"]
         assert len(made) == 2
 
@@ -161,7 +178,7 @@ class TestInput:
     )
     def test_a_failure_to_make_the_messages_is_an_error_result(self, messages, text):
         subagent, inner = helper(messages=messages)
-        result = SYNC.run(Loop(tools=[subagent]), ScriptedLLM(asked(), "outer"))
+        result = delegated(subagent)
         assert answers(result.messages)["k"].startswith(text)
         assert inner.sent == []
 
@@ -188,8 +205,7 @@ class TestOptions:
 
     def test_max_uses_limits_its_calls(self):
         subagent, inner = helper("a", "b", max_uses=1)
-        script = asked("1", "k1"), asked("2", "k2")
-        result = SYNC.run(Loop(tools=[subagent]), ScriptedLLM(*script, "outer"))
+        result = delegated(subagent, asked("1", "k1"), asked("2", "k2"))
         assert answers(result.messages)["k2"].startswith(
             "Not run: 'helper' has reached its maximum number of uses in a run, 1"
         )
@@ -197,8 +213,7 @@ class TestOptions:
 
     def test_a_repeated_task_is_suppressed(self):
         subagent, inner = helper("a", "a")
-        script = [asked("1"), asked("1", "k2"), asked("1", "k3"), "outer"]
-        result = SYNC.run(Loop(tools=[subagent]), ScriptedLLM(*script))
+        result = delegated(subagent, asked("1"), asked("1", "k2"), asked("1", "k3"))
         texts = answers(result.messages)
         assert [texts[key][:13] for key in ("k", "k2", "k3")] == ["a", "a", "Not run again"]
         assert len(inner.sent) == 2
@@ -295,8 +310,324 @@ class TestOptions:
 
         subagent = Loop().as_tool("helper", "Helps.", model)
         batch = calls(*(call("helper", f"k{n}", task=f"t{n}") for n in range(5)))
-        result = way.run(Loop(tools=[subagent]), ScriptedLLM(batch, "outer"))
+        result = delegated(subagent, batch, way=way)
         assert answers(result.messages) == {f"k{n}": f"did t{n}" for n in range(5)}
 
 
 LABELS = {"chat", "execute_tool"}
+
+
+class TestState:
+    """Its state is in the node of its call."""
+
+    def test_it_has_a_name_an_id_and_all_nodes(self, way):
+        subagent, _ = helper(
+            calls(call("add", "i", a=1, b=2)), "in", loop=Loop(tools=[add], name="adder")
+        )
+        result = way.run(Loop(tools=[subagent], name="outer"), ScriptedLLM(asked(), "outer"))
+        node = result.run.nodes[0].tool_calls[0]
+        assert node.run.agent_name == "adder"
+        assert node.run.run_id == f"{result.run.run_id}/k"
+        assert [len(one.tool_calls) for one in node.run.nodes] == [1, 0]
+        assert node.run.nodes[0].tool_calls[0].name == "add"
+        assert node.run.messages[-1] == {"role": "assistant", "content": "in"}
+        assert (node.run.status, node.status) == ("success", "success")
+        assert result.run.nodes[1].tool_calls == []
+
+    def test_without_a_name_it_has_that_of_the_tool(self):
+        subagent, _ = helper("in", loop=Loop())
+        result = delegated(subagent)
+        assert result.run.nodes[0].tool_calls[0].run.agent_name == "helper"
+
+    def test_its_tokens_count_for_the_parent_at_every_exit(self):
+        def answer(made, tokens):
+            message = made if isinstance(made, dict) else {"role": "assistant", "content": made}
+            usage = {"prompt_tokens": tokens, "completion_tokens": tokens}
+            return {"choices": [{"message": message}], "usage": usage}
+
+        for most, ended in ((2, "budget_exhausted"), (9, "answered")):
+            subagent, _ = helper(answer("in", 10))
+            model = ScriptedLLM(answer(asked(), 1), answer("outer", 1))
+            result = SYNC.run(Loop(tools=[subagent]), model, limits=Limits(max_requests=most))
+            assert result.stop_reason == ended
+            assert result.usage == Usage(11 + (ended == "answered"), 11 + (ended == "answered"))
+            assert result.run.nodes[0].tool_calls[0].run.total_usage == Usage(10, 10)
+
+
+class TestNested:
+    """A subagent may have subagents."""
+
+    def test_answers_events_and_states_are_nested(self, way):
+        events = []
+        script = calls(call("add", "i", a=1, b=2)), "three"
+        loop, model = nested(Loop(tools=[add], name="level3"), 3, *script)
+        result = way.run(loop, model, on_event=events.append)
+        assert answers(result.messages) == {"k0": "answer 1"}
+        state, ids = result.run, []
+        while state.nodes[0].tool_calls:
+            ids.append(state.run_id)
+            check_history(state.messages)
+            run = state.nodes[0].tool_calls[0].run
+            if run is None:
+                break
+            state = run
+        base = ids[0]
+        assert ids == [base, f"{base}/k0", f"{base}/k0/k1", f"{base}/k0/k1/k2"]
+        depths = {0: 0, 1: 0, 2: 0, 3: 0}
+        for event in events:
+            depth = 0
+            while isinstance(event, SubagentEvent):
+                event, depth = event.event, depth + 1  # noqa: PLW2901
+            depths[depth] += isinstance(event, RunStarted)
+        assert depths == {0: 1, 1: 1, 2: 1, 3: 1}
+
+
+class TestEvents:
+    """Its events are within those of its call."""
+
+    def test_they_are_nested_and_its_own_observers_receive_them_too(self, way):
+        outer, inner, contexts = [], [], []
+        loop = Loop(tools=[add], on_event=inner.append, on_iteration=contexts.append)
+        subagent, _ = helper(calls(call("add", "i", a=1, b=2)), "in", loop=loop)
+        way.run(Loop(tools=[subagent], on_event=outer.append), ScriptedLLM(asked(), "outer"))
+        inner_events = [event.event for event in of(outer, SubagentEvent)]
+        assert inner_events == inner
+        assert {event.call_id for event in of(outer, SubagentEvent)} == {"k"}
+        assert (type(inner[0]), type(inner[-1])) == (RunStarted, RunFinished)
+        assert len(of(inner, ToolFinished)) == 1
+        assert [one.iteration for one in contexts] == [1, 2]
+        kinds = [type(event).__name__ for event in outer]
+        assert kinds.index("ToolStarted") < kinds.index("SubagentEvent")
+        assert kinds[::-1].index("ToolFinished") < kinds[::-1].index("SubagentEvent")
+
+    @pytest.mark.parametrize("is_async", [False, True])
+    def test_its_observers_are_called_where_those_of_the_outer_run_are(self, way, is_async):
+        """Also with the events that a model emits in a worker thread."""
+        threads, pieces = [], []
+
+        def observe(event):
+            if isinstance(event, TextDelta):
+                threads.append(threading.get_ident())
+                pieces.append(event.text)
+
+        async def observe_later(event):
+            await anyio.sleep(0)
+            observe(event)
+
+        def streaming(messages):
+            yield "he"
+            yield "llo"
+
+        loop = Loop(on_event=observe_later if is_async else observe)
+        inner = Loop(tools=[loop.as_tool("innermost", "", streaming)], on_event=lambda _: None)
+        model = ScriptedLLM(calls(call("innermost", task="t")), "in")
+        subagent = inner.as_tool("helper", "", model)
+        delegated(subagent, way=way)
+        assert pieces == ["he", "llo"]
+        if not is_async or way.name != "sync":  # where async functions run on a background loop
+            assert set(threads) == {threading.get_ident()}
+
+    @pytest.mark.parametrize("kind", [ModelResponded, RunFinished])
+    @pytest.mark.parametrize("is_async", [False, True])
+    def test_a_cancellation_that_an_observer_raises_changes_nothing(self, way, kind, is_async):
+        def observe(event):
+            if isinstance(event, kind):
+                raise asyncio.CancelledError
+
+        async def observe_later(event):
+            observe(event)
+
+        loop = Loop(on_event=observe_later if is_async else observe)
+        subagent, _ = helper("42", loop=loop)
+        result = delegated(subagent, way=way)
+        assert answers(result.messages)["k"] == "42"
+
+    @pytest.mark.parametrize("is_async", [False, True])
+    def test_its_observers_receive_events_although_the_parent_has_no_listener(self, way, is_async):
+        seen = []
+
+        async def observe_later(event):
+            await anyio.sleep(0)
+            seen.append(event)
+
+        observe = observe_later if is_async else seen.append
+        subagent, _ = helper("in", loop=Loop(on_event=observe))
+        delegated(subagent, way=way)
+        assert [type(event).__name__ for event in seen][-1] == "RunFinished"
+
+    def test_an_observer_of_it_that_raises_changes_nothing(self, way, caplog):
+        def observe(event):
+            raise ValueError("observer")
+
+        subagent, _ = helper("in", loop=Loop(on_event=observe))
+        result = delegated(subagent, way=way)
+        assert answers(result.messages) == {"k": "in"}
+        assert "an observer raised at RunStarted" in caplog.text
+
+    def test_a_loop_in_it_is_not_a_loop_of_the_parent(self):
+        """The subagent repeats a call; the parent calls the subagent once."""
+        subagent, _ = helper(*[calls(call("add", a=1, b=1))] * 4)
+        result = delegated(subagent)
+        assert isinstance(result, Ok)
+        reason = result.run.nodes[0].tool_calls[0].run.error
+        assert reason == str(LoopDetected(('add({"a": 1, "b": 1})',), 4, "x"))
+
+
+def test_a_handle_in_the_options_of_a_subagent_is_not_used():
+    """A handle belongs to one run, and a subagent runs once for each call."""
+    handle = RunHandle()
+    subagent, _ = helper("a", "b", loop=Loop(handle=handle))
+    result = delegated(subagent, asked("1"), asked("2", "k2"))
+    assert isinstance(result, Ok)
+    assert handle.state is None
+
+
+class TestEnd:
+    """A subagent ends when its parent ends, and its state is complete."""
+
+    def hanging(self, begin=lambda: None):
+        @tool
+        async def hang():
+            begin()
+            await anyio.sleep(30)
+
+        inner = ScriptedLLM(calls(call("note", "n", n=1)), calls(call("hang", "h")))
+        return Loop(tools=[hang, note]).as_tool("helper", "Helps.", inner)
+
+    def check(self, state):
+        """The state of the subagent: ended, its history valid, its call answered."""
+        check_history(state.messages)
+        texts = answers(state.messages)
+        assert texts["n"] == "noted 1"
+        assert texts["h"].startswith("Cancelled: ")
+        assert (state.status, state.error) == ("failed", str(RunCancelled()))
+        assert [node.status for node in state.nodes] == ["success", "failed"]
+        assert state.nodes[1].tool_calls[0].status == "failed"
+
+    def test_at_the_deadline(self, way, clock):
+        subagent = self.hanging(clock.limit.strike)
+        loop = Loop(tools=[subagent], max_seconds=9, middleware=[clock.middleware])
+        result = way.run(loop, ScriptedLLM(asked_each()))
+        assert result.reason == DeadlineExceeded(9)
+        assert answers(result.messages)["k"].startswith("Cancelled: the run's time was up")
+        self.check(subagent_run(result))
+
+    def test_at_its_own_deadline(self, way, clock):
+        @tool
+        async def hang():
+            clock.limit.strike()
+            await anyio.sleep(30)
+
+        inner = Loop(tools=[hang], max_seconds=9, middleware=[clock.middleware])
+        subagent = inner.as_tool("helper", "h", ScriptedLLM(calls(call("hang", "h"))))
+        result = way.run(Loop(tools=[subagent]), ScriptedLLM(asked_each(), "outer"))
+        assert isinstance(result, Ok)
+        assert answers(result.messages)["k"].endswith("the run took longer than max_seconds=9")
+        assert subagent_run(result).status == "timeout"
+
+    def test_at_the_time_limit_of_its_call(self, way, clock):
+        subagent = tool(self.hanging(clock.limit.strike), timeout=9)
+        loop = Loop(tools=[subagent], middleware=[clock.middleware])
+        result = way.run(loop, ScriptedLLM(asked_each(), "outer"))
+        assert answers(result.messages)["k"] == "Error: 'helper' took longer than 9 s."
+        self.check(subagent_run(result))
+
+    def test_when_the_run_is_cancelled_through_its_handle(self, way):
+        handle = RunHandle()
+        loop = Loop(tools=[self.hanging(handle.cancel)])
+        result = way.run(loop, ScriptedLLM(asked_each()), handle=handle)
+        assert result.reason == RunCancelled()
+        self.check(subagent_run(result))
+
+    def test_when_the_tools_are_cancelled_and_the_run_continues(self, way):
+        handle = RunHandle()
+        loop = Loop(tools=[self.hanging(handle.cancel_all)])
+        result = way.run(loop, ScriptedLLM(asked_each(), "then not"), handle=handle)
+        assert result.unwrap().content == "then not"
+        assert answers(result.messages)["k"].startswith("Cancelled: the call was stopped")
+        self.check(subagent_run(result))
+
+    def test_when_a_stage_of_the_parent_is_interrupted(self):
+        def stop():
+            raise KeyboardInterrupt
+
+        handle = RunHandle()
+        loop = Loop(tools=[self.hanging(stop)])
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_sync(USER, ScriptedLLM(asked_each()), handle=handle)
+        check_history(handle.messages)
+        check_history(handle.state.nodes[0].tool_calls[0].run.messages)
+
+    def test_siblings_are_ended_with_it(self, way):
+        handle = RunHandle()
+        inner = Loop(tools=[note])
+        begun = []
+
+        async def model(messages):
+            begun.append(1)
+            if len(begun) == 3:
+                handle.cancel()
+            await anyio.sleep(30)
+
+        subagent = inner.as_tool("helper", "h", model)
+        result = way.run(
+            Loop(tools=[subagent]), ScriptedLLM(asked_each("a", "b", "c")), handle=handle
+        )
+        assert result.reason == RunCancelled()
+        states = [subagent_run(result, place) for place in range(3)]
+        assert [state.status for state in states] == ["failed"] * 3
+        assert all(
+            state.messages == [{"role": "user", "content": i}]
+            for state, i in zip(states, "abc", strict=True)
+        )
+
+
+class TestWaiting:
+    """A subagent that waits for a decision, in a run that ends before it."""
+
+    @pytest.mark.parametrize(("bound", "ended"), [("handle", "failed"), ("time", "timeout")])
+    def test_its_state_ends_with_that_of_its_parent(self, recorded, way, clock, bound, ended):
+        """The run ends when its call starts again, before the subagent continues."""
+        handle = RunHandle()
+        ends = handle.cancel if bound == "handle" else clock.limit.strike
+
+        def observe(event):
+            if isinstance(event, ToolStarted):
+                ends()
+
+        inner = ScriptedLLM(calls(call("note", "n", n=1), call("wipe", "w", path="/")))
+        loop = Loop(tools=[recorded.loop().as_tool("helper", "h", inner)])
+        paused = way.run(loop, ScriptedLLM(asked_each()))
+        assert [one.call_id for one in paused.pending] == ["k/w"]
+        bounded = loop.with_options(
+            max_seconds=9, middleware=[clock.middleware], handle=handle, on_event=observe
+        )
+        result = way.resume(bounded, paused, {"k/w": approve}, ScriptedLLM())
+        node = result.run.nodes[0].tool_calls[0]
+        assert (result.run.status, node.run.status) == (ended, ended)
+        assert node.status == "failed"
+        check_history(node.run.messages)
+        assert recorded.done == ["note 1"]
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_an_event_of_a_cancelled_run_reaches_the_parent_too(backend):
+    """An observer of the parent receives each start and end of the subagent."""
+    events = []
+
+    async def observe(event):
+        if isinstance(event, RunStarted):
+            scope.cancel()
+            await anyio.sleep(30)
+
+    async def main():
+        nonlocal scope
+        subagent = Loop(on_event=observe).as_tool("helper", "h", lambda m: "in")
+        loop = Loop(tools=[subagent], on_event=events.append)
+        with anyio.CancelScope() as scope:
+            await loop.run(USER, ScriptedLLM(asked_each()))
+
+    scope = None
+    anyio.run(main, backend=backend)
+    inner = [type(event.event).__name__ for event in of(events, SubagentEvent)]
+    assert inner == ["RunStarted", "RunFinished"]

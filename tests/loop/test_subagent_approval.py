@@ -30,7 +30,7 @@ from treadle.loop.subagent import TASK_SCHEMA
 from treadle.stages import dispatch_tools
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
-from .children import asked_each, wipe
+from .children import asked_each, nested, wipe
 from .conftest import SYNC, after_model, answers, asking, of, refused, stored
 
 
@@ -264,16 +264,8 @@ class TestInvalidDecisions:
 class TestDeep:
     """Subagents of subagents."""
 
-    def nest(self, recorded, depth, *script):
-        loop, model = recorded.loop(), ScriptedLLM(*script)
-        for level in reversed(range(depth)):
-            made = loop.as_tool("helper", "Helps.", model)
-            loop = Loop(tools=[made], name=f"level{level}")
-            model = ScriptedLLM(asked_each(f"k{level}"), f"answer {level}")
-        return loop, model
-
     def test_ids_have_the_ids_of_all_outer_calls(self, recorded, way):
-        loop, model = self.nest(recorded, 3, calls(wipe("w")), calls(wipe("v", "/v")), "three")
+        loop, model = nested(recorded.loop(), 3, calls(wipe("w")), calls(wipe("v", "/v")), "three")
         paused = way.run(loop, model)
         assert [one.call_id for one in paused.pending] == ["k0/k1/k2/w"]
         paused = way.resume(loop, json.dumps(paused.state), {"k0/k1/k2/w": approve}, model)
@@ -286,7 +278,7 @@ class TestDeep:
 
     def test_limits_apply_at_every_level(self, recorded):
         script = [calls(wipe(f"w{n}", f"/{n}")) for n in range(9)]
-        loop, model = self.nest(recorded, 2, *script)
+        loop, model = nested(recorded.loop(), 2, *script)
         result = SYNC.run(loop, model, limits=Limits(max_requests=6))
         while isinstance(result, Paused):
             decisions = {one.id: approve for one in result.pending}

@@ -33,6 +33,7 @@ from .conftest import SYNC, Way, answers
 from .notes import completion, endless, note, notes
 
 TOKEN_LIMITS = ("max_input_tokens", "max_output_tokens", "max_total_tokens")
+ESTIMATE = Limits(unmeasured="estimate")
 STREAM_OPTIONS = 'stream_options={"include_usage": True}'
 
 
@@ -42,21 +43,25 @@ def streamed(n, usage=None):
     return [Chunk(tool_calls=(made,)), Chunk(finish_reason="tool_calls"), Chunk(usage=usage)]
 
 
+def run(*script, way=SYNC, tools=(note,), handle=None, **options):
+    """The result of a run with a script of responses, or with a model."""
+    model = script[0] if script[0] is endless else ScriptedLLM(*script)
+    return way.run(Loop(tools=tools, **options), model, handle=handle)
+
+
 class TestStop:
     """By default the run ends before another model call."""
 
     @pytest.mark.parametrize("kind", TOKEN_LIMITS)
     def test_a_token_limit_ends_the_run_after_a_response_without_usage(self, way, kind):
-        with ScriptedLLM(completion(notes(1)), notes(2)) as model:
-            result = way.run(Loop(tools=[note], limits=Limits(**{kind: 100})), model)
+        result = run(completion(notes(1)), notes(2), way=way, limits=Limits(**{kind: 100}))
         assert isinstance(result.reason, LimitNotMeasurable)
         assert (result.reason.kind, result.reason.missing) == (kind, "usage")
         assert result.stop_reason == "limit_not_measurable"
         assert answers(result.messages)["i2"] == "noted 2"
 
     def test_an_answer_without_usage_is_an_answer(self, way):
-        result = way.run(Loop(max_total_tokens=1, max_cost=0.01), ScriptedLLM("Hello"))
-        assert isinstance(result, Ok)
+        assert isinstance(run("Hello", way=way, max_total_tokens=1, max_cost=0.01), Ok)
 
     @pytest.mark.parametrize(
         "usage",
@@ -70,23 +75,18 @@ class TestStop:
     )
     def test_a_part_of_the_usage_is_not_enough(self, usage):
         script = {"choices": [{"message": notes(1)}], "usage": usage}, "never"
-        result = SYNC.run(
-            Loop(tools=[note], limits=Limits(max_input_tokens=100)), ScriptedLLM(*script)
-        )
+        result = run(*script, limits=Limits(max_input_tokens=100))
         assert result.stop_reason == "limit_not_measurable"
 
     def test_a_limit_that_is_known_to_be_reached_is_named_instead(self):
         partly = {"choices": [{"message": notes(1)}], "usage": {"prompt_tokens": 500}}
-        result = SYNC.run(
-            Loop(tools=[note], limits=Limits(max_input_tokens=100)), ScriptedLLM(partly)
-        )
+        result = run(partly, limits=Limits(max_input_tokens=100))
         assert result.reason == BudgetExhausted("max_input_tokens", 100, 500)
 
     def test_zero_tokens_of_a_backend_that_counts_are_measured(self):
         """A cached answer, for example; the backend says so itself."""
         cached = Response(tool_calls=(ToolCall("i1", "note", '{"n": 1}'),), usage=Usage())
-        result = SYNC.run(Loop(tools=[note], max_total_tokens=9), ScriptedLLM(cached, "Hello"))
-        assert isinstance(result, Ok)
+        assert isinstance(run(cached, "Hello", max_total_tokens=9), Ok)
 
     def test_a_message_that_arrives_with_the_answer_is_kept_and_not_sent(self):
         handle = RunHandle()
@@ -95,8 +95,7 @@ class TestStop:
             handle.steer("One more thing.")
             return "Hello"
 
-        with ScriptedLLM(answer) as model:
-            result = SYNC.run(Loop(max_total_tokens=100), model, handle=handle)
+        result = run(answer, max_total_tokens=100, handle=handle)
         assert result.stop_reason == "limit_not_measurable"
         assert result.messages[-1]["content"] == "One more thing."
 
@@ -117,87 +116,66 @@ class TestCost:
         ids=["none", "None", "raises", "negative", "nan", "text"],
     )
     def test_without_a_known_cost_the_run_ends(self, way, options):
-        with ScriptedLLM(completion(notes(1))) as model:
-            result = way.run(Loop(tools=[note], max_cost=5, **options), model)
+        result = run(completion(notes(1)), way=way, max_cost=5, **options)
         assert (result.reason.kind, result.reason.missing) == ("max_cost", "cost")
 
     def test_cost_of_that_needs_no_usage_is_enough(self, way):
-        with ScriptedLLM(notes(1), notes(2)) as model:
-            result = way.run(
-                Loop(tools=[note], max_cost=1, limits=Limits(cost_of=lambda response: 0.5)), model
-            )
+        limits = Limits(cost_of=lambda response: 0.5)
+        result = run(notes(1), notes(2), way=way, max_cost=1, limits=limits)
         assert result.reason == BudgetExhausted("max_cost", 1, 1.0)
 
     def test_a_reported_cost_needs_no_tokens(self):
         free = {"choices": [{"message": notes(1)}], "usage": {"cost": 0.25}}
-        assert isinstance(SYNC.run(Loop(tools=[note], max_cost=1), ScriptedLLM(free, "Hi")), Ok)
+        assert isinstance(run(free, "Hi", max_cost=1), Ok)
 
 
-class TestAdvice:
-    """The text of the reason says what to do."""
-
-    def reason(self, *script, **options):
-        return str(SYNC.run(Loop(tools=[note], **options), ScriptedLLM(*script)).reason)
-
-    def test_for_a_whole_response(self):
-        assert self.reason(notes(1), max_total_tokens=9) == (
-            "max_total_tokens cannot be measured: the usage of a response is not known; return it with the "
-            "response, as Response(usage=...) and chat completions do; "
-            'Limits(unmeasured="estimate") counts an estimate, '
-            'Limits(unmeasured="ignore") runs without this limit'
-        )
-
-    def test_for_a_stream(self):
-        assert self.reason(streamed(1), max_total_tokens=9) == (
-            "max_total_tokens cannot be measured: the usage of a response is not known; send "
-            f"{STREAM_OPTIONS}, with which a streamed response reports it; "
-            'Limits(unmeasured="estimate") counts an estimate, '
-            'Limits(unmeasured="ignore") runs without this limit'
-        )
-
-    def test_for_a_cost(self):
-        assert self.reason(completion(notes(1)), max_cost=9) == (
-            "max_cost cannot be measured: the cost of a response is not known; Limits(cost_of=...) has to return "
-            "US dollars "
-            "for each response that does not report its cost; pip install 'treadle[prices]' has the prices of "
-            "models at their own providers; "
-            'Limits(unmeasured="ignore") runs without this limit'
-        )
-
-    def test_for_the_cost_of_a_stream_without_usage(self):
-        assert self.reason(streamed(1), max_cost=9).endswith(
-            f". A streamed response has the usage for it with {STREAM_OPTIONS}"
-        )
-        assert STREAM_OPTIONS not in self.reason(streamed(1, Usage(1, 2)), max_cost=9)
+USAGE = "max_total_tokens cannot be measured: the usage of a response is not known; "
+COST = (
+    "max_cost cannot be measured: the cost of a response is not known; Limits(cost_of=...) has to return US "
+    "dollars for each response that does not report its cost; pip install 'treadle[prices]' has the prices of "
+    "models at their own providers; "
+)
+IGNORE = 'Limits(unmeasured="ignore") runs without this limit'
+OTHERS = f'Limits(unmeasured="estimate") counts an estimate, {IGNORE}'
+RETURN = "return it with the response, as Response(usage=...) and chat completions do; "
+SEND = f"send {STREAM_OPTIONS}, with which a streamed response reports it; "
 
 
-class TestLastAnswer:
-    """It would be one more request that nobody can measure, so it is not made."""
+@pytest.mark.parametrize(
+    ("response", "limit", "text"),
+    [
+        (notes(1), "max_total_tokens", USAGE + RETURN + OTHERS),
+        (streamed(1), "max_total_tokens", USAGE + SEND + OTHERS),
+        (completion(notes(1)), "max_cost", COST + IGNORE),
+        (
+            streamed(1),
+            "max_cost",
+            f"{COST}{IGNORE}. A streamed response has the usage for it with {STREAM_OPTIONS}",
+        ),
+        (streamed(1, Usage(1, 2)), "max_cost", COST + IGNORE),
+    ],
+    ids=["response", "stream", "cost", "cost of a stream without usage", "cost of a stream"],
+)
+def test_the_text_of_the_reason_says_what_to_do(response, limit, text):
+    assert str(run(response, **{limit: 9}).reason) == text
 
-    def test_a_last_answer_without_usage_is_an_answer(self):
-        loop = Loop(
-            tools=[note], max_total_tokens=100, max_iterations=1, limits=Limits(on_limit="finish")
-        )
-        result = SYNC.run(loop, ScriptedLLM(completion(notes(1)), "So far."))
-        assert (result.stop_reason, result.limit) == ("finished", MaxIterationsReached(1))
+
+def test_a_last_answer_without_usage_is_an_answer():
+    limits = Limits(max_total_tokens=100, max_iterations=1, on_limit="finish")
+    result = run(completion(notes(1)), "So far.", limits=limits)
+    assert (result.stop_reason, result.limit) == ("finished", MaxIterationsReached(1))
 
 
 class TestIgnore:
     """The run goes on without the limits that cannot be measured."""
 
     def test_other_limits_end_it(self, way):
-        loop = Loop(
-            tools=[note],
-            max_total_tokens=1,
-            max_cost=1e-9,
-            max_iterations=3,
-            limits=Limits(unmeasured="ignore"),
-        )
-        assert way.run(loop, endless).reason == MaxIterationsReached(3)
+        limits = Limits(3, max_total_tokens=1, max_cost=1e-9, unmeasured="ignore")
+        assert run(endless, way=way, limits=limits).reason == MaxIterationsReached(3)
 
     def test_what_is_reported_counts(self):
-        loop = Loop(tools=[note], max_total_tokens=10, limits=Limits(unmeasured="ignore"))
-        result = SYNC.run(loop, ScriptedLLM(completion(notes(1)), notes(2), completion(notes(3))))
+        script = completion(notes(1)), notes(2), completion(notes(3))
+        result = run(*script, max_total_tokens=10, limits=Limits(unmeasured="ignore"))
         assert result.reason == BudgetExhausted("max_total_tokens", 10, 10)
         assert result.usage == Usage(4, 6, is_lower_bound=True)
 
@@ -209,41 +187,26 @@ class TestEstimate:
         """What was sent, tools and instructions included, and what was received."""
         name = Loop(tools=[note]).tools["note"].as_openai()
         sent = len("user" + "Hi" + "Be brief.") + len(json.dumps(name, ensure_ascii=False))
-        loop = Loop(tools=[note], instructions="Be brief.", limits=Limits(unmeasured="estimate"))
-        result = way.run(loop, ScriptedLLM("Hello there"))
+        result = run("Hello there", way=way, instructions="Be brief.", limits=ESTIMATE)
         assert result.usage == Usage(math.ceil(sent / 4), 3, is_estimate=True)
         assert result.usage == result.run.total_usage == result.run.nodes[0].usage
         assert result.unwrap().usage == result.usage
 
     def test_it_counts_towards_the_limits(self, way):
-        loop = Loop(
-            tools=[note],
-            max_total_tokens=500,
-            max_iterations=99,
-            limits=Limits(unmeasured="estimate"),
-        )
-        result = way.run(loop, endless)
+        result = run(endless, way=way, max_total_tokens=500, max_iterations=99, limits=ESTIMATE)
         assert result.reason.kind == "max_total_tokens"
         assert 500 <= result.reason.used < 800
         assert (result.usage.is_estimate, result.usage.is_lower_bound) == (True, False)
 
     def test_a_last_answer_is_made(self):
-        loop = Loop(
-            tools=[note],
-            max_total_tokens=10,
-            limits=Limits(on_limit="finish", unmeasured="estimate"),
-        )
-        assert SYNC.run(loop, ScriptedLLM(notes(1), "So far.")).stop_reason == "finished"
+        limits = Limits(max_total_tokens=10, on_limit="finish", unmeasured="estimate")
+        assert run(notes(1), "So far.", limits=limits).stop_reason == "finished"
 
     def test_reported_usage_is_not_estimated(self):
-        result = SYNC.run(
-            Loop(limits=Limits(unmeasured="estimate")), ScriptedLLM(completion("Hello"))
-        )
-        assert result.usage == Usage(2, 3)
+        assert run(completion("Hello"), limits=ESTIMATE).usage == Usage(2, 3)
 
     def test_one_estimate_marks_the_sum(self):
-        loop = Loop(tools=[note], limits=Limits(unmeasured="estimate"))
-        result = SYNC.run(loop, ScriptedLLM(completion(notes(1)), "Hello"))
+        result = run(completion(notes(1)), "Hello", limits=ESTIMATE)
         assert result.usage.is_estimate
         assert [node.usage.is_estimate for node in result.run.nodes] == [False, True]
 
@@ -254,21 +217,19 @@ class TestEstimate:
             seen.append(response.usage)
             return response.usage.output_tokens * 0.5
 
-        loop = Loop(tools=[note], max_cost=1, limits=Limits(cost_of=cost_of, unmeasured="estimate"))
-        result = SYNC.run(loop, ScriptedLLM(notes(1)))
+        result = run(notes(1), limits=Limits(max_cost=1, cost_of=cost_of, unmeasured="estimate"))
         assert result.reason == BudgetExhausted("max_cost", 1, seen[0].output_tokens * 0.5)
         assert seen[0].is_estimate
 
     def test_it_does_not_make_up_a_cost(self):
-        loop = Loop(tools=[note], max_cost=1, limits=Limits(unmeasured="estimate"))
-        assert SYNC.run(loop, ScriptedLLM(notes(1))).reason.missing == "cost"
+        assert run(notes(1), max_cost=1, limits=ESTIMATE).reason.missing == "cost"
 
     def test_a_paused_run_keeps_it(self):
         @tool(requires_approval=True)
         def sign(n: int):
             return f"signed {n}"
 
-        loop = Loop(tools=[sign], max_total_tokens=10_000, limits=Limits(unmeasured="estimate"))
+        loop = Loop(tools=[sign], max_total_tokens=10_000, limits=ESTIMATE)
         paused = SYNC.run(loop, ScriptedLLM(calls(call("sign", "s", n=1))))
         result = SYNC.resume(
             loop, json.dumps(paused.state), {"s": approve}, ScriptedLLM(completion("Hello"))
@@ -283,12 +244,9 @@ class TestEstimate:
         def look(context: ToolContext):
             seen.append(context.remaining)
 
-        options = {
-            "max_total_tokens": 10_000,
-            "limits": Limits(unmeasured="estimate", show_budget=True),
-        }
+        limits = Limits(max_total_tokens=10_000, unmeasured="estimate", show_budget=True)
         with ScriptedLLM(calls(call("look")), "Hello") as model:
-            SYNC.run(Loop(tools=[look], **options), model)
+            SYNC.run(Loop(tools=[look], limits=limits), model)
         assert (seen[0].is_estimate, seen[0].is_upper_bound) == (True, False)
         assert ", about 9," in model.sent[1].messages[-1]["content"]
 
@@ -301,34 +259,25 @@ class TestSubagents:
     """Responses of a subagent count for the limits of its parent, so they have to be measurable too."""
 
     def test_a_response_of_a_subagent_without_usage_ends_both(self, way):
-        loop = Loop(tools=[helper(notes(1))], max_total_tokens=100)
-        with ScriptedLLM(completion(asked_each())) as model:
-            result = way.run(loop, model)
+        tools = [helper(notes(1))]
+        result = run(completion(asked_each()), way=way, tools=tools, max_total_tokens=100)
         assert result.reason.kind == "max_total_tokens"
         assert subagent_run(result).error.startswith("max_total_tokens cannot be measured")
 
     def test_its_own_limit_ends_only_the_subagent(self):
-        loop = Loop(tools=[helper(notes(1), max_total_tokens=9)])
-        result = SYNC.run(loop, ScriptedLLM(asked_each(), "Hello"))
+        result = run(asked_each(), "Hello", tools=[helper(notes(1), max_total_tokens=9)])
         assert isinstance(result, Ok)
         assert "max_total_tokens cannot be measured" in answers(result.messages)["k"]
 
     def test_it_inherits_cost_of(self, way):
-        loop = Loop(
-            tools=[helper(notes(1), notes(2))],
-            max_cost=1.5,
-            limits=Limits(cost_of=lambda response: 0.5),
-        )
-        with ScriptedLLM(asked_each()) as model:
-            result = way.run(loop, model)
+        limits = Limits(max_cost=1.5, cost_of=lambda response: 0.5)
+        result = run(asked_each(), way=way, tools=[helper(notes(1), notes(2))], limits=limits)
         assert result.reason == BudgetExhausted("max_cost", 1.5, 1.5)
 
     def test_its_own_cost_of_is_used_for_its_responses(self):
         subagent = helper("in", limits=Limits(cost_of=lambda response: 0.25))
-        result = SYNC.run(
-            Loop(tools=[subagent], limits=Limits(cost_of=lambda response: 2)),
-            ScriptedLLM(asked_each(), "Hello"),
-        )
+        limits = Limits(cost_of=lambda response: 2)
+        result = run(asked_each(), "Hello", tools=[subagent], limits=limits)
         assert result.usage.cost == 4.25
 
     @pytest.mark.parametrize(
@@ -346,17 +295,16 @@ class TestSubagents:
         self, outer, inner, stops
     ):
         subagent = helper(notes(1), "in", limits=Limits(unmeasured=inner))
-        loop = Loop(tools=[subagent], max_total_tokens=10_000, limits=Limits(unmeasured=outer))
-        result = SYNC.run(loop, ScriptedLLM(completion(asked_each()), completion("Hello")))
+        limits = Limits(max_total_tokens=10_000, unmeasured=outer)
+        script = completion(asked_each()), completion("Hello")
+        result = run(*script, tools=[subagent], limits=limits)
         assert isinstance(result, Err if stops else Ok)
         assert result.usage.is_estimate is ("estimate" in {outer, inner})
 
     def test_an_inherited_policy_holds_for_its_own_limits(self):
         subagent = helper(notes(1), "in", max_total_tokens=1)
-        result = SYNC.run(
-            Loop(tools=[subagent], limits=Limits(unmeasured="ignore")),
-            ScriptedLLM(asked_each(), "Hello"),
-        )
+        limits = Limits(unmeasured="ignore")
+        result = run(asked_each(), "Hello", tools=[subagent], limits=limits)
         assert answers(result.messages)["k"] == "in"
 
 

@@ -109,9 +109,9 @@ def _lifeless(one: Tool) -> Tool:
     if isinstance(one.steps, Subagent):
         child: Any = copy.copy(one.steps)
         child.loop = child.loop.with_options(
-            tools=[_lifeless(made) for made in child.loop.tools.values() if not made.terminal]
+            tools=[_lifeless(made) for made in child.loop.tools.values() if not made.terminal],
+            llm_send_fn=forbidden,
         )
-        child.llm_send_fn = forbidden
         return dataclasses.replace(one, steps=child)
     return dataclasses.replace(one, fn=forbidden) if one.fn is not None else one
 

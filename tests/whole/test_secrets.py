@@ -198,8 +198,8 @@ def test_the_walk_finds_what_an_object_shows():
 
 def test_of_a_loop_and_its_options():
     loop = Loop(llm_send_fn=scripted(), **options())
-    assert shows(loop, loop.settings, Settings(llm_opts=OPTS)) == []
-    assert shows(loop.settings.with_options({"tools": [functools.partial(look, key=SECRET)]})) == []
+    assert shows(loop, loop.settings, Settings({"llm_opts": OPTS})) == []
+    assert shows(Settings({"tools": [functools.partial(look, key=SECRET)]}, loop.settings)) == []
 
 
 def test_of_models_and_requests():

@@ -90,12 +90,7 @@ class BuiltLoop(Generic[OutputT_co]):
 
 
 def _pipeline_of(settings: Settings) -> Pipeline[Context]:
-    """The stages of a loop as a pipeline.
-
-    Raises:
-        PipelineError: the list is invalid.
-        OptionError: an option of a default stage is invalid, or no stage of the list takes it.
-    """
+    """The stages of a loop as a pipeline, checked with the options that are theirs."""
     chosen = {
         name: value
         for name in STAGE_OPTIONS
@@ -161,12 +156,9 @@ def _provides(component: Component, name: str) -> bool:
 
 
 def _built(component: Component, chosen: Mapping[str, Any], taken: set[str]) -> Component:
-    """A component in which default stages have the options of the loop, and custom ones check their contexts.
+    """A component whose default stages have the chosen options, and whose custom ones check their contexts.
 
-    Args:
-        component: the component.
-        chosen: the options of the loop that have another value than the default.
-        taken: gets the names of the options that some stage takes.
+    The names of the options that a stage takes are added to ``taken``.
     """
     if _is_default(component):
         mine = {name for name in chosen if STAGE_OPTIONS[name].fn is component.fn}
@@ -181,12 +173,7 @@ def _built(component: Component, chosen: Mapping[str, Any], taken: set[str]) -> 
 
 
 def _tools_of(settings: Settings) -> tuple[dict[str, Tool], OutputContract | None]:
-    """The tools of a loop by name, including those for its output; and the output, None if it is text.
-
-    Raises:
-        OptionError: the output is invalid.
-        ToolDefinitionError: a tool is invalid.
-    """
+    """The tools of a loop by name, including those for its output; and the output, None if it is text."""
     tools = toolset(settings.tools)
     if settings.output is None:
         return tools, None

@@ -11,13 +11,11 @@ from treadle import effects
 from treadle.effects import Steps
 from treadle.events import Event, ModelRequested, ModelResponded, TextDelta
 from treadle.loop.handle import RunHandle
-from treadle.loop.observers import Deliver
+from treadle.loop.observers import Changed, Deliver
 from treadle.results import Result
 from treadle.type_vars import OutputT_co
 
 if TYPE_CHECKING:
-    import anyio
-
     from treadle.effects import DetachedTask
 
 EVENTS_AHEAD = 64
@@ -33,8 +31,7 @@ class EventStream(RunHandle, Generic[OutputT_co]):
     def __init__(self) -> None:
         super().__init__()
         self._events: deque[Event] = deque()
-        self._arrived: anyio.Event | None = None
-        self._taken: anyio.Event | None = None
+        self._arrived, self._taken = Changed(), Changed()
         self._is_over = False
         self._was_interrupted = False  # the run, while it waited for the reader
         self.task: DetachedTask | None = None
@@ -58,16 +55,12 @@ class EventStream(RunHandle, Generic[OutputT_co]):
         if self._is_over:  # the reader has left
             return None
         self._events.append(event)
-        if self._arrived is not None:
-            arrived, self._arrived = self._arrived, None
-            arrived.set()
+        self._arrived.notify()
         return None if len(self._events) < EVENTS_AHEAD else self._wait_for_reader()
 
     async def _wait_for_reader(self) -> None:
         # A run that is cancelled here does not wait during its cleanup: its reader may be cancelled, too.
         while len(self._events) >= EVENTS_AHEAD and not self._is_over | self._was_interrupted:
-            if self._taken is None:
-                self._taken = _event()
             try:
                 await self._taken.wait()
             except BaseException:
@@ -77,9 +70,8 @@ class EventStream(RunHandle, Generic[OutputT_co]):
     def end(self) -> None:
         """End the events: the run is over, or its reader has left."""
         self._is_over = True
-        for waiting in (self._arrived, self._taken):
-            if waiting is not None:
-                waiting.set()
+        self._arrived.notify()
+        self._taken.notify()
 
     def __aiter__(self) -> Self:
         return self
@@ -92,13 +84,9 @@ class EventStream(RunHandle, Generic[OutputT_co]):
                     raise StopAsyncIteration if error is None else error
                 finally:
                     del error  # its traceback refers to this frame
-            if self._arrived is None:
-                self._arrived = _event()
             await self._arrived.wait()
         self._was_interrupted = False
-        if self._taken is not None:
-            taken, self._taken = self._taken, None
-            taken.set()
+        self._taken.notify()
         return self._events.popleft()
 
     def text(self) -> AsyncIterator[str]:
@@ -140,11 +128,7 @@ class _Text(AsyncIterator[str]):
 def streamed_run(
     start: Callable[[EventStream[Any]], tuple[Steps[Result], Deliver | None]],
 ) -> AbstractAsyncContextManager[EventStream[Any]]:
-    """Run next to the body of an ``async with``.
-
-    Args:
-        start: makes the steps of the run, and what receives its events; takes the stream.
-    """
+    """Run next to the body of an ``async with``; ``start`` makes the steps, and what receives the events."""
 
     def begin() -> tuple[EventStream[Any], DetachedTask]:
         stream: EventStream[Any] = EventStream()
@@ -160,9 +144,3 @@ def streamed_run(
         return stream, stream.task
 
     return effects.Detached(begin)
-
-
-def _event() -> anyio.Event:
-    import anyio  # noqa: PLC0415 - slow to import, and only streams need it
-
-    return anyio.Event()

@@ -24,14 +24,7 @@ class BoundRun(Protocol):
 
 
 def as_user_message(message: str | Mapping[str, Any]) -> JSONDict:
-    """Make a user message to steer a run with.
-
-    Args:
-        message: a text, or a message with the role ``user``, which is copied.
-
-    Raises:
-        OptionError: it is not a user message.
-    """
+    """Make a user message of a text, or copy one; raises `OptionError` if it is not a user message."""
     if isinstance(message, str):
         message = {"role": "user", "content": message}
     elif not isinstance(message, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -130,11 +123,7 @@ class RunHandle:
         return True
 
     def take(self, is_over: bool) -> tuple[JSONDict, ...]:
-        """Take the messages that were added since the last time, for the run.
-
-        Args:
-            is_over: whether the run ends if there are none; then no further messages are accepted.
-        """
+        """Take the messages added since the last time; with none, a run that is over accepts no more."""
         given = self._taken_messages() if self._messages else ()
         if is_over and not given:
             given = self.close()
@@ -142,7 +131,7 @@ class RunHandle:
         return given
 
     def close(self) -> tuple[JSONDict, ...]:
-        """Take the messages that were added since the last time, and accept no more: the run is over."""
+        """Take the messages added since the last time, and accept no more."""
         self._is_closed = True
         return self._taken_messages()
 

@@ -18,7 +18,7 @@ from treadle.loop.pause import PROCESS_CLAIMS, PausedForm, PausedRun
 from treadle.loop.start import MISSING, start_run
 from treadle.loop.subagent import TASK_SCHEMA, MakeMessages, Subagent
 from treadle.messages import Messages
-from treadle.model import Model, check_model
+from treadle.model import Model
 from treadle.results import Result
 from treadle.tools import Approval, Tool, ToolBehaviour, tool_hint
 from treadle.type_vars import OutputT_co
@@ -106,7 +106,7 @@ class Loop(BuiltLoop[OutputT_co]):
                 f"Loop takes options by name, as in Loop(llm_send_fn=...) and Loop(tools=[...]), "
                 f"got a positional {type(_[0]).__name__}"
             )
-        self._build(Settings().with_options(options))
+        self._build(Settings(options))
 
     if not TYPE_CHECKING:
         __signature__ = OptionsSignature()
@@ -132,7 +132,7 @@ class Loop(BuiltLoop[OutputT_co]):
         if not options:
             return self
         changed = object.__new__(type(self))
-        changed._build(self.settings.with_options(options), self, options)
+        changed._build(Settings(options, self.settings), self, options)
         return changed
 
     def diagram(self, kind: str = "mermaid") -> str:
@@ -325,10 +325,10 @@ class Loop(BuiltLoop[OutputT_co]):
         for option in ("session", "journal"):
             if getattr(self.settings, option) is not None:
                 raise OptionError(f"{option}: a subagent has none; give it to the outer loop")
-        loop = self if instructions is None else self.with_options(instructions=instructions)
-        model = loop.model_for(llm_send_fn)
-        check_model(model)
-        steps = Subagent(loop, model, messages)
+        changes: dict[str, Any] = {"llm_send_fn": self.model_for(llm_send_fn)}
+        if instructions is not None:
+            changes["instructions"] = instructions
+        steps = Subagent(self.with_options(**changes), messages)
         return Tool(name, description, input_schema, steps=steps, **options)
 
 

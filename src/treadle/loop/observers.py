@@ -142,28 +142,41 @@ async def _awaited(calls: Generator[Awaitable[Any]], waiting: Awaitable[Any]) ->
                 waiting = next(calls)
 
 
-class _Delivery:
-    """An event on its way through the observers; the index is that of the first that has not received it."""
+class Changed:
+    """Wakes the tasks that wait for a change."""
 
     def __init__(self) -> None:
-        self.next_place = 0
-        self._moved: anyio.Event | None = None
+        self._event: anyio.Event | None = None
+
+    def notify(self) -> None:
+        """Wake the tasks that wait."""
+        event, self._event = self._event, None
+        if event is not None:
+            event.set()
+
+    async def wait(self) -> None:
+        """Wait for the next change."""
+        if self._event is None:
+            import anyio  # noqa: PLC0415 - slow to import
+
+            self._event = anyio.Event()
+        await self._event.wait()
+
+
+class _Delivery(Changed):
+    """An event on its way through the observers; the index is that of the first that has not received it."""
+
+    next_place = 0
 
     def move(self, next_place: int) -> None:
         """Note that further observers have received the event."""
         self.next_place = next_place
-        moved, self._moved = self._moved, None
-        if moved is not None:
-            moved.set()
+        self.notify()
 
     async def passes(self, place: int) -> None:
         """Wait until an observer has received the event."""
         while self.next_place <= place:
-            if self._moved is None:
-                import anyio  # noqa: PLC0415 - slow to import
-
-                self._moved = anyio.Event()
-            await self._moved.wait()
+            await self.wait()
 
 
 def _is_failure(error: BaseException) -> bool:

@@ -90,17 +90,17 @@ class Option:
 
 @light_dataclass(frozen=True)
 class Of:
-    """Marks an option whose default and check belong to its owner: a stage, or the class of another option.
-
-    Args:
-        owner: the stage, or the class.
-    """
+    """Marks an option whose default and check belong to its owner: a stage, or the class of another option."""
 
     owner: Any
 
 
 def _is_many(value: Any) -> bool:
     return isinstance(value, (Iterable, Pipeline)) and not isinstance(value, (str, bytes, Mapping))
+
+
+def _is_instructions(value: Any) -> bool:
+    return isinstance(value, str) or is_sync_callable(value)
 
 
 def _is_text(value: Any) -> bool:
@@ -117,6 +117,11 @@ def _checked_model(given: Any) -> Any:
     return given
 
 
+_SESSION = "a session, such as SQLiteSessions(path).session('alice')"
+_JOURNAL = "a journal, such as SQLiteJournal(path)"
+_OBSERVERS = "a callable that takes an event, or a list of such"
+
+
 class LoopOptions(TypedDict, total=False):
     """The options of `Loop`, and of each of its runs."""
 
@@ -124,12 +129,7 @@ class LoopOptions(TypedDict, total=False):
     """The name of the agent, in the run state and in telemetry."""
     instructions: Annotated[
         str | Callable[[Context], str | None] | None,
-        Option(
-            check=ValueCheck(
-                lambda value: isinstance(value, str) or is_sync_callable(value),
-                "text or a sync function",
-            )
-        ),
+        Option(check=ValueCheck(_is_instructions, "text or a sync function")),
     ]
     """The system message of every request, or a function of the context that makes it. It is not stored in the
     history."""
@@ -195,22 +195,13 @@ class LoopOptions(TypedDict, total=False):
     """How paused runs are signed and resumed."""
     session: Annotated[
         RunSession | None,
-        Option(
-            check=methods(
-                "a session, such as SQLiteSessions(path).session('alice')", "load", "save"
-            ),
-            is_of_run=True,
-        ),
+        Option(check=methods(_SESSION, "load", "save"), is_of_run=True),
     ]
     """The stored session that the run continues, such as ``SQLiteSessions(path).session("alice")``: its messages
     come before those of the run, which is stored as a turn when it ends."""
     journal: Annotated[
         RunJournal | None,
-        Option(
-            check=methods("a journal, such as SQLiteJournal(path)", "steps"),
-            is_shown=False,
-            is_of_run=True,
-        ),
+        Option(check=methods(_JOURNAL, "steps"), is_shown=False, is_of_run=True),
     ]
     """Stores each outcome as it happens, such as ``SQLiteJournal(path)``, so that a run that was interrupted
     continues, in any process, when it is run with the same ``run_id``."""
@@ -226,13 +217,7 @@ class LoopOptions(TypedDict, total=False):
     """Called with the context after each iteration."""
     on_event: Annotated[
         Observer | Sequence[Observer] | None,
-        Option(
-            check=ValueCheck(
-                FUNCTIONS.accepts, "a callable that takes an event, or a list of such"
-            ),
-            copy=copied,
-            is_of_run=True,
-        ),
+        Option(check=ValueCheck(FUNCTIONS.accepts, _OBSERVERS), copy=copied, is_of_run=True),
     ]
     """One observer of all events, or a list of them."""
     on_complete: Annotated[
@@ -299,38 +284,15 @@ _DEFAULTS = {name: option.default for name, option in _STORED.items()}
 
 
 class Settings:
-    """The options of a loop, checked. It has an attribute for each option, but the limits are in ``limits``.
-
-    Args:
-        **options: those of `LoopOptions`, ``output`` and ``llm_send_fn``.
-
-    Raises:
-        OptionError: an option that does not exist, or a value that it does not accept.
-    """
+    """The options of a loop, checked. It has an attribute for each option, but the limits are in ``limits``."""
 
     if TYPE_CHECKING:  # the options are declared above
 
         def __getattr__(self, name: str) -> Any: ...
 
-    def __init__(self, **options: Any) -> None:
-        self.__dict__.update(_DEFAULTS)
-        self._change(options)
-
-    def with_options(self, options: Mapping[str, Any]) -> Self:
-        """A copy with some options changed.
-
-        Raises:
-            OptionError: an option that does not exist; the text names the closest. Or a value is invalid.
-        """
-        if not options:
-            return self
-        changed = object.__new__(type(self))
-        changed.__dict__.update(self.__dict__)
-        changed._change(options)
-        return changed
-
-    def _change(self, options: Mapping[str, Any]) -> None:
-        """Set some options. Only these are checked: every run with options makes a copy."""
+    def __init__(self, options: Mapping[str, Any], like: Self | None = None) -> None:
+        """Change some options of other settings, or of the defaults. Only these are checked: runs make copies."""
+        self.__dict__.update(_DEFAULTS if like is None else like.__dict__)
         check_names(options, OPTIONS, "there is no option", hint_of)
         limits: dict[str, Any] = {}
         for name, value in options.items():

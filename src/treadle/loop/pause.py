@@ -112,11 +112,7 @@ def sealed(
 
 
 def kept_as_data(name: str, value: Any) -> Any:
-    """A value that a stage keeps, as JSON data that a resumed run reads without loss.
-
-    Raises:
-        PausedStateError: it is no data; the text has its name and its type.
-    """
+    """A value that a stage keeps, as JSON data; `PausedStateError` names one that cannot be restored as it is."""
     try:
         return encode_exactly(value, f"memo[{name!r}]")
     except NotDataError as error:
@@ -423,10 +419,7 @@ def _is_path(given: Any) -> bool:
 
 
 def _digests(ctx: Context, own: Mapping[str, Tool]) -> tuple[dict[str, str], dict[str, str | None]]:
-    """The digests of the tools of waiting calls; and, of those that a stage changed, the whole digests.
-
-    A whole digest is None if the loop's own tool has the same one.
-    """
+    """The digests of tools of waiting calls; whole ones if a stage changed them, None if that does not show."""
     names = [call.name for call in ctx.tool_calls if call.id not in ctx.tool_results]
     tools = {name: ctx.tools[name] for name in names if name in ctx.tools}
     changed: dict[str, str | None] = {}

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, Literal, TypedDict
@@ -107,23 +108,15 @@ def planck() -> Preset:
     }
 
 
-def _runax(max_tool_calls: int) -> Preset:
-    limits = Limits(
-        max_iterations=3,
-        max_tool_calls=max_tool_calls,
-        max_parallel_calls=3,
-        on_limit="finish",
-    )
-    return {"limits": limits, "sequential": "defer", "dedupe": "strict"}
-
-
 @_preset
 def runax() -> Preset:
     """Three iterations, six tool calls, duplicates skipped, a last answer at the end."""
-    return _runax(6)
+    limits = Limits(max_iterations=3, max_tool_calls=6, max_parallel_calls=3, on_limit="finish")
+    return {"limits": limits, "sequential": "defer", "dedupe": "strict"}
 
 
 @_preset
 def runax_project() -> Preset:
     """As `runax`, with four tool calls."""
-    return _runax(4)
+    limits = dataclasses.replace(runax()["limits"], max_tool_calls=4)
+    return {**runax(), "limits": limits}

@@ -147,13 +147,7 @@ class Run:
     # The run as a whole
 
     def steps(self) -> Steps[Result]:
-        """Perform the run; on every exit the history is valid and the end is reported.
-
-        Raises:
-            SessionError: the session cannot be read, and nothing ran; or the turn could not be stored, and the
-                error has the result.
-            PausedStateError: a pause is resumed that is resumed already, or is not the last turn of the session.
-        """
+        """Perform the run; on every exit the history is valid and the end is reported."""
         if self.session is not None:
             return self._in_session(self.session)
         return self._claimed(self._steps())
@@ -522,9 +516,6 @@ class Run:
         The model is asked once with its tools, which no longer run. If it calls some, it is asked once more
         with tools disabled. If there is still no text, a fixed sentence is the answer. With the option ``output``,
         both requests force the call of the output tool.
-
-        Returns:
-            Why there is no answer; None if there is one.
         """
         terminal = [tool.name for tool in self.context.tools.values() if tool.terminal]
         how = f", by a call of {' or '.join(terminal)}" if terminal else ""
@@ -562,10 +553,7 @@ class Run:
         return None
 
     def go_on_with(self, other: Run) -> None:
-        """Continue, between two iterations, as another run that has not started: with its loop and its model.
-
-        What this run has used so far counts against the limits of the other one.
-        """
+        """Continue, between iterations, as a run that has not started; what was used counts for its limits."""
         removed = self.tools.keys() - self.context.tools.keys()
         tools = {name: tool for name, tool in other.tools.items() if name not in removed}
         own, used = self.services, self.services.budget

@@ -177,7 +177,6 @@ def make_run(
 def start_subagent(
     loop: BuiltLoop,
     given: Any,
-    llm_send_fn: Model | None,
     state: RunState,
     *,
     parent: RunServices,
@@ -196,7 +195,7 @@ def start_subagent(
         EventCounter(),
     )
     run = make_run(
-        loop, given, llm_send_fn, state,
+        loop, given, None, state,
         handle=handle, listening=listening, parent=parent, call_id=call_id,
     )  # fmt: skip
     if handle is not None:

@@ -31,7 +31,6 @@ from treadle.tools import Approval, truncate
 
 if TYPE_CHECKING:
     from treadle.loop.observers import Deliver
-    from treadle.model import LLMSendFn
 
 
 TASK_SCHEMA: Mapping[str, Any] = {
@@ -54,16 +53,12 @@ class Subagent:
     """Makes the steps of a call that is a run of a loop.
 
     Args:
-        loop: the loop.
-        llm_send_fn: its model.
+        loop: the loop, with its model.
         messages: makes the initial messages from the arguments; None makes one user message.
     """
 
-    def __init__(
-        self, loop: BuiltLoop, llm_send_fn: LLMSendFn, messages: MakeMessages | None
-    ) -> None:
-        self.loop = loop
-        self.llm_send_fn = llm_send_fn
+    def __init__(self, loop: BuiltLoop, messages: MakeMessages | None) -> None:
+        self.loop: Any = loop
         self._messages = messages or _as_task
 
     def __call__(self, ctx: Context, call: ToolCall) -> Steps[Any]:
@@ -85,16 +80,9 @@ class Subagent:
             )
             state = given.run_state
         attach(parent.state, call, state)
-        steps, deliver = start_subagent(
-            self.loop, given, self.llm_send_fn, state, parent=parent, call_id=call.id
-        )
+        steps, deliver = start_subagent(self.loop, given, state, parent=parent, call_id=call.id)
         result: Result = yield from _within_call(steps, call.id, deliver)
         return value_of(result, call)
-
-    @property
-    def loop_with_model(self) -> Any:
-        """The loop, with the model of its runs."""
-        return self.loop.with_options(llm_send_fn=self.llm_send_fn)
 
     def messages_of(self, call: ToolCall) -> Messages:
         """The initial messages of the run of a call."""
@@ -117,7 +105,7 @@ def run_inside(ctx: Context, loop: BuiltLoop, given: Messages, key: str) -> Step
     The key says what it is for: keys of its effects start with it, and its events are emitted under it.
     """
     state = RunState(loop.settings.name or key, f"{ctx.state.run_id}/{key}")
-    steps, deliver = start_subagent(loop, given, None, state, parent=ctx.run, call_id=key)
+    steps, deliver = start_subagent(loop, given, state, parent=ctx.run, call_id=key)
     return (yield from _within_call(steps, key, deliver))
 
 

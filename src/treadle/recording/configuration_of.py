@@ -73,7 +73,7 @@ def _tool(tool: Tool) -> JSONDict:
             made[name] = _plain(value)
     steps = tool.steps
     if isinstance(steps, Subagent):
-        made["loop"] = configuration_of(steps.loop, steps.llm_send_fn)
+        made["loop"] = configuration_of(steps.loop)
     return made
 
 

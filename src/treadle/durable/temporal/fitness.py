@@ -30,7 +30,7 @@ def check_loop(loop: Loop[Any], name: str) -> None:
         )
     for tool in loop.tools.values():
         if isinstance(tool.steps, Subagent):
-            check_loop(tool.steps.loop_with_model, f"{name}/{tool.name}")
+            check_loop(tool.steps.loop, f"{name}/{tool.name}")
     of_options = tuple(loop.settings.model_middleware)
     for component in loop.pipeline.components:
         middleware = getattr(component, "options", {}).get("model_middleware", of_options)

@@ -84,7 +84,7 @@ class Host:
             steps = loop.tools[tool].steps if tool in loop.tools else None
             if not isinstance(steps, Subagent):
                 raise OptionError(f"loop: {path!r}: the worker has no subagent {tool!r}")
-            loop = steps.loop_with_model
+            loop = steps.loop
         return loop
 
     def outer_loops(self, path: str) -> list[Loop[Any]]:

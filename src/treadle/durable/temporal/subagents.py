@@ -92,7 +92,7 @@ class ChildWorkflow:
 
     def _take(self, run: RunServices, call: ToolCall, made: Mapping[str, Any]) -> Result:
         """Take the result of a child workflow, its state, and what it used."""
-        result = result_of(made["outcome"], self._subagent.loop_with_model)
+        result = result_of(made["outcome"], self._subagent.loop)
         attach(run.state, call, result.run)
         run.budget.add(decode(made["used"]))
         return result

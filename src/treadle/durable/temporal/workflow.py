@@ -183,7 +183,7 @@ class RunWorkflow:
             outer = outer_context(self._outer, self._host.outer_loops(self._path))
             call_id = self._outer["call_id"]
             steps, deliver = start_subagent(
-                loop, start, None, state, parent=outer, call_id=call_id, handle=handle
+                loop, start, state, parent=outer, call_id=call_id, handle=handle
             )
         self._parts += 1
         part = f"{workflow.info().run_id}#{self._parts}"
