@@ -10,19 +10,18 @@ from hypothesis import strategies as st
 
 from treadle import (
     BudgetExhausted,
-    CircuitBroken,
-    CompactionStalled,
     Context,
     Decision,
     Err,
     Event,
     Limits,
     LoopDetected,
-    MaxIterationsReached,
     Ok,
     Paused,
     PendingCall,
+    Reason,
     Response,
+    RunFinished,
     RunState,
     StoppedByStage,
     SubagentEvent,
@@ -44,11 +43,8 @@ PLAIN = {
     bool: st.booleans(),
 }
 REASONS = st.one_of(
-    st.builds(MaxIterationsReached, st.integers(1, 5)),
     st.builds(BudgetExhausted, PLAIN[str], PLAIN[float], PLAIN[float]),
-    st.builds(CircuitBroken, PLAIN[str], PLAIN[str], PLAIN[int]),
     st.builds(LoopDetected, st.tuples(PLAIN[str]), PLAIN[int], PLAIN[str], PLAIN[int]),
-    st.builds(CompactionStalled, PLAIN[int], PLAIN[int]),
     st.builds(StoppedByStage, PLAIN[str], PLAIN[str]),
 )
 
@@ -108,17 +104,10 @@ SPECIAL = {
     Context: CONTEXTS,
     Exception: st.builds(ValueError, PLAIN[str]),
     RunState: st.builds(RunState, PLAIN[str]),
+    Reason: REASONS,
+    typing.get_type_hints(RunFinished)["result"]: RESULTS | st.none(),
 }
 """Values of the types that refuse some values, or are no dataclasses."""
-
-
-def events(kind):
-    """Events of a class."""
-    hints = typing.get_type_hints(kind)
-    for name, values in {"result": RESULTS | st.none(), "reason": REASONS}.items():
-        if kind.__name__ in {"RunFinished", "LimitReached"} and name in hints:
-            SPECIAL[hints[name]] = values
-    return instances_of(kind)
 
 
 KINDS = [kind for kind in typing.get_args(Event) if kind is not SubagentEvent]

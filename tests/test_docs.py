@@ -74,8 +74,13 @@ def of_language(*languages):
     ]
 
 
+def is_run(block):
+    """Whether a block of Python is one to run."""
+    return "no-run" not in block.info
+
+
 PYTHON = of_language("python")
-TO_RUN = [(page, block) for page, block in PYTHON if "no-run" not in block.info]
+TO_RUN = [(page, block) for page, block in PYTHON if is_run(block)]
 
 
 def name_of(page):

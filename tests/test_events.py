@@ -46,7 +46,7 @@ from treadle.fast_dataclass import fast_dataclass_kw
 from treadle.results import RunError
 from treadle.testing import ScriptedLLM, call, calls
 
-from .event_samples import KINDS, events
+from .event_samples import KINDS, instances_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "guide-events.md"
 HEAD = ["type", "seq", "path"]
@@ -120,7 +120,7 @@ def sent(event):
 @settings(max_examples=25)
 @given(data=st.data())
 def test_an_event_that_was_sent_can_be_restored_and_sent_again(kind, data):
-    event = data.draw(events(kind))
+    event = data.draw(instances_of(kind))
     number(event, data.draw(st.integers(0, 9)))
     for call_id in data.draw(st.lists(st.text(max_size=2), max_size=2)):
         event = SubagentEvent(call_id=call_id, event=event)

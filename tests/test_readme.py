@@ -4,12 +4,12 @@ import json
 import os
 import subprocess
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 from treadle import Loop
 from treadle.testing import call, calls
+
+from .http_server import ScriptedServer
 
 README = Path(__file__).parents[1].joinpath("README.md").read_text(encoding="utf-8")
 QUICKSTART = README.split("```python\n", 1)[1].split("```", 1)[0]
@@ -38,34 +38,16 @@ def test_the_quickstart_is_short():
 
 def test_the_quickstart_with_a_real_model_runs_against_an_openai_compatible_server():
     messages = [calls(call("add", a=2, b=3)), {"role": "assistant", "content": "It is 5."}]
-    requests = []
-
-    class Server(BaseHTTPRequestHandler):
-        def do_POST(self):
-            requests.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            message = messages[len(requests) - 1]
-            choice = {"index": 0, "finish_reason": "stop", "message": message}
-            kind = "chat.completion"
-            answer = {"id": "c", "object": kind, "created": 0, "model": "m", "choices": [choice]}
-            body = json.dumps(answer).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *args):
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Server) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}/v1"
-        environment = {**os.environ, "OPENAI_BASE_URL": url, "OPENAI_API_KEY": "key"}
+    head = {"id": "c", "object": "chat.completion", "created": 0, "model": "m"}
+    choices = [{"index": 0, "finish_reason": "stop", "message": message} for message in messages]
+    kind = {"Content-Type": "application/json"}
+    answers = [(200, kind, json.dumps({**head, "choices": [choice]})) for choice in choices]
+    with ScriptedServer(*answers) as server:
+        environment = {**os.environ, "OPENAI_BASE_URL": f"{server.url}/v1", "OPENAI_API_KEY": "key"}
         command = [sys.executable, "-c", WITH_OPENAI]
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=60, env=environment
         )
-        server.shutdown()
     assert (done.stdout, done.stderr) == ("It is 5.\n", "")
-    assert [request["model"] for request in requests] == ["gpt-5-mini", "gpt-5-mini"]
-    assert requests[1]["messages"][-1]["content"] == "5"
+    assert [request["model"] for request in server.bodies] == ["gpt-5-mini", "gpt-5-mini"]
+    assert server.bodies[1]["messages"][-1]["content"] == "5"

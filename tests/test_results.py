@@ -166,8 +166,24 @@ REASONS = {
 
 def test_every_reason_is_in_the_table():
     made = {type(reason) for reason, _ in REASONS.values()}
-    assert made == set(get_args(Reason)) == set(RunError.__subclasses__())
-    assert all(getattr(types, one.__name__) is one for one in made)
+    kinds = {kind for kind in vars(types).values() if isinstance(kind, type)}
+    assert (
+        made
+        == set(get_args(Reason))
+        == {kind for kind in kinds if issubclass(kind, types._Reason)} - {types._Reason}
+    )
+
+
+def test_a_custom_reason_has_the_attributes_that_it_declares_or_inherits():
+    class Own(BudgetExhausted):
+        stop_reason = "own"
+
+    class Other(RunError):
+        detail: str
+
+    own = Own("max_cost", 1, 2)
+    assert (own.stop_reason, own.is_guard, own.allows_last_answer) == ("own", True, True)
+    assert (Other("x").stop_reason, Other("x").is_guard, str(Other("x"))) == ("error", False, "x")
 
 
 @pytest.mark.parametrize("stop_reason", REASONS)

@@ -50,14 +50,10 @@ class TestClosedForms:
         self, workers, concurrency, load
     ):
         slots, seconds = workers * concurrency, 2.0
-        report = simulated(
-            **QUEUE_ONLY,
-            workers=workers,
-            concurrency=concurrency,
-            model_seconds=seconds * math.log(2),
-            runs_per_day=load / seconds * DAY,
-            to_hour=24.0 * 200_000 / (load / seconds * DAY),  # 200,000 runs
-        )
+        size = {"workers": workers, "concurrency": concurrency}
+        runs_per_day = load / seconds * DAY
+        times = {"model_seconds": seconds * math.log(2), "to_hour": 24.0 * 200_000 / runs_per_day}
+        report = simulated(**QUEUE_ONLY, **size, **times, runs_per_day=runs_per_day)
         waiting = scaling.erlang_c(slots, load)
         expected = waiting * seconds / (slots - load)
         assert mean(report.waits) == pytest.approx(expected, rel=0.06)
@@ -307,10 +303,7 @@ class TestCommandLine:
     def test_each_value_of_a_varied_parameter_is_simulated(self):
         option, cases = scaling.parse(["--workers", "3", "--vary", "queue-bound=10,20"])
         assert option == "queue-bound"
-        assert cases == [
-            ("10", Parameters(workers=3, queue_bound=10)),
-            ("20", Parameters(workers=3, queue_bound=20)),
-        ]
+        assert cases == [(str(n), Parameters(workers=3, queue_bound=n)) for n in (10, 20)]
 
     @pytest.mark.parametrize("varied", ["size=1", "workers=0", "workers", "workers=many", ""])
     def test_a_wrong_one_is_refused(self, varied, capsys):

@@ -28,7 +28,6 @@ from treadle.run_state import RunState
 from treadle.type_vars import OutputT_co
 
 
-@dataclass_transform(field_specifiers=(field,))
 class RunError(TreadleError):
     """Why a run ended without an answer: the base of every `Reason`. `unwrap` raises it.
 
@@ -36,18 +35,11 @@ class RunError(TreadleError):
     """
 
     stop_reason: ClassVar[str] = "error"
-    """The name of the reason in telemetry and in results; by default, that of its class in snake case."""
+    """The name of the reason in telemetry and in results."""
     is_guard: ClassVar[bool] = False
     """Whether a guard of the run ended it: a limit, the circuit breaker, loop detection."""
     allows_last_answer: ClassVar[bool] = False
     """Whether there is room for a last answer: there is time left, and the tools work."""
-
-    def __init_subclass__(
-        cls, stop_reason: str = "", *, is_guard: bool = False, allows_last_answer: bool = False
-    ) -> None:
-        cls.stop_reason = stop_reason or snake_case(cls.__name__)
-        cls.is_guard, cls.allows_last_answer = is_guard, allows_last_answer
-        light_dataclass()(cls)
 
     def __post_init__(self) -> None:
         cause: BaseException | None = getattr(self, "cause", None)
@@ -67,7 +59,20 @@ class RunError(TreadleError):
     __copy__ = __deepcopy__
 
 
-class MaxIterationsReached(RunError, is_guard=True, allows_last_answer=True):
+@dataclass_transform(field_specifiers=(field,))
+class _Reason(RunError):
+    """The base of the reasons of this module; by default, their ``stop_reason`` is their name in snake case."""
+
+    def __init_subclass__(
+        cls, stop_reason: str = "", *, is_guard: bool = False, allows_last_answer: bool = False
+    ) -> None:
+        if cls.__module__ == __name__:  # a custom subclass inherits the attributes, or sets its own
+            cls.stop_reason = stop_reason or snake_case(cls.__name__)
+            cls.is_guard, cls.allows_last_answer = is_guard, allows_last_answer
+            light_dataclass()(cls)
+
+
+class MaxIterationsReached(_Reason, is_guard=True, allows_last_answer=True):
     """The model called tools in every iteration. The calls of the last iteration ran; their results are kept.
 
     ``loop`` is the name of the loop; empty if it has none.
@@ -81,7 +86,7 @@ class MaxIterationsReached(RunError, is_guard=True, allows_last_answer=True):
         return f"{gave}no answer within max_iterations={self.limit}"
 
 
-class BudgetExhausted(RunError, is_guard=True, allows_last_answer=True):
+class BudgetExhausted(_Reason, is_guard=True, allows_last_answer=True):
     """A limit other than ``max_iterations`` was reached; ``kind`` is its name.
 
     ``loop`` is the name of the loop that has the limit, which may be one around the run; empty if it has none.
@@ -106,7 +111,7 @@ def _format_amount(amount: float) -> str:
     return f"{amount:.6g}" if isinstance(amount, float) else safe_str(amount)
 
 
-class LimitNotMeasurable(RunError, is_guard=True):
+class LimitNotMeasurable(_Reason, is_guard=True):
     """A limit of tokens or cost is set, and a response did not report what it used.
 
     ``kind`` is the name of the limit, ``loop`` that of the loop that has it, ``missing`` is ``usage`` or ``cost``,
@@ -123,7 +128,7 @@ class LimitNotMeasurable(RunError, is_guard=True):
         return f"{self.kind} cannot be measured{_of(self.loop)}: {what}"
 
 
-class DeadlineExceeded(RunError, is_guard=True):
+class DeadlineExceeded(_Reason, is_guard=True):
     """The run took longer than ``max_seconds``; calls in flight were cancelled and answered.
 
     ``loop`` is the name of the loop; empty if it has none.
@@ -136,7 +141,7 @@ class DeadlineExceeded(RunError, is_guard=True):
         return f"the run{_of(self.loop)} took longer than max_seconds={self.seconds:g}"
 
 
-class CircuitBroken(RunError, is_guard=True):
+class CircuitBroken(_Reason, is_guard=True):
     """A tool failed with the same error in several consecutive iterations.
 
     ``cause`` is the last exception of the tool, if it raised one.
@@ -152,7 +157,7 @@ class CircuitBroken(RunError, is_guard=True):
         return f"tool {self.tool!r} failed with the same error in {times}: {self.error}"
 
 
-class LoopDetected(RunError, is_guard=True, allows_last_answer=True):
+class LoopDetected(_Reason, is_guard=True, allows_last_answer=True):
     """The model made the same calls several times in a row, with the same results.
 
     ``period`` is the number of iterations that repeat: more than 1 if several alternate. A tool that is polled
@@ -176,7 +181,7 @@ class LoopDetected(RunError, is_guard=True, allows_last_answer=True):
         return f"the same calls with the same results in {self.iterations} consecutive iterations: {made}"
 
 
-class CompactionStalled(RunError, is_guard=True, allows_last_answer=True):
+class CompactionStalled(_Reason, is_guard=True, allows_last_answer=True):
     """The history became too long again and again, and nothing new was learned in between.
 
     Args:
@@ -195,7 +200,7 @@ class CompactionStalled(RunError, is_guard=True, allows_last_answer=True):
         )
 
 
-class LLMError(RunError, stop_reason="llm_error"):
+class LLMError(_Reason, stop_reason="llm_error"):
     """The model call failed, or did not return a response."""
 
     message: str
@@ -209,7 +214,7 @@ class LLMError(RunError, stop_reason="llm_error"):
         return f"the model failed: {kind}{self.message}{tries}"
 
 
-class EmptyResponse(RunError):
+class EmptyResponse(_Reason):
     """The model returned too many consecutive responses with neither text nor calls."""
 
     iteration: int
@@ -226,7 +231,7 @@ class EmptyResponse(RunError):
         return f"{self.attempts} consecutive empty responses, the last in iteration {self.iteration}{details}"
 
 
-class ResponseIncomplete(RunError):
+class ResponseIncomplete(_Reason):
     """The response is not known to be whole, so it is no answer; its text is in the history.
 
     Args:
@@ -254,7 +259,7 @@ class ResponseIncomplete(RunError):
         return f"the response was cut off ({reason}); {advice}; accept_cut=True takes a cut text as the answer"
 
 
-class OutputMissing(RunError):
+class OutputMissing(_Reason):
     """The model gave no valid output, although it was asked again.
 
     Args:
@@ -272,7 +277,7 @@ class OutputMissing(RunError):
         return f"no valid output after {tries}: {'; '.join(self.problems)}"
 
 
-class StoppedByStage(RunError):
+class StoppedByStage(_Reason):
     """A stage ended the run with ``ctx.stop(text)``."""
 
     stage: str
@@ -282,7 +287,7 @@ class StoppedByStage(RunError):
         return f"stage {self.stage!r} stopped the run: {self.text}"
 
 
-class PipelineFailed(RunError):
+class PipelineFailed(_Reason):
     """A stage raised, or returned something invalid; the stages after it did not run."""
 
     stage: str
@@ -294,7 +299,7 @@ class PipelineFailed(RunError):
         return f"stage {self.stage!r} raised {self.error_type}: {self.message}"
 
 
-class InvalidInput(RunError):
+class InvalidInput(_Reason):
     """The messages are malformed; each problem names the place, what was expected and what was found."""
 
     problems: tuple[str, ...]
@@ -303,7 +308,7 @@ class InvalidInput(RunError):
         return "; ".join(self.problems)
 
 
-class RunCancelled(RunError, stop_reason="cancelled"):
+class RunCancelled(_Reason, stop_reason="cancelled"):
     """The run was ended through its handle."""
 
     def __str__(self) -> str:

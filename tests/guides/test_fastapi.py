@@ -6,7 +6,7 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.event_samples import KINDS, events
+from tests.event_samples import KINDS, instances_of
 
 from treadle import Loop, default_stages, event_from_json, stage, tool
 from treadle.effects import Emit
@@ -333,7 +333,7 @@ def test_a_run_that_raises_does_not_end_the_others(guide, caplog):
 @settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_every_event_crosses_the_wire_and_is_restored(serve, data):
-    sent = [data.draw(events(kind)) for kind in KINDS]
+    sent = [data.draw(instances_of(kind)) for kind in KINDS]
 
     @stage
     def emit_all(ctx):
