@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import TypeVar, cast
 
@@ -32,15 +32,21 @@ def from_user_code(error: E) -> E:
     Returns:
         The exception. One that no user-supplied code raised is unchanged.
     """
+    for one in causes_of(error):
+        trace = _first_of_user(traceback_of(one))
+        if trace is not None:
+            BaseException.with_traceback(one, trace)
+    return error
+
+
+def causes_of(error: BaseException) -> Iterator[BaseException]:
+    """An exception, and those that led to it, each once."""
     one: BaseException | None = error
     seen: set[int] = set()
     while one is not None and id(one) not in seen:
         seen.add(id(one))
-        trace = _first_of_user(traceback_of(one))
-        if trace is not None:
-            BaseException.with_traceback(one, trace)
+        yield one
         one = one.__cause__ or one.__context__
-    return error
 
 
 def _first_of_user(trace: TracebackType | None) -> TracebackType | None:

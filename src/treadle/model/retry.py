@@ -12,7 +12,7 @@ from treadle.effects import Call, Steps
 from treadle.messages import is_list, is_mapping
 from treadle.messages.ending import words_of
 from treadle.model.info import attribute_of
-from treadle.tracebacks import leaves_of
+from treadle.tracebacks import causes_of, leaves_of
 
 BASE_DELAY = 0.5
 MAX_DELAY = 30.0
@@ -61,9 +61,6 @@ _CONNECTION_ERRNO = frozenset(
 )
 """Network errors that Python raises as a plain `OSError`."""
 
-_MAX_CAUSES = 16
-"""The number of chained exceptions that are looked at."""
-
 
 def is_retryable(error: BaseException) -> bool:
     """Whether another attempt may succeed. Anything that is not known to be temporary is not retried.
@@ -108,7 +105,8 @@ def has_broken_connection(error: BaseException) -> bool:
     """Whether an error is that of a connection that failed or broke, and may not do so again."""
     # urllib's URLError has the error of the connection as its reason.
     causes = (error, attribute_of(error, "reason"))
-    return any(map(_is_connection_error, causes)) and not _is_permanent(error)
+    is_permanent = any(_is_any(one, _PERMANENT_CLASSES) for one in causes_of(error))
+    return any(map(_is_connection_error, causes)) and not is_permanent
 
 
 def _is_connection_error(error: Any) -> bool:
@@ -120,15 +118,6 @@ def _is_connection_error(error: Any) -> bool:
 
 def _is_any(error: Any, names: frozenset[str]) -> bool:
     return not names.isdisjoint(cls.__name__ for cls in type(error).__mro__)
-
-
-def _is_permanent(error: BaseException | None) -> bool:
-    """Whether an error, or one that led to it, would occur in every attempt."""
-    for _ in range(_MAX_CAUSES):
-        if error is None or _is_any(error, _PERMANENT_CLASSES):
-            break
-        error = error.__cause__ or error.__context__
-    return error is not None and _is_any(error, _PERMANENT_CLASSES)
 
 
 def codes_of(error: BaseException) -> set[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from treadle.messages import ATOMS, safe_str
 from treadle.tools.bounds import Bounds, is_plain
-from treadle.tracebacks import leaves_of
+from treadle.tracebacks import causes_of, leaves_of
 
 MAX_LINES = 2_000
 MAX_BYTES = 50_000
@@ -78,12 +78,8 @@ def is_plain_error(error: BaseException) -> bool:
 
 def make_text(error: BaseException) -> None:
     """Make the texts of an exception and its causes once, where a time limit can end it if that takes forever."""
-    seen: set[int] = set()
-    one: BaseException | None = error
-    while one is not None and id(one) not in seen:
-        seen.add(id(one))
+    for one in causes_of(error):
         error_text(one)
-        one = one.__cause__ or one.__context__
 
 
 def truncate(text: str, max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES) -> str:
