@@ -45,7 +45,7 @@ NOT_JSON = {
     ),
     '{"a": "' + "x" * 50_000 + '" oops' + "y" * 50_000: "near ",
     # Python limits the digits of integers, against denial of service; that raises a plain ValueError.
-    '{"a": ' + "9" * 10_000 + "}": "ValueError: ",
+    '{"a": ' + "9" * 10_000 + "}": "Exceeds the limit",
     '{"a": ' + "[" * 200_000: "nested more than 100 levels",
     '{"a": ' + "[" * 100 + "]" * 100 + "}": "nested more than 100 levels",
     '{"a": 1e999}': "1e999 is too large for a number",

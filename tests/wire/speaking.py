@@ -8,6 +8,28 @@ from tests.http_server import ScriptedServer
 from treadle.providers import backend
 
 APIS = ("openai", "openai-responses", "anthropic", "gemini", "ollama")
+WORDS = {
+    "openai": ("stop", "length", "content_filter", "network_error", "some_new_word", None),
+    "openai-responses": (
+        "completed",
+        "max_output_tokens",
+        "content_filter",
+        "failed",
+        "some_new_word",
+        None,
+    ),
+    "anthropic": (
+        "end_turn",
+        "max_tokens",
+        "refusal",
+        "pause_turn",
+        "some_new_word",
+        None,
+    ),
+    "gemini": ("STOP", "MAX_TOKENS", "SAFETY", "MALFORMED_FUNCTION_CALL", "OTHER", None),
+    "ollama": ("stop", "length", "some_new_word", None),
+}
+"""The finish reasons of each API: complete, cut, filtered, failed or paused, unknown, and none."""
 COMPLETE = {
     "openai": "stop",
     "openai-responses": "completed",

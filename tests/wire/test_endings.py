@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
-from tests.wire.speaking import APIS, COMPLETE, JSON, Said, Scripted, body, sse
+from tests.wire.speaking import APIS, COMPLETE, JSON, WORDS, Said, Scripted, body, sse
 
 from treadle import (
     Err,
@@ -88,27 +88,6 @@ class Outcome:
         return "asked again"
 
 
-WORDS = {
-    "openai": ("stop", "length", "content_filter", "network_error", "some_new_word", None),
-    "openai-responses": (
-        "completed",
-        "max_output_tokens",
-        "content_filter",
-        "failed",
-        "some_new_word",
-        None,
-    ),
-    "anthropic": (
-        "end_turn",
-        "max_tokens",
-        "refusal",
-        "pause_turn",
-        "some_new_word",
-        None,
-    ),
-    "gemini": ("STOP", "MAX_TOKENS", "SAFETY", "MALFORMED_FUNCTION_CALL", "OTHER", None),
-    "ollama": ("stop", "length", "some_new_word", None),
-}
 CUT_WORDS = {api: words[1] for api, words in WORDS.items()}
 CASES = {
     "a text": Said("It is so."),

@@ -39,20 +39,19 @@ def ask(request, wire):
 
     def ask(backend, llm_opts=None, **limits):
         options = {"tools": [add], "llm_opts": llm_opts or {}, "limits": Limits(**limits)}
+        settings = {"base_url": wire.base_url, "api_key": "a key", "max_retries": 0}
+
+        def model_of(client):
+            create = client.chat.completions.create
+            return functools.partial(create, model="gpt-4.1", **BACKENDS[backend])
+
         if request.param == "sync":
-            with openai.OpenAI(base_url=wire.base_url, api_key="a key", max_retries=0) as client:
-                model = functools.partial(
-                    client.chat.completions.create, model="gpt-4.1", **BACKENDS[backend]
-                )
-                return Loop.run_sync(QUESTION, model, **options)
+            with openai.OpenAI(**settings) as client:
+                return Loop.run_sync(QUESTION, model_of(client), **options)
 
         async def go():
-            made = openai.AsyncOpenAI(base_url=wire.base_url, api_key="a key", max_retries=0)
-            async with made as client:
-                model = functools.partial(
-                    client.chat.completions.create, model="gpt-4.1", **BACKENDS[backend]
-                )
-                return await Loop.run(QUESTION, model, **options)
+            async with openai.AsyncOpenAI(**settings) as client:
+                return await Loop.run(QUESTION, model_of(client), **options)
 
         return asyncio.run(go())
 

@@ -1,11 +1,13 @@
 """`OpenAIModel`, the adapter, against a server that speaks OpenAI's wire format."""
 
 import asyncio
+import json
 from contextlib import aclosing
 
 import pytest
+from pydantic import BaseModel
 
-from treadle import LimitNotMeasurable, Limits, Loop, tool
+from treadle import LimitNotMeasurable, Limits, Loop, Output, tool
 from treadle.events import TextDelta
 from treadle.providers import Prices, backend
 
@@ -28,7 +30,7 @@ def opened(wire, **opts):
 
 async def run_once(model, **options):
     async with aclosing(model):
-        return await Loop.run(QUESTION, model, tools=[add], retry_delay=0.01, **options)
+        return await Loop.run(QUESTION, model, retry_delay=0.01, **{"tools": [add], **options})
 
 
 def test_a_streamed_answer_is_reported_as_it_comes_with_its_usage(wire):
@@ -76,3 +78,36 @@ def test_the_price_of_another_server_is_unknown(wire):
     result = asyncio.run(run_once(opened(wire), max_cost=100, limits=Limits(unmeasured="estimate")))
     assert isinstance(result.reason, LimitNotMeasurable)
     assert result.reason.missing == "cost"
+
+
+class Invoice(BaseModel):
+    """What is to be paid."""
+
+    customer: str
+
+
+RIGHT = {"toolCalls": [{"name": "Invoice", "arguments": '{"customer": "ACME"}'}]}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_form_of_an_output_is_sent(wire, stream):
+    wire.script(RIGHT, json.dumps({"customer": "ACME"}))
+    for mode in ("tool", "json"):
+        options = {"output": Output(Invoice, mode=mode), "tools": []}
+        result = asyncio.run(run_once(opened(wire, stream=stream), **options))
+        assert result.output == Invoice(customer="ACME")
+    by_tool, by_json = wire.requests
+    [offered] = by_tool["tools"]
+    assert offered["function"]["name"] == "Invoice"
+    assert "tool_choice" not in by_tool
+    assert by_json["response_format"]["json_schema"]["name"] == "Invoice"
+    assert "tools" not in by_json
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_last_request_for_an_output_forces_the_call(wire, stream):
+    wire.script("9", "9 euros", RIGHT)
+    result = asyncio.run(run_once(opened(wire, stream=stream), output=Invoice, tools=[]))
+    assert result.output == Invoice(customer="ACME")
+    forced = {"type": "function", "function": {"name": "Invoice"}}
+    assert wire.requests[-1]["tool_choice"] == forced

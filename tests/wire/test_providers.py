@@ -19,6 +19,7 @@ from treadle import (
     ModelRetried,
     Ok,
     Output,
+    PartialOutput,
     ReasoningDelta,
     TextDelta,
     ToolCallDelta,
@@ -256,16 +257,27 @@ RIGHT = {"customer": "ACME", "total": 9}
 
 
 @pytest.mark.parametrize("mode", ["tool", "json"])
-def test_typed_output(wire, ask, relay, provider, mode):
+def test_typed_output(wire, ask, relay, sent, provider, stream, mode):
+    """A text and an invalid object are each answered with the reason; the third answer is the output."""
+
     def given(data):
         text = json.dumps(data)
         return text if mode == "json" else calls(("Invoice", text))
 
     wire.script("That is 9 euros.", given({"customer": "ACME", "total": "nine"}), given(RIGHT))
-    result, _ = ask("Invoice ACME 9 euros.", tools=[], output=Output(Invoice, mode=mode))
+    result, events = ask("Invoice ACME 9 euros.", tools=[], output=Output(Invoice, mode=mode))
     assert isinstance(result, Ok), result
     assert result.output == Invoice(**RIGHT)
-    assert result.iterations == 3
+    assert (result.iterations, result.stop_reason) == (3, "output")
+    check_history(result.messages)
+    _, second, third = sent()
+    reason = "it was plain text" if mode == "tool" else "the reply is not JSON"
+    assert reason in str(second[-1]["content"])
+    assert "total: " in str(third[-1]["content"])
+    partial = [event.output for event in of(events, PartialOutput)]
+    assert partial[-1:] == ([RIGHT] if stream else [])
+    if stream and provider.name == "openai":
+        assert {"customer": "ACME"} in partial
     if mode == "json":
         assert "customer" in json.dumps(relay.requests[0][1])  # the schema was sent
 

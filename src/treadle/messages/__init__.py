@@ -24,11 +24,6 @@ from treadle.messages.estimate import (
     estimate_usage as estimate_usage,
 )
 from treadle.messages.history import History as History
-from treadle.messages.immutable import (
-    NOTHING as NOTHING,
-    ReadOnlyDict as ReadOnlyDict,
-    read_only as read_only,
-)
 from treadle.messages.json_text import (
     MAX_COUNTED as MAX_COUNTED,
     MAX_LENGTH as MAX_LENGTH,
@@ -54,17 +49,20 @@ from treadle.messages.measurement import (
 )
 from treadle.messages.message import (
     ATOMS as ATOMS,
+    NOTHING as NOTHING,
     ORIGIN as ORIGIN,
     SYSTEM_ROLES as SYSTEM_ROLES,
     JSONDict as JSONDict,
     Message as Message,
     Messages as Messages,
+    ReadOnlyDict as ReadOnlyDict,
     copy_json as copy_json,
     describe as describe,
     is_dict as is_dict,
     is_list as is_list,
     is_mapping as is_mapping,
     problems_of as problems_of,
+    read_only as read_only,
     to_message as to_message,
 )
 from treadle.messages.origin import (

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from treadle.errors import ProviderError, TreadleError
-from treadle.messages.immutable import NOTHING
 from treadle.messages.json_text import safe_str, short_json
 from treadle.messages.measurement import COUNTS, Usage
 from treadle.messages.message import (
+    NOTHING,
     JSONDict,
     copy_json,
     describe,

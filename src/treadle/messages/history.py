@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, overload
 
-from treadle.messages.immutable import ReadOnlyDict, read_only
-from treadle.messages.message import ORIGIN, JSONDict, copy_json
+from treadle.messages.message import ORIGIN, JSONDict, ReadOnlyDict, copy_json, read_only
 from treadle.messages.parts import as_text_results, has_parts
 
 

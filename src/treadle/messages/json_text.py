@@ -35,13 +35,13 @@ class MalformedJSONError(TreadleError, ValueError):
 
 
 def _refuse_constant(name: str) -> Any:
-    raise MalformedJSONError(f"{name} is not JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _finite(text: str) -> float:
     value = float(text)
     if math.isinf(value):
-        raise MalformedJSONError(f"{text[:MAX_LENGTH]} is too large for a number")
+        raise ValueError(f"{text[:MAX_LENGTH]} is too large for a number")
     return value
 
 
@@ -70,15 +70,13 @@ def parse_json(text: str) -> Any:
         value = _decoder.decode(text)
         if len(text) > MAX_DEPTH and text.count("{") + text.count("[") > MAX_DEPTH:
             _check_depth(value, MAX_DEPTH)
-    except MalformedJSONError:
-        raise
     except json.JSONDecodeError as error:
         near = short_json(text[max(0, error.pos - 20) : error.pos + 20])
         raise MalformedJSONError(f"{error.msg} at character {error.pos}, near {near}") from None
     except RecursionError:
         raise MalformedJSONError(f"it is nested more than {MAX_DEPTH} levels deep") from None
-    except ValueError as error:  # an integer of thousands of digits
-        raise MalformedJSONError(f"{type(error).__name__}: {error}"[:MAX_LENGTH]) from None
+    except ValueError as error:  # of the functions above, or an integer of thousands of digits
+        raise MalformedJSONError(str(error)[: 2 * MAX_LENGTH]) from None
     return value
 
 

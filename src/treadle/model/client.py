@@ -11,14 +11,16 @@ from typing import Any, NamedTuple
 from treadle.effects import Mode, call_mode, generator_mode
 from treadle.errors import OptionError, did_you_mean
 from treadle.messages import JSONDict, Response, copy_json, is_mapping, read_only
+from treadle.messages.decode import text_or_none
 from treadle.model.info import (
     OPTIONS,
     LLMSendFn,
     ModelInfo,
     attribute_of,
+    host_of,
     is_sdk_method,
     model_info,
-    origin_of,
+    package_of,
     without_partials,
 )
 from treadle.model.registry import check_model
@@ -65,8 +67,7 @@ class ModelClient:
         self.takes_parts = getattr(plain, "accepts_tool_result_parts", False) is True
         # Attributes of the class: an object that makes up attributes, such as a mock, has neither.
         kind: Any = plain.__class__
-        provider = getattr(kind, "provider", None)
-        self.provider = provider if isinstance(provider, str) and provider else None
+        self.provider = text_or_none(getattr(kind, "provider", None)) or None
         is_priced = callable(getattr(kind, "cost_of", None))
         self.cost_of: Callable[[Response], float | None] | None = (
             attribute_of(plain, "cost_of") if is_priced else None
@@ -79,13 +80,23 @@ class ModelClient:
     @property
     def length_option(self) -> str | None:
         """The option that limits the tokens of a response, by the attribute ``length_option``; None if unknown."""
-        found = attribute_of(type(without_partials(self._fn)), "length_option")
-        return found if isinstance(found, str) else None
+        return text_or_none(attribute_of(type(without_partials(self._fn)), "length_option"))
 
     @property
     def origin(self) -> str:
-        """The server of the model, or the name of the callable; see `treadle.messages.for_sdk`."""
-        return origin_of(self._fn)
+        """The server of the model, such as ``openai@api.openai.com``, or the name of the callable.
+
+        A model may declare it: by the attribute ``origin``, or by ``provider`` and ``endpoint_url``, the base URL.
+        """
+        fn = without_partials(self._fn)
+        names = ("origin", "provider", "endpoint_url")
+        declared, dialect, url = (text_or_none(attribute_of(fn, name)) for name in names)
+        if is_sdk_method(fn):
+            dialect = package_of(fn)
+            url = str(attribute_of(attribute_of(fn.__self__, "_client"), "base_url") or "")
+        if not declared and dialect and url and "://" in url:
+            return f"{dialect}@{host_of(url)}"
+        return declared or f"{attribute_of(fn, '__module__')}.{callable_name(fn)}"
 
     @property
     def name(self) -> str:

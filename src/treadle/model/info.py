@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 from treadle.messages import is_dict
 from treadle.messages.ending import words_of
-from treadle.shown import callable_name
 
 LLMSendFn: TypeAlias = Callable[..., Any]
 """A model: a callable that takes ``(messages)``, ``(messages, opts)`` or ``(messages, **opts)``."""
@@ -55,28 +54,12 @@ def model_info(fn: Any, opts: Mapping[str, Any]) -> ModelInfo:
         request = {**own, **request}
     provider = _name(attribute_of(fn, "provider"))
     if provider is None:
-        provider = _PROVIDERS.get(_package_of(fn))
+        provider = _PROVIDERS.get(package_of(fn))
     return ModelInfo(
         _name(request.get("model")) or _name(attribute_of(fn, "model")),
         provider,
         {name: request[name] for name in sorted(OPTIONS & request.keys())},
     )
-
-
-def origin_of(fn: Any) -> str:
-    """The server that a callable asks, such as ``openai@api.openai.com``, or the name of the callable.
-
-    It may declare its server: by the attribute ``origin``, or by ``provider`` and ``endpoint_url``, the base URL.
-    """
-    fn = without_partials(fn)
-    declared, dialect = _name(attribute_of(fn, "origin")), _name(attribute_of(fn, "provider"))
-    url = attribute_of(fn, "endpoint_url")
-    if is_sdk_method(fn):
-        dialect = _package_of(fn)
-        url = str(attribute_of(attribute_of(fn.__self__, "_client"), "base_url") or "")
-    if declared is None and dialect is not None and isinstance(url, str) and "://" in url:
-        return f"{dialect}@{host_of(url)}"
-    return declared or f"{attribute_of(fn, '__module__')}.{callable_name(fn)}"
 
 
 def host_of(url: str) -> str:
@@ -95,10 +78,11 @@ def without_partials(fn: Any) -> Any:
 def is_sdk_method(fn: Any) -> bool:
     """Whether a callable is a method of a provider's SDK, or a partial of one."""
     fn = without_partials(fn)
-    return attribute_of(fn, "__self__") is not None and _package_of(fn) in _PROVIDERS
+    return attribute_of(fn, "__self__") is not None and package_of(fn) in _PROVIDERS
 
 
-def _package_of(fn: Any) -> str:
+def package_of(fn: Any) -> str:
+    """The package of a callable, or of the object of which it is a method."""
     owner = attribute_of(fn, "__self__")
     module = str(attribute_of(type(fn if owner is None else owner), "__module__"))
     return module.partition(".")[0]

@@ -106,7 +106,8 @@ def has_broken_connection(error: BaseException) -> bool:
     """Whether an error is that of a connection that failed or broke, and may not do so again."""
     # urllib's URLError has the error of the connection as its reason.
     causes = (error, attribute_of(error, "reason"))
-    return any(map(_is_connection_error, causes)) and not _is_permanent(error)
+    is_permanent = any(_is_any(one, _PERMANENT_CLASSES) for one in causes_of(error))
+    return any(map(_is_connection_error, causes)) and not is_permanent
 
 
 def _is_connection_error(error: Any) -> bool:
@@ -118,11 +119,6 @@ def _is_connection_error(error: Any) -> bool:
 
 def _is_any(error: Any, names: frozenset[str]) -> bool:
     return not names.isdisjoint(cls.__name__ for cls in type(error).__mro__)
-
-
-def _is_permanent(error: BaseException) -> bool:
-    """Whether an error, or one that led to it, would occur in every attempt."""
-    return any(_is_any(one, _PERMANENT_CLASSES) for one in causes_of(error))
 
 
 def codes_of(error: BaseException) -> set[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
+from functools import reduce
 from typing import Any
 
 from treadle.effects import is_awaitable
@@ -41,15 +42,10 @@ def advice_on(value: Any) -> str:
     if isinstance(value, (list, tuple, dict)):
         return f"tools belong in tools=, options of the request in llm_opts=; {_CALLABLE}"
     for paths, advice in _OF_METHODS.items():
-        if any(callable(_nested(value, path)) for path in paths.split()):
+        methods = (reduce(attribute_of, path.split("."), value) for path in paths.split())
+        if any(map(callable, methods)):
             return advice
     return f"{_NAME}; otherwise {_CALLABLE}, such as {_PARTIAL}"
-
-
-def _nested(value: Any, path: str) -> Any:
-    for name in path.split("."):
-        value = attribute_of(value, name)
-    return value
 
 
 def check_method(fn: Any) -> None:
