@@ -85,7 +85,8 @@ def test_a_wrong_value_is_an_error_that_names_the_place(use, kind, text):
 
 
 def test_a_function_as_output_leads_to_the_validators():
-    with pytest.raises(OptionError, match="a function that checks the output goes to output_valid"):
+    text = r"a function that checks the output goes to Output\(validators=\.\.\.\)$"
+    with pytest.raises(OptionError, match=text):
         Loop(output=model)
 
 
