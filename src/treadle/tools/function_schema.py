@@ -202,10 +202,9 @@ def _runs_code(schema: Any) -> bool:
 
 
 def _is_known(fn: Any) -> bool:
-    while isinstance(fn, functools.partial):
-        fn = fn.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    root = str(getattr(fn, "__module__", None) or "builtins").partition(".")[0]
-    return callable(fn) and (root.startswith("pydantic") or root in sys.stdlib_module_names)
+    inner, _ = _unwrapped(fn)
+    root = str(getattr(inner, "__module__", None) or "builtins").partition(".")[0]
+    return callable(inner) and (root.startswith("pydantic") or root in sys.stdlib_module_names)
 
 
 def _unwrapped(fn: Callable[..., Any]) -> tuple[Any, set[str]]:
@@ -295,8 +294,9 @@ def _bare(hint: Any) -> Any:
 
 
 def _takes_context(hint: Any) -> bool:
-    is_context = hint is ToolContext or typing.get_origin(hint) is ToolContext
-    return is_context or any(map(_takes_context, typing.get_args(hint)))
+    if ToolContext in (hint, typing.get_origin(hint)):
+        return True
+    return any(map(_takes_context, typing.get_args(hint)))
 
 
 _PLAIN = frozenset({str, int, float, bool, type(None), Any, list, dict})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from treadle.messages import (
@@ -36,11 +36,9 @@ def tool_result(call_id: str, value: Any, *, is_error: bool = False) -> ToolResu
 
 def _of_parts(call_id: str, parts: list[JSONDict], is_error: bool) -> ToolResult:
     if is_error:
-        first = parts[0]
-        if first["type"] == "text":
-            parts[0] = text_part(f"Error: {first['text']}")
-        else:
-            parts.insert(0, text_part("Error:"))
+        has_text = parts[0]["type"] == "text"
+        text = f"Error: {parts.pop(0)['text']}" if has_text else "Error:"
+        parts = [text_part(text), *parts]
     sent = sendable_parts(_truncated(parts))
     text = text_of_parts(sent)
     if all(part["type"] == "text" for part in sent):
@@ -48,20 +46,18 @@ def _of_parts(call_id: str, parts: list[JSONDict], is_error: bool) -> ToolResult
     return ToolResult(call_id, text, is_error, parts=tuple(map(read_only, sent)))
 
 
-def _truncated(parts: Iterable[JSONDict]) -> list[JSONDict]:
+def _truncated(parts: list[JSONDict]) -> list[JSONDict]:
     """The parts, with their texts truncated at the limits of one result; empty texts are left out."""
     kept: list[JSONDict] = []
     lines, size = MAX_LINES, MAX_BYTES
     for part in parts:
         if part["type"] != "text":
             kept.append(part)
-            continue
-        if not part["text"]:
-            continue
-        text = truncate(render(part["text"]), max(0, lines), max(0, size))
-        lines -= text.count("\n") + 1
-        size -= len(text.encode("utf-8", "replace"))
-        kept.append(text_part(text))
+        elif part["text"]:
+            text = truncate(render(part["text"]), max(0, lines), max(0, size))
+            lines -= text.count("\n") + 1
+            size -= len(text.encode("utf-8", "replace"))
+            kept.append(text_part(text))
     return kept
 
 
