@@ -90,11 +90,6 @@ def are_validated(ctx: Iteration) -> bool:
     return is_checked or has_passed(ctx, "validation_errors")
 
 
-def has_run(ctx: Iteration, call: ToolCall) -> bool:
-    """Whether a call of the iteration was started, here or before a pause."""
-    return ctx.run.has_begun(call) or call.id in ctx.run.in_flight.results
-
-
 # Calls are parsed and checked
 
 
@@ -276,7 +271,7 @@ def opened(ctx: IterationT, call: object, verb: str) -> tuple[IterationT, ToolCa
         raise OptionError(
             f"{verb}: call {found.id!r} is in the history; put the stage {ctx.stage!r} before inject_results"
         )
-    if has_run(ctx, found):
+    if ctx.run.has_run(found):
         raise OptionError(
             f"{verb}: call {found.id!r} has run; ctx.edit_result(call, text) changes its result"
         )
@@ -516,7 +511,7 @@ def with_reported_results(ctx: IterationT, results: Mapping[str, ToolResult]) ->
     run, forbidden = ctx.run, list[str]()
     for call in ctx.tool_calls:
         result = results.get(call.id)
-        if result is None or result == ctx.tool_results.get(call.id) or has_run(ctx, call):
+        if result is None or result == ctx.tool_results.get(call.id) or ctx.run.has_run(call):
             continue
         why = _why_not_allowed(ctx, call)
         if why is not None and "plan" in run.provides.get(ctx.stage, ()):
