@@ -433,13 +433,6 @@ def test_a_call_whose_tool_is_removed_does_not_run(position):
     assert "there is no tool named 'note'" in answer_to(result, "a")
 
 
-def test_a_tool_that_is_removed_after_it_was_put_in_the_request_is_not_offered():
-    run = EditedRun(("Done.",))
-    stages = at(0, lambda ctx: ctx.with_tools(remove=["wipe"]) if "wipe" in ctx.tools else ctx)
-    stages.insert(0, stage(name="both")(lambda ctx: ctx.with_request(tools=["note", "wipe"])))
-    assert isinstance(run.run(stages), Ok)
-
-
 @pytest.mark.parametrize("name", ["note", "wipe"], ids=["between iterations", "in the iteration"])
 def test_a_tool_that_a_stage_removed_stays_removed_after_a_pause(name):
     run = EditedRun((calls(call("wipe", "w", n=1)), calls(call(name, "a", n=2)), "Done."))
