@@ -7,7 +7,7 @@ with its result; a call that a stage took out did not run, and is answered.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from treadle.context.iteration import Iteration
@@ -31,7 +31,7 @@ from treadle.messages import (
     text_of_parts,
     to_response,
 )
-from treadle.tools import Catalog, NotRun, Plan, as_made, fingerprint, marked, not_run
+from treadle.tools import NotRun, Plan, as_made, fingerprint, marked, not_run
 
 IterationT = TypeVar("IterationT", bound=Iteration)
 
@@ -98,9 +98,6 @@ def with_parsed_calls(ctx: IterationT) -> IterationT:
     calls = ctx.response.tool_calls
     if not calls or ctx.response is ctx.parsed:  # a stage may have edited or run them since
         return ctx
-    catalog = ctx.run.catalog
-    if ctx.tool_calls and _requests(ctx.tool_calls, catalog) == _requests(calls, catalog):
-        return ctx
     taken: dict[str, int] = {}
     made: list[ToolCall] = []
     for index, call in enumerate(calls):
@@ -110,13 +107,9 @@ def with_parsed_calls(ctx: IterationT) -> IterationT:
         unique = ctx.messages.unused_id(call_id, taken)
         taken.setdefault(unique, 1)
         made.append(call if unique == call.id else dataclasses.replace(call, id=unique))
-    if catalog is not None:
-        made = [catalog.unwrapped(one, ctx.tools) for one in made]
+    if ctx.run.catalog is not None:
+        made = [ctx.run.catalog.unwrapped(one, ctx.tools) for one in made]
     return ctx.evolve(tool_calls=tuple(made), parsed=ctx.response)
-
-
-def _requests(calls: Sequence[ToolCall], catalog: Catalog | None) -> list[tuple[str, str, str]]:
-    return [(call.id, *as_made(catalog, call)) for call in calls]
 
 
 def check_call(
