@@ -252,6 +252,19 @@ def test_an_invalid_call_that_a_stage_corrects_before_the_plan_runs(position):
     assert repairs(run) == []
 
 
+def test_a_validator_may_set_the_input_of_a_call_itself():
+    def coerce(ctx):
+        made = (
+            replace(one, input={"n": int(json.loads(one.arguments)["n"])}) for one in ctx.tool_calls
+        )
+        return ctx.replace(tool_calls=tuple(made))
+
+    run = EditedRun((calls(call("note", "a", n="5"), call("note", "b", n=5)), "Done."))
+    result = run.run(Loop().pipeline.replace("validate_calls", coerce).components)
+    assert run.ran == [5]
+    assert answer_to(result, "b").startswith("Not run twice: ")
+
+
 def test_an_invalid_call_is_answered_after_the_plan():
     run = EditedRun(INVALID)
     result = run.run(at(5, first_only(lambda ctx: ctx.edit_call("a", {"n": 5}))))
