@@ -102,8 +102,7 @@ def with_parsed_calls(ctx: IterationT) -> IterationT:
     made: list[ToolCall] = []
     for index, call in enumerate(calls):
         call_id = sendable(call.id) or f"call_{ctx.iteration}_{index + 1}"
-        if "/" in call_id:  # it separates the id of a call from those of its steps and subagents
-            call_id = call_id.replace("/", "_")
+        call_id = call_id.replace("/", "_")  # which separates it from ids of steps and subagents
         unique = ctx.messages.unused_id(call_id, taken)
         taken.setdefault(unique, 1)
         made.append(call if unique == call.id else dataclasses.replace(call, id=unique))
@@ -345,8 +344,8 @@ def checked_again(ctx: IterationT, call: ToolCall, verb: str) -> IterationT:
             "loop_decision"
         )
     if checked in ctx.plan.calls:
-        questions = without(ctx.plan.approvals, checked.id)
-        questions = {**questions, **approval_questions(ctx, (checked,))}
+        others = without(ctx.plan.approvals, checked.id)
+        questions = {**others, **approval_questions(ctx, (checked,))}
         ctx = ctx.evolve(plan=dataclasses.replace(ctx.plan, approvals=questions))
     # Calls that were identical to it are deferred.
     by_id = {one.id: one for one in ctx.tool_calls}
