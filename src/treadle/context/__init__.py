@@ -3,7 +3,6 @@
 from treadle.context.calls import (
     approval_questions,
     check_call,
-    has_run,
     invalid_answer,
     over_budget,
     with_parsed_calls,
@@ -33,7 +32,6 @@ __all__ = [
     "RunServices",
     "approval_questions",
     "check_call",
-    "has_run",
     "invalid_answer",
     "over_budget",
     "with_parsed_calls",

@@ -7,7 +7,7 @@ with its result; a call that a stage took out did not run, and is answered.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from treadle.context.iteration import Iteration
@@ -31,7 +31,7 @@ from treadle.messages import (
     text_of_parts,
     to_response,
 )
-from treadle.tools import Catalog, NotRun, Plan, as_made, fingerprint, marked, not_run
+from treadle.tools import NotRun, Plan, as_made, fingerprint, marked, not_run
 
 IterationT = TypeVar("IterationT", bound=Iteration)
 
@@ -90,11 +90,6 @@ def are_validated(ctx: Iteration) -> bool:
     return is_checked or has_passed(ctx, "validation_errors")
 
 
-def has_run(ctx: Iteration, call: ToolCall) -> bool:
-    """Whether a call of the iteration was started, here or before a pause."""
-    return ctx.run.has_begun(call) or call.id in ctx.run.in_flight.results
-
-
 # Calls are parsed and checked
 
 
@@ -103,25 +98,17 @@ def with_parsed_calls(ctx: IterationT) -> IterationT:
     calls = ctx.response.tool_calls
     if not calls or ctx.response is ctx.parsed:  # a stage may have edited or run them since
         return ctx
-    catalog = ctx.run.catalog
-    if ctx.tool_calls and _requests(ctx.tool_calls, catalog) == _requests(calls, catalog):
-        return ctx
     taken: dict[str, int] = {}
     made: list[ToolCall] = []
     for index, call in enumerate(calls):
         call_id = sendable(call.id) or f"call_{ctx.iteration}_{index + 1}"
-        if "/" in call_id:  # it separates the id of a call from those of its steps and subagents
-            call_id = call_id.replace("/", "_")
+        call_id = call_id.replace("/", "_")  # which separates it from ids of steps and subagents
         unique = ctx.messages.unused_id(call_id, taken)
         taken.setdefault(unique, 1)
         made.append(call if unique == call.id else dataclasses.replace(call, id=unique))
-    if catalog is not None:
-        made = [catalog.unwrapped(one, ctx.tools) for one in made]
+    if ctx.run.catalog is not None:
+        made = [ctx.run.catalog.unwrapped(one, ctx.tools) for one in made]
     return ctx.evolve(tool_calls=tuple(made), parsed=ctx.response)
-
-
-def _requests(calls: Sequence[ToolCall], catalog: Catalog | None) -> list[tuple[str, str, str]]:
-    return [(call.id, *as_made(catalog, call)) for call in calls]
 
 
 def check_call(
@@ -276,7 +263,7 @@ def opened(ctx: IterationT, call: object, verb: str) -> tuple[IterationT, ToolCa
         raise OptionError(
             f"{verb}: call {found.id!r} is in the history; put the stage {ctx.stage!r} before inject_results"
         )
-    if has_run(ctx, found):
+    if ctx.run.has_run(found):
         raise OptionError(
             f"{verb}: call {found.id!r} has run; ctx.edit_result(call, text) changes its result"
         )
@@ -357,8 +344,8 @@ def checked_again(ctx: IterationT, call: ToolCall, verb: str) -> IterationT:
             "loop_decision"
         )
     if checked in ctx.plan.calls:
-        questions = without(ctx.plan.approvals, checked.id)
-        questions = {**questions, **approval_questions(ctx, (checked,))}
+        others = without(ctx.plan.approvals, checked.id)
+        questions = {**others, **approval_questions(ctx, (checked,))}
         ctx = ctx.evolve(plan=dataclasses.replace(ctx.plan, approvals=questions))
     # Calls that were identical to it are deferred.
     by_id = {one.id: one for one in ctx.tool_calls}
@@ -516,7 +503,7 @@ def with_reported_results(ctx: IterationT, results: Mapping[str, ToolResult]) ->
     run, forbidden = ctx.run, list[str]()
     for call in ctx.tool_calls:
         result = results.get(call.id)
-        if result is None or result == ctx.tool_results.get(call.id) or has_run(ctx, call):
+        if result is None or result == ctx.tool_results.get(call.id) or ctx.run.has_run(call):
             continue
         why = _why_not_allowed(ctx, call)
         if why is not None and "plan" in run.provides.get(ctx.stage, ()):

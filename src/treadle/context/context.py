@@ -132,7 +132,7 @@ class Context(Iteration):
         kept = {name: tool for name, tool in self.tools.items() if name not in removed}
         changed = self.evolve(tools={**kept, **added})
         for call in self.tool_calls:
-            is_open = call.id not in self.tool_results and not calls.has_run(self, call)
+            is_open = call.id not in self.tool_results and not self.run.has_run(call)
             is_other = self.tools.get(call.name) is not changed.tools.get(call.name)
             if call.fingerprint and is_open and is_other:
                 changed = calls.checked_again(changed, call, "with_tools")
@@ -175,7 +175,7 @@ class Context(Iteration):
                 f"with_response: the response is in the history; put the stage {self.stage!r} before "
                 "inject_results, or end the run with ctx.done(output)"
             )
-        ran = [call.id for call in self.tool_calls if calls.has_run(self, call)]
+        ran = [call.id for call in self.tool_calls if self.run.has_run(call)]
         if ran:
             raise OptionError(
                 f"with_response: calls {', '.join(ran)} of the response have run; ctx.done(output) ends the run "
@@ -278,7 +278,7 @@ class Context(Iteration):
             raise OptionError(f"add_call: a call can only be added {where}")
         calls.check_text("add_call: name", name)
         ctx = calls.with_parsed_calls(self)
-        if any(calls.has_run(ctx, one) for one in ctx.tool_calls):
+        if any(self.run.has_run(one) for one in ctx.tool_calls):
             raise OptionError(
                 "add_call: the calls of this iteration have run; add it before they do"
             )

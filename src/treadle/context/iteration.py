@@ -141,7 +141,6 @@ class Iteration:
         else:  # a tool that is forced has to be offered as well
             forced = str(changes.get("tool_choice"))
             names = catalog.offered(self.tools, (*self.run.ledger.found, forced))
-        request = Request(self.messages, names, None, options, instructions)
         output = self.run.output
         if output is not None and (
             self.run.budget.is_finishing or output.is_last_attempt(self.memo)
@@ -149,10 +148,16 @@ class Iteration:
             offered = changes.get("tools", self.tools)
             changes = {"tool_choice": output.tool_choice(offered), **changes}
         if not changes:
-            return request
+            return Request(self.messages, names, None, options, instructions)
         if "tools" in changes:  # a later edit may have removed some of them
-            changes = {**changes, "tools": tuple(n for n in changes["tools"] if n in self.tools)}
-        return request.changed(changes)
+            names = tuple(name for name in changes["tools"] if name in self.tools)
+        return Request(
+            changes.get("messages", self.messages),
+            names,
+            changes.get("tool_choice"),
+            {**options, **changes.get("options", NOTHING)},
+            changes.get("instructions", instructions),
+        )
 
     def evolve(self, **changes: Any) -> Self:
         """A copy with some fields changed, unchecked. A stage of a loop uses the verbs of its context instead."""

@@ -50,12 +50,9 @@ class Request:
         Raises:
             OptionError: a field that does not exist.
         """
-        return self.changed(check_request_changes(changes))
-
-    def changed(self, changes: Mapping[str, Any]) -> Request:
-        """Copy the request with checked changes."""
-        options = {**self.options, **changes.get("options", {})}
-        return dataclasses.replace(self, **{**changes, "options": options})
+        checked = check_request_changes(changes)
+        options = {**self.options, **checked.get("options", {})}
+        return dataclasses.replace(self, **{**checked, "options": options})
 
 
 def check_request_changes(changes: Mapping[str, Any]) -> dict[str, Any]:

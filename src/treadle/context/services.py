@@ -155,7 +155,9 @@ class RunServices:
     def release(self, *calls: ToolCall) -> None:
         """Release the budget of those planned calls that have not begun, and will not."""
         for call in calls:
-            if not self.has_begun(call) and self.ledger.reserved.pop(call.id, None) is not None:
+            node = self.node_of(call)
+            is_new = node is None or node.status is RunNodeStatus.INIT
+            if is_new and self.ledger.reserved.pop(call.id, None) is not None:
                 self.budget.release_call(call.name)
                 if self.breaker is not None:
                     self.ledger.unsettled.append(call)
@@ -187,10 +189,11 @@ class RunServices:
         current.tool_calls.append(node)
         return node
 
-    def has_begun(self, call: ToolCall) -> bool:
+    def has_run(self, call: ToolCall) -> bool:
         """Whether a call of the current iteration was started, here or before a pause."""
         node = self.node_of(call)
-        return node is not None and node.status is not RunNodeStatus.INIT
+        is_started = node is not None and node.status is not RunNodeStatus.INIT
+        return is_started or call.id in self.in_flight.results
 
     @recursive_repr("...")
     def __repr__(self) -> str:

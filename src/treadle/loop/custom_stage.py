@@ -129,7 +129,7 @@ def _with_all_results(ctx: Context) -> Context:
             continue
         if call.id in done:
             found[call.id] = done[call.id]
-        elif ctx.decision is not Decision.PAUSE and ctx.run.has_begun(call):
+        elif ctx.decision is not Decision.PAUSE and ctx.run.has_run(call):
             found[call.id] = not_run(call, NotRun.CANCELLED)
     return ctx.evolve(tool_results={**results, **found}) if found else ctx
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 from treadle.codec import decode
-from treadle.context import Context, Decision, has_run, with_plan
+from treadle.context import Context, Decision, with_plan
 from treadle.effects import Bounded, Parallel, Steps, Stopped
 from treadle.messages import ToolCall, ToolResult
 from treadle.pipeline import stage
@@ -89,7 +89,7 @@ def run_calls(ctx: Context, calls: Iterable[ToolCall | str]) -> Steps[Context]:
         c for c in batch if c.id not in ctx.run.ledger.reserved and c.id not in ctx.tool_results
     )
     if new:
-        planned = tuple(call for call in new if not has_run(ctx, call))
+        planned = tuple(call for call in new if not ctx.run.has_run(call))
         batches = (*ctx.plan.batches, planned)
         ctx = with_plan(ctx, dataclasses.replace(ctx.plan, batches=batches))
     whole = ctx.plan
