@@ -116,8 +116,6 @@ def _attempt(
 ) -> Steps[Timed[ToolResult]]:
     """Run the steps of a tool, such as a subagent; or make the effect in which a function runs."""
     run = ctx.run
-    if tool is not None and tool.is_one_effect:
-        return (yield call_effect(call, tool, run.resolver, None, run.in_flight))
     if tool is not None and tool.steps is not None:
         started = yield NOW
         value = yield from tool.steps(ctx, call)
