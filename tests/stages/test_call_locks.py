@@ -141,10 +141,12 @@ class TestWithinACall:
 
         return run_recipe
 
-    def test_a_step_that_needs_a_key_of_its_call_has_it(self, run_recipe, workshop):
-        ctx = run_recipe(
-            Recipe([RecipeStep("t")]), Tool("t", steps=workshop, lock="k"), holding="k"
-        )
+    @pytest.mark.parametrize("key", ["k", "other"])
+    def test_a_step_has_a_key_of_its_call_and_another_one_that_is_free(
+        self, run_recipe, workshop, key
+    ):
+        locking = Tool("t", steps=workshop, lock=key)
+        ctx = run_recipe(Recipe([RecipeStep("t")]), locking, holding="k")
         assert contents(ctx) == ["## Results\n\n### t\nok"]
 
     def test_steps_that_share_it_do_not_overlap_either(self, run_recipe, workshop):
@@ -152,24 +154,14 @@ class TestWithinACall:
         run_recipe(Recipe(parallel=steps), Tool("t", steps=workshop, lock="k"), holding="k")
         assert workshop.order == ["c1/s0", "c1/s1", "c1/s2"]
 
-    def test_a_step_that_needs_another_key_acquires_it_if_it_is_free(self, run_recipe, workshop):
-        ctx = run_recipe(
-            Recipe([RecipeStep("t")]), Tool("t", steps=workshop, lock="other"), holding="k"
-        )
-        assert contents(ctx) == ["## Results\n\n### t\nok"]
-
     def test_a_step_whose_key_is_in_use_by_another_call_fails_instead_of_waiting(
         self, run_recipe, workshop
     ):
         """Otherwise two calls could wait for each other."""
         locks = Locks()
         ticket = locks.enter("other")
-        ctx = run_recipe(
-            Recipe([RecipeStep("t")]),
-            Tool("t", steps=workshop, lock="other"),
-            holding="k",
-            locks=locks,
-        )
+        locking = Tool("t", steps=workshop, lock="other")
+        ctx = run_recipe(Recipe([RecipeStep("t")]), locking, holding="k", locks=locks)
         assert contents(ctx) == [
             "## Errors\n\n### t\nNot run: 'other' is in use by another call; try again later"
         ]

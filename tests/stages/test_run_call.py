@@ -445,14 +445,11 @@ class TestEnd:
         assert (events[1].attempt, events[1].error_type) == (1, "timeout")
 
 
-class TestTheCountOfCallsThatRan:
-    """Only calls that ran count, whatever their end."""
-
-    @pytest.mark.parametrize("fn", [lambda: "ok", lambda: 1 / 0, lambda: Err("no")])
-    def test_a_call_that_ran_counts_once_whatever_its_result(self, context, fn):
-        ctx = context(tools=[Tool("t", fn=fn, retries=1)])
-        drive_sync(awake(begun(ctx), []))
-        assert ctx.run.in_flight.calls_run == 1
+@pytest.mark.parametrize("fn", [lambda: "ok", lambda: 1 / 0, lambda: Err("no")])
+def test_a_call_that_ran_counts_once_whatever_its_result(context, fn):
+    ctx = context(tools=[Tool("t", fn=fn, retries=1)])
+    drive_sync(awake(begun(ctx), []))
+    assert ctx.run.in_flight.calls_run == 1
 
 
 class TestPrepareCall:

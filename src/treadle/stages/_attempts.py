@@ -118,7 +118,7 @@ def _attempt(
     run = ctx.run
     if tool is not None and tool.steps is not None:
         started = yield NOW
-        value = yield from tool.steps(ctx, call)
+        value: Any = yield from tool.steps(ctx, call)
         ended = yield NOW
         return _result(call, value), started, ended
     context = progress = None

@@ -19,23 +19,17 @@ from treadle.tracebacks import from_user_code
 def run_call(ctx: Context, call: ToolCall, node: RunNode) -> Steps[ToolResult]:
     """Run a valid call that was started, by its recipe if the resolver has one."""
     tool, resolver = ctx.tools.get(call.name), ctx.run.resolver
-    work = attempts(ctx, call)
     if resolver is not None and (tool is None or not tool.has_implementation):
-        work = _by_recipe(ctx, call, node, resolver, work)
-    return perform_call(ctx, call, node, work)
+        return perform_call(ctx, call, node, _by_recipe(ctx, call, node, resolver))
+    return perform_call(ctx, call, node, attempts(ctx, call))
 
 
 def _by_recipe(
-    ctx: Context,
-    call: ToolCall,
-    node: RunNode,
-    resolver: Resolver,
-    directly: Steps[Timed[ToolResult]],
+    ctx: Context, call: ToolCall, node: RunNode, resolver: Resolver
 ) -> Steps[Timed[ToolResult]]:
     """Run a call by the resolver's recipe, or directly if there is none or it cannot be built.
 
-    If a recipe fails after its steps ran, the call fails: resolving it directly would repeat their side
-    effects.
+    If a recipe fails after its steps ran, the call fails: resolving it directly would repeat their effects.
     """
     try:
         recipe = resolver.recipe(call.name, call.input or {})
@@ -44,7 +38,7 @@ def _by_recipe(
         log_exception(ctx, call, text, error=from_user_code(without_frame(error)))
         recipe = None
     if recipe is None:
-        return (yield from directly)
+        return (yield from attempts(ctx, call))
     started = yield NOW
     try:
         result = yield from _run_recipe(ctx, call, node, recipe)
