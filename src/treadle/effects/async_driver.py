@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import contextlib
 import functools
 import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext, suppress
 from contextvars import Context, copy_context
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -320,12 +320,8 @@ class _Worker:
                                     if mode is _THREAD or mode is _BRIEF:
                                         outcome = call_in_thread(effect, self)
                                     else:
-                                        args = (
-                                            (*effect.args, self)
-                                            if effect.reporting
-                                            else effect.args
-                                        )
-                                        outcome = effect.fn(*args)
+                                        reporter = (self,) if effect.reporting else ()
+                                        outcome = effect.fn(*effect.args, *reporter)
                                     if mode is _ASYNC or is_awaitable(outcome):
                                         outcome = await in_scope(outcome)
                                     if cancelling():
@@ -466,8 +462,7 @@ class _Worker:
     async def _perform(self, effect: Effect) -> Any:
         match effect:
             case Parallel(steps=steps, limit=limit):
-                group = _Group(self.drive, steps, copy_context().copy, limit, self)
-                return await group.run()
+                return await _Group(self.drive, steps, copy_context().copy, self).run(limit)
             case Bounded(steps=steps):  # it is not entered: the steps around it end
                 return close_steps(steps)
             case Sleep(seconds=seconds):
@@ -563,7 +558,7 @@ class _AsyncioWorker(_Worker):
             await self._receive_cancellation()
 
     async def _receive_cancellation(self) -> None:
-        with contextlib.suppress(asyncio.CancelledError):
+        with suppress(asyncio.CancelledError):
             await asyncio.sleep(0)  # a pending cancellation is raised here
         while self._task.uncancel():
             pass
@@ -592,7 +587,8 @@ class _TrioWorker(_Worker):
             self._scopes[0].cancel()
 
     def _keep(self) -> None:
-        self._scopes[1].shield = True  # else every wait is cancelled at once: a busy loop
+        for scope in self._scopes[1:]:  # there are none if it has not begun
+            scope.shield = True  # else every wait is cancelled at once: a busy loop
 
 
 @functools.cache
@@ -605,7 +601,7 @@ def _abandoned_tasks() -> set[asyncio.Task[None]]:
     """
     tasks: set[asyncio.Task[None]] = set()
     holder = threading.Thread(target=_hold, args=(tasks,), name="treadle-abandoned", daemon=True)
-    with contextlib.suppress(RuntimeError):  # the system cannot start another thread
+    with suppress(RuntimeError):  # the system cannot start another thread
         holder.start()
     return tasks
 
@@ -622,7 +618,6 @@ class _Group:
         shared: _Drive,
         steps: Sequence[Steps[Any]],
         new_context: Callable[[], Context],
-        limit: int | None = None,
         parent: _Worker | None = None,
     ) -> None:
         self.drive = shared
@@ -631,15 +626,14 @@ class _Group:
         self._new_context = new_context
         self._parent = parent
         self._unstarted = len(steps)
-        self._at_once = min(limit or len(steps), len(steps))
         self._running: set[_Worker] = set()
         self._failure: BaseException | None = None
         self._is_ending = False
         self._over = anyio.Event()
 
-    async def run(self) -> list[Any]:
+    async def run(self, limit: int | None = None) -> list[Any]:
         """Run the steps; return their values, or raise the first exception when all workers have ended."""
-        for _ in range(self._at_once):
+        for _ in self.results[:limit]:
             self._start_next()
         if self.results:
             await self._wait()
@@ -674,10 +668,7 @@ class _Group:
             return
         self._running.remove(worker)
         worker.end_grace()  # of one that was cancelled before it began
-        error, worker.error = (
-            worker.error,
-            None,
-        )  # its traceback refers to the worker: avoid a cycle
+        error, worker.error = worker.error, None  # its traceback refers to the worker
         if self._is_ending or self._failure is not None:
             self._drop(error)
         elif worker.has_value:
@@ -705,15 +696,12 @@ class _Group:
             self._parent.cancel_children = self._cancel_running
         try:
             while True:
+                shield = anyio.CancelScope(shield=True) if self._is_ending else nullcontext()
                 try:
-                    with (
-                        anyio.CancelScope(shield=True)
-                        if self._is_ending
-                        else contextlib.nullcontext()
-                    ):
+                    with shield:
                         await self._over.wait()
                 except GeneratorExit:  # nothing can be awaited now
-                    with contextlib.suppress(RuntimeError):  # the event loop is closed
+                    with suppress(RuntimeError):  # the event loop is closed
                         self._cancel_running()
                     raise
                 except BaseException as error:  # noqa: BLE001 - raised below

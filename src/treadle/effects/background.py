@@ -16,7 +16,6 @@ from typing import Any, Self
 
 from treadle.effects import cleanup
 from treadle.effects.coroutines import coroutine_of
-from treadle.effects.failures import failure_of
 
 Future = concurrent.futures.Future
 
@@ -93,16 +92,6 @@ class BackgroundCall(Future[Any]):
         self._has_reacted = True
         if self._task is not None:
             self._task.cancel()
-
-    def outcome(self) -> tuple[Any, Exception | None]:
-        """Return the value and None, or None and the exception, of a call that has ended; raise an interrupt."""
-        error = self.exception()
-        if error is None:
-            return self.result(), None
-        failure = failure_of(error) or error
-        if not isinstance(failure, Exception):
-            raise failure
-        return None, failure
 
     def wait(self) -> Any:
         """Block this thread until there is a value, and return it; an interrupt cancels the call."""

@@ -49,9 +49,8 @@ def call_later(seconds: float, act: Callable[[], object], trio: Any) -> Callable
 
     if trio is None:
         loop = asyncio.get_running_loop()
-        end = loop.call_later(
-            max(0.0, seconds), lambda: loop.call_soon(loop.call_soon, fire)
-        ).cancel
+        timer = loop.call_later(max(0.0, seconds), lambda: loop.call_soon(loop.call_soon, fire))
+        end = timer.cancel
     else:
         scope = trio.CancelScope()
         end = scope.cancel

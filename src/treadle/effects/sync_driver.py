@@ -176,7 +176,7 @@ class Scheduler:
         task.ticket = task.ticket or object()
         self.post(task, task.ticket, functools.partial(self._resume, task, value, error))
 
-    def _advance(self, task: Task) -> None:
+    def _advance(self, task: Task) -> None:  # noqa: C901, PLR0912 - the hot loop
         """Advance a task until it has to wait, or ends."""
         effect: Effect = NOW
         (value, error), task.outcome = task.outcome, (None, None)
@@ -190,7 +190,15 @@ class Scheduler:
                     break
                 value, error = None, None
                 try:
-                    value = self._perform_at_once(task, effect)
+                    if isinstance(effect, Emit):
+                        value = self.notify(effect.event)
+                    elif isinstance(effect, Now):
+                        value = self.now()
+                    elif effect.reporting:
+                        task.ticket = object()
+                        value = effect.fn(*effect.args, CallReporter(self, task))
+                    else:
+                        value = effect.fn(*effect.args)
                 except BaseException as raised:  # noqa: BLE001 - raised in the steps
                     error = _failure(raised)
                 if is_awaitable(value):
@@ -287,7 +295,11 @@ class Scheduler:
 
         def done() -> None:
             task.awaited.remove(call)
-            finish(*call.outcome())
+            error = call.exception()
+            if error is None:
+                finish(call.result(), None)
+            else:
+                finish(None, _failure(error))
 
         answer = self._answer(task, done)
         call.add_done_callback(lambda _: answer())
@@ -417,17 +429,6 @@ class Scheduler:
             failure = Scheduler(self._emit, self._clock_origin).run(_only(within))
             if failure is not None:
                 log_suppressed(failure)
-
-    def _perform_at_once(self, task: Task, effect: Call | Now | Emit) -> Any:
-        """Perform an effect, except for the await of what a callable or a listener returns."""
-        if isinstance(effect, Emit):
-            return self.notify(effect.event)
-        if isinstance(effect, Now):
-            return self.now()
-        if not effect.reporting:
-            return effect.fn(*effect.args)
-        task.ticket = object()
-        return effect.fn(*effect.args, CallReporter(self, task))
 
     def now(self) -> float:
         """The clock of the driver, in seconds since the epoch."""
