@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
-from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeGuard
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeGuard, cast
 
 from treadle.context import Context
 from treadle.errors import OptionError
@@ -55,10 +55,13 @@ class BuiltLoop(Generic[OutputT_co]):
             )
         return named_model(chosen) if isinstance(chosen, str) else chosen
 
-    @property
-    def with_options(self) -> Callable[..., Any]:
-        """Makes a loop with some options changed."""
-        raise NotImplementedError
+    def _changed(self, options: Mapping[str, Any]) -> Self:
+        """A loop with some options changed."""
+        if not options:
+            return self
+        made = object.__new__(type(self))
+        made._build(Settings(options, self.settings), self, options)
+        return made
 
     def _build(
         self, settings: Settings, like: BuiltLoop | None = None, changed: Collection[str] = ()
@@ -73,7 +76,7 @@ class BuiltLoop(Generic[OutputT_co]):
             tools, self.output = _tools_of(settings)
             search = settings.tool_search
             self.catalog = None if search is None else search.catalog(tools)
-            fixed = {} if self.catalog is None else self.catalog.fixed
+            fixed: Mapping[str, Tool] = {} if self.catalog is None else self.catalog.fixed
             self.tools = ReadOnlyDict({**fixed, **tools})  # runs share them
         else:
             self.tools, self.output, self.catalog = like.tools, like.output, like.catalog
@@ -160,7 +163,7 @@ def _built(component: Component, chosen: Mapping[str, Any], taken: set[str]) -> 
         check_options(component, options)
         return dataclasses.replace(component, options=options) if mine else component
     if isinstance(component, Stage):
-        return checked(component)
+        return checked(cast("Stage[..., Any]", component))
     nested = [tuple(_built(c, chosen, taken) for c in part) for part in component.nested()]
     return component.with_nested(nested) if nested else component
 

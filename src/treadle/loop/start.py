@@ -211,7 +211,8 @@ def _recorded(run: Run, loop: BuiltLoop, observers: list[Observer]) -> Steps[Res
     for observer in observers:
         middleware_of = getattr(type(observer), "middleware_of", None)
         if callable(middleware_of):
-            steps = middleware_of(observer, loop, run)(steps)
+            middleware: Any = middleware_of(observer, loop, run)
+            steps = middleware(steps)
     return steps
 
 
