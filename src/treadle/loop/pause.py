@@ -292,7 +292,7 @@ class PausedRun:
                 raise PausedStateError(
                     f"the paused state is stale: tool {names[call_id]!r} is no longer a subagent"
                 )
-            check(paused, decisions_within(call_id, self.decisions))
+            check(paused, decisions_within(call_id, self.decisions, paused))
 
     def _decided(self, tools: Mapping[str, Tool]) -> Context:
         """The context of the run, with the decisions on its calls."""
@@ -390,10 +390,12 @@ def _claimant() -> str:
     return str(Claimant.here())
 
 
-def decisions_within(call_id: str, decisions: Mapping[str, Approval]) -> dict[str, Approval]:
-    """The decisions on calls of a subagent, by the ids of the calls in the subagent."""
-    start = f"{call_id}/"
-    return {key.removeprefix(start): decisions[key] for key in decisions if key.startswith(start)}
+def decisions_within(
+    call_id: str, decisions: Mapping[str, Approval], paused: Mapping[str, Any]
+) -> dict[str, Approval]:
+    """The decisions on the calls that wait in a paused subagent, by their ids in the subagent."""
+    waiting = {pending["id"]: f"{call_id}/{pending['id']}" for pending in paused["pending"]}
+    return {key: decisions[outer] for key, outer in waiting.items() if outer in decisions}
 
 
 def _opened(given: Any) -> Mapping[str, Any]:

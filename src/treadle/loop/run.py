@@ -99,6 +99,12 @@ _FAILED = "Cancelled: the run failed before this call was done."
 _CANCELLED = "Cancelled: the run was cancelled before this call was done."
 _LATE = "Cancelled: the run's time was up before this call was done."
 
+_OF_RUN = (
+    "state", "in_flight", "repeats", "ledger", "locks", "held_locks", "has_listeners", "streams_to_user",
+    "check_kept",
+)  # fmt: skip
+"""The services that do not follow from the loop."""
+
 
 class Run:
     """One run of a loop; a driver performs `steps`, once.
@@ -559,21 +565,11 @@ class Run:
         """Continue, between iterations, as a run that has not started; what was used counts for its limits."""
         removed = self.tools.keys() - self.context.tools.keys()
         tools = {name: tool for name, tool in other.tools.items() if name not in removed}
-        own, used = self.services, self.services.budget
+        used = self.services.budget
         other.services.budget.restore(used.used())
         other.services.budget.started_at = used.started_at
-        self.services = dataclasses.replace(
-            other.services,
-            state=own.state,
-            in_flight=own.in_flight,
-            repeats=own.repeats,
-            ledger=own.ledger,
-            locks=own.locks,
-            held_locks=own.held_locks,
-            has_listeners=own.has_listeners,
-            streams_to_user=own.streams_to_user,
-            check_kept=own.check_kept,
-        )
+        kept = {name: getattr(self.services, name) for name in _OF_RUN}
+        self.services = dataclasses.replace(other.services, **kept)
         self.pipeline, self.tools = other.pipeline, other.tools
         self._finishes, self._secret = other._finishes, other._secret
         self.context = self.context.evolve(tools=tools, run=self.services)
