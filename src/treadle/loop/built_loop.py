@@ -28,23 +28,14 @@ _is_decided = operator.attrgetter("decision")
 
 
 class BuiltLoop(Generic[OutputT_co]):
-    """The settings of a loop, and what follows from them; a `treadle.Loop` is one.
-
-    Attributes:
-        settings: its options.
-        pipeline: its stages.
-        tools: its tools by name, with those for its output and the fixed ones of its tool search.
-        output: what its runs have to end with; None if that is a text.
-        catalog: its tool search; None if it has none.
-        resolver: runs the calls of tools without a function; None if there is none.
-    """
+    """The settings of a loop, and what follows from them; a `treadle.Loop` is one."""
 
     settings: Settings
     pipeline: Pipeline[Context]
-    tools: Mapping[str, Tool]
-    output: OutputContract | None
-    catalog: Catalog | None
-    resolver: Resolver | None
+    tools: Mapping[str, Tool]  # with those for its output and the fixed ones of its tool search
+    output: OutputContract | None  # what its runs have to end with; None if that is a text
+    catalog: Catalog | None  # its tool search
+    resolver: Resolver | None  # runs the calls of tools without a function
 
     def model_for(self, llm_send_fn: Model | None) -> LLMSendFn:
         """The model of a run: the given one, else that of the loop; raises `OptionError` if there is none."""

@@ -172,18 +172,9 @@ def kept_context(context: Context) -> Context:
 
 
 class PausedRun:
-    """A paused run, checked, with the decisions on its calls.
+    """A paused run, checked, with the decisions on its calls; raises the errors of `Loop.resume`.
 
-    Args:
-        loop: the loop that resumes it; its secret signed the state.
-        given: a `Paused`, its ``state``, the state as JSON text, or the path of a saved pause.
-        decisions: by id of the pending call.
-        store: remembers that the pause is resumed; None for a subagent, whose pause is claimed with the outer one.
-        take_over: also resume a pause that an interrupted run has claimed.
-
-    Raises:
-        PausedStateError: it was changed, belongs to other tools or stages, or there is no such saved pause.
-        OptionError: a decision on a call that does not wait, or with invalid arguments.
+    A subagent has no store of claims: its pause is claimed with the outer one.
     """
 
     def __init__(

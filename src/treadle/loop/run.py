@@ -107,20 +107,10 @@ _OF_RUN = (
 
 
 class Run:
-    """One run of a loop; a driver performs `steps`, once.
+    """One run of messages, or of a paused run; a driver performs `steps`, once.
 
-    Args:
-        loop: its loop, which it does not keep: the handle among its settings refers to the run.
-        services: what its stages use.
-        given: the messages of the caller, or a paused run.
-        handle: may end or steer the run; None if there is none.
-        is_resumable: whether another process may resume the run: a cancellation of its task does not end it.
-
-    Attributes:
-        given: those messages; with a session, after the messages of the session.
-        state: the status of the run.
-        context: the latest context; between iterations it has everything that was done.
-        result: the result of the run, even if its task was cancelled; None until it ended.
+    It does not keep the loop: the handle among its settings refers to the run. If another process may resume it,
+    a cancellation of its task does not end it.
     """
 
     def __init__(
@@ -139,9 +129,10 @@ class Run:
         self.handle = handle
         self.services = services
         self.state = services.state
+        # The latest context; between iterations it has everything that was done.
         self.context = _BLANK.evolve(messages=History(), tools=loop.tools, run=services)
-        self.result: Result | None = None
-        self.given = given
+        self.result: Result | None = None  # also if its task was cancelled
+        self.given = given  # with a session, after the messages of the session
         self._is_resumable = is_resumable
         self._pauses = 0
         self._elapsed_before = 0.0  # seconds before the latest pause

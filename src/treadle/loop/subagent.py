@@ -50,12 +50,7 @@ MakeMessages: TypeAlias = Callable[[Mapping[str, Any]], Messages]
 
 
 class Subagent:
-    """Makes the steps of a call that is a run of a loop.
-
-    Args:
-        loop: the loop, with its model.
-        messages: makes the initial messages from the arguments; None makes one user message.
-    """
+    """Makes the steps of a call that is a run of a loop with a model; by default its arguments are one message."""
 
     def __init__(self, loop: BuiltLoop, messages: MakeMessages | None) -> None:
         self.loop: Any = loop
