@@ -384,9 +384,12 @@ class Run:
             if context.output is None and context.response.ending is Ending.FILTERED:
                 return incomplete(context, "filtered")  # a stage has taken it as the answer
             return None if run.output is None else self._problem_of_output(run.output)
-        if not _has_nothing_to_ask(context):
-            return repeated if run.ledger.finishing is None else None
         ending = context.response.ending
+        is_text = not context.tool_calls and not context.response.is_blank and run.output is None
+        is_text = is_text and ending is not Ending.PAUSED
+        # A text to which no stage has added anything is the answer.
+        if not (is_text and context.guidance is None and context.messages.ends_with_assistant):
+            return repeated if run.ledger.finishing is None else None
         if ending in (Ending.CUT, Ending.FILTERED):
             return incomplete(context, "cut" if ending is Ending.CUT else "filtered")
         self.context = context.done()
@@ -697,14 +700,6 @@ class Run:
 
 _BLANK = Context(History(), memo=NOTHING).begin(0, (), NOTHING)
 """The context before the first iteration; all runs share its values."""
-
-
-def _has_nothing_to_ask(context: Context) -> bool:
-    """Whether the response is a text to which no stage has added anything, so that it is the answer."""
-    is_text = not context.tool_calls and not context.response.is_blank
-    is_text = is_text and context.run.output is None
-    is_text = is_text and context.response.ending is not Ending.PAUSED
-    return is_text and context.guidance is None and context.messages.ends_with_assistant
 
 
 def _without_answer(context: Context, reason: Reason) -> Context:
