@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, Generic, TypeGuard
+from collections.abc import Collection, Mapping
+from typing import Any, Generic, Self, TypeGuard, cast
 
 from treadle.context import Context
 from treadle.errors import OptionError
@@ -35,23 +35,14 @@ _is_decided = operator.attrgetter("decision")
 
 
 class BuiltLoop(Generic[OutputT_co]):
-    """The settings of a loop, and what follows from them; a `treadle.Loop` is one.
-
-    Attributes:
-        settings: its options.
-        pipeline: its stages.
-        tools: its tools by name, with those for its output and the fixed ones of its tool search.
-        output: what its runs have to end with; None if that is a text.
-        catalog: its tool search; None if it has none.
-        resolver: runs the calls of tools without a function; None if there is none.
-    """
+    """The settings of a loop, and what follows from them; a `treadle.Loop` is one."""
 
     settings: Settings
     pipeline: Pipeline[Context]
-    tools: Mapping[str, Tool]
-    output: OutputContract | None
-    catalog: Catalog | None
-    resolver: Resolver | None
+    tools: Mapping[str, Tool]  # with those for its output and the fixed ones of its tool search
+    output: OutputContract | None  # what its runs have to end with; None if that is a text
+    catalog: Catalog | None  # its tool search
+    resolver: Resolver | None  # runs the calls of tools without a function
 
     def model_for(self, llm_send_fn: Model | None) -> LLMSendFn:
         """The model of a run: the given one, else that of the loop; raises `OptionError` if there is none."""
@@ -62,10 +53,13 @@ class BuiltLoop(Generic[OutputT_co]):
             )
         return named_model(chosen) if isinstance(chosen, str) else chosen
 
-    @property
-    def with_options(self) -> Callable[..., Any]:
-        """Makes a loop with some options changed."""
-        raise NotImplementedError
+    def _changed(self, options: Mapping[str, Any]) -> Self:
+        """A loop with some options changed."""
+        if not options:
+            return self
+        made = object.__new__(type(self))
+        made._build(Settings(options, self.settings), self, options)
+        return made
 
     def _build(
         self, settings: Settings, like: BuiltLoop | None = None, changed: Collection[str] = ()
@@ -80,7 +74,7 @@ class BuiltLoop(Generic[OutputT_co]):
             tools, self.output = _tools_of(settings)
             search = settings.tool_search
             self.catalog = None if search is None else search.catalog(tools)
-            fixed = {} if self.catalog is None else self.catalog.fixed
+            fixed: Mapping[str, Tool] = {} if self.catalog is None else self.catalog.fixed
             self.tools = ReadOnlyDict({**fixed, **tools})  # runs share them
         else:
             self.tools, self.output, self.catalog = like.tools, like.output, like.catalog
@@ -167,7 +161,7 @@ def _built(component: Component, chosen: Mapping[str, Any], taken: set[str]) -> 
         check_options(component, options)
         return dataclasses.replace(component, options=options) if mine else component
     if isinstance(component, Stage):
-        return checked(component)
+        return checked(cast("Stage[..., Any]", component))
     nested = [tuple(_built(c, chosen, taken) for c in part) for part in component.nested()]
     return component.with_nested(nested) if nested else component
 

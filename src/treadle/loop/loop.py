@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
 
 from treadle import effects
 from treadle.effects import Steps
@@ -44,14 +44,12 @@ U = TypeVar("U")
 V = TypeVar("V")
 
 
-def _class_or_instance(_signature: type[T]) -> Callable[[Callable[..., Any]], T]:
-    """Make a method that also works on the class, as on an instance without options.
+class _ClassOrInstance(Generic[T]):
+    """Makes a method of a type that also works on the class, as on an instance without options."""
 
-    Args:
-        _signature: its type, for type checkers.
-    """
-    made: Any = _ClassOrInstanceMethod
-    return made
+    def __call__(self, method: Callable[..., Any]) -> T:
+        made: Any = _ClassOrInstanceMethod(method)
+        return made
 
 
 class _ClassOrInstanceMethod:
@@ -129,17 +127,13 @@ class Loop(BuiltLoop[OutputT_co]):
     ) -> Loop[Any]: ...
     def with_options(self, **options: Any) -> Any:
         """Make a loop with some options changed; raises the errors of the constructor."""
-        if not options:
-            return self
-        changed = object.__new__(type(self))
-        changed._build(Settings(options, self.settings), self, options)
-        return changed
+        return self._changed(options)
 
     def diagram(self, kind: str = "mermaid") -> str:
         """Draw the stages, as a ``mermaid`` flowchart or as ``text``."""
         return self.pipeline.diagram(kind)
 
-    @_class_or_instance(Run)
+    @_ClassOrInstance[Run]()
     def run(
         self, messages: Messages = MISSING, llm_send_fn: Model | None = None, **options: Any
     ) -> Coroutine[Any, Any, Result]:
@@ -158,9 +152,9 @@ class Loop(BuiltLoop[OutputT_co]):
             OptionError, ToolDefinitionError, PipelineError: as in the constructor, before anything runs. There is
                 no model.
         """
-        return effects.drive(*start_run(self.with_options(**options), messages, llm_send_fn))
+        return effects.drive(*start_run(self._changed(options), messages, llm_send_fn))
 
-    @_class_or_instance(RunSync)
+    @_ClassOrInstance[RunSync]()
     def run_sync(
         self, messages: Messages = MISSING, llm_send_fn: Model | None = None, **options: Any
     ) -> Result:
@@ -179,9 +173,9 @@ class Loop(BuiltLoop[OutputT_co]):
         Raises:
             OptionError, ToolDefinitionError, PipelineError: as `run`.
         """
-        return effects.drive_sync(*start_run(self.with_options(**options), messages, llm_send_fn))
+        return effects.drive_sync(*start_run(self._changed(options), messages, llm_send_fn))
 
-    @_class_or_instance(Stream)
+    @_ClassOrInstance[Stream]()
     def stream(
         self, messages: Messages = MISSING, llm_send_fn: Model | None = None, **options: Any
     ) -> AbstractAsyncContextManager[EventStream[Any]]:
@@ -197,17 +191,17 @@ class Loop(BuiltLoop[OutputT_co]):
             the run: ``events.text()`` is the text alone, ``events.result`` the result after the last event.
             Leaving early cancels the run, which has a separate task: the block may ``yield``.
         """
-        loop = self.with_options(**options)
+        loop = self._changed(options)
         return streamed_run(lambda stream: start_run(loop, messages, llm_send_fn, stream))
 
-    @_class_or_instance(StepsOf)
+    @_ClassOrInstance[StepsOf]()
     def steps(
         self, messages: Messages = MISSING, llm_send_fn: Model | None = None, **options: Any
     ) -> Steps[Result]:
         """The run as a generator of effects, for a custom driver."""
-        return start_run(self.with_options(**options), messages, llm_send_fn)[0]
+        return start_run(self._changed(options), messages, llm_send_fn)[0]
 
-    @_class_or_instance(Resume)
+    @_ClassOrInstance[Resume]()
     def resume(
         self,
         paused: PausedForm,
@@ -238,11 +232,11 @@ class Loop(BuiltLoop[OutputT_co]):
                 resumed; or there is no such saved pause.
             OptionError: a decision on a call that does not wait, or edited arguments that are invalid.
         """
-        loop = self.with_options(**options)
+        loop = self._changed(options)
         given = loop.resumption(paused, decisions, take_over=take_over)
         return effects.drive(*start_run(loop, given, llm_send_fn))
 
-    @_class_or_instance(ResumeSync)
+    @_ClassOrInstance[ResumeSync]()
     def resume_sync(
         self,
         paused: PausedForm,
@@ -253,11 +247,11 @@ class Loop(BuiltLoop[OutputT_co]):
         **options: Any,
     ) -> Result:
         """As `resume`, in this thread, without an event loop."""
-        loop = self.with_options(**options)
+        loop = self._changed(options)
         given = loop.resumption(paused, decisions, take_over=take_over)
         return effects.drive_sync(*start_run(loop, given, llm_send_fn))
 
-    @_class_or_instance(ResumeStream)
+    @_ClassOrInstance[ResumeStream]()
     def resume_stream(
         self,
         paused: PausedForm,
@@ -268,7 +262,7 @@ class Loop(BuiltLoop[OutputT_co]):
         **options: Any,
     ) -> AbstractAsyncContextManager[EventStream[Any]]:
         """As `resume`, with the events as they happen; see `stream`."""
-        loop = self.with_options(**options)
+        loop = self._changed(options)
         given = loop.resumption(paused, decisions, take_over=take_over)
         return streamed_run(lambda stream: start_run(loop, given, llm_send_fn, stream))
 
@@ -328,7 +322,7 @@ class Loop(BuiltLoop[OutputT_co]):
         changes: dict[str, Any] = {"llm_send_fn": self.model_for(llm_send_fn)}
         if instructions is not None:
             changes["instructions"] = instructions
-        steps = Subagent(self.with_options(**changes), messages)
+        steps = Subagent(self._changed(changes), messages)
         return Tool(name, description, input_schema, steps=steps, **options)
 
 

@@ -69,22 +69,13 @@ class RunJournal(Protocol):
 
 @light_dataclass(frozen=True)
 class Option:
-    """The facts of an option, next to its type.
-
-    Args:
-        default: the default.
-        check: the values that are accepted, besides None if the type allows it; None accepts any.
-        copy: makes the stored value of the given one.
-        is_shown: whether the repr of the settings shows it. Objects that may show a secret are not.
-        is_of_run: whether it is about one run, or the program around it, and no part of what a loop is made of.
-        makes_tools: whether the tools of the loop follow from it.
-    """
+    """The facts of an option, next to its type."""
 
     default: Any = None
-    check: ValueCheck | None = None
-    copy: Callable[[Any], Any] | None = None
-    is_shown: bool = True
-    is_of_run: bool = False
+    check: ValueCheck | None = None  # of values besides None, if the type allows None
+    copy: Callable[[Any], Any] | None = None  # makes the stored value of the given one
+    is_shown: bool = True  # in the repr of the settings, where no secret may be
+    is_of_run: bool = False  # or of the program around it, and no part of what a loop is made of
     makes_tools: bool = False
 
 

@@ -172,18 +172,9 @@ def kept_context(context: Context) -> Context:
 
 
 class PausedRun:
-    """A paused run, checked, with the decisions on its calls.
+    """A paused run, checked, with the decisions on its calls; raises the errors of `Loop.resume`.
 
-    Args:
-        loop: the loop that resumes it; its secret signed the state.
-        given: a `Paused`, its ``state``, the state as JSON text, or the path of a saved pause.
-        decisions: by id of the pending call.
-        store: remembers that the pause is resumed; None for a subagent, whose pause is claimed with the outer one.
-        take_over: also resume a pause that an interrupted run has claimed.
-
-    Raises:
-        PausedStateError: it was changed, belongs to other tools or stages, or there is no such saved pause.
-        OptionError: a decision on a call that does not wait, or with invalid arguments.
+    A subagent has no store of claims: its pause is claimed with the outer one.
     """
 
     def __init__(
@@ -292,7 +283,7 @@ class PausedRun:
                 raise PausedStateError(
                     f"the paused state is stale: tool {names[call_id]!r} is no longer a subagent"
                 )
-            check(paused, decisions_within(call_id, self.decisions))
+            check(paused, decisions_within(call_id, self.decisions, paused))
 
     def _decided(self, tools: Mapping[str, Tool]) -> Context:
         """The context of the run, with the decisions on its calls."""
@@ -390,10 +381,12 @@ def _claimant() -> str:
     return str(ResumeHolder.here())
 
 
-def decisions_within(call_id: str, decisions: Mapping[str, Approval]) -> dict[str, Approval]:
-    """The decisions on calls of a subagent, by the ids of the calls in the subagent."""
-    start = f"{call_id}/"
-    return {key.removeprefix(start): decisions[key] for key in decisions if key.startswith(start)}
+def decisions_within(
+    call_id: str, decisions: Mapping[str, Approval], paused: Mapping[str, Any]
+) -> dict[str, Approval]:
+    """The decisions on the calls that wait in a paused subagent, by their ids in the subagent."""
+    waiting = {pending["id"]: f"{call_id}/{pending['id']}" for pending in paused["pending"]}
+    return {key: decisions[outer] for key, outer in waiting.items() if outer in decisions}
 
 
 def _opened(given: Any) -> Mapping[str, Any]:

@@ -108,15 +108,16 @@ def planck() -> Preset:
     }
 
 
+_RUNAX = Limits(max_iterations=3, max_tool_calls=6, max_parallel_calls=3, on_limit="finish")
+
+
 @_preset
 def runax() -> Preset:
     """Three iterations, six tool calls, duplicates skipped, a last answer at the end."""
-    limits = Limits(max_iterations=3, max_tool_calls=6, max_parallel_calls=3, on_limit="finish")
-    return {"limits": limits, "sequential": "defer", "dedupe": "strict"}
+    return {"limits": _RUNAX, "sequential": "defer", "dedupe": "strict"}
 
 
 @_preset
 def runax_project() -> Preset:
     """As `runax`, with four tool calls."""
-    limits = dataclasses.replace(runax()["limits"], max_tool_calls=4)
-    return {**runax(), "limits": limits}
+    return {**runax(), "limits": dataclasses.replace(_RUNAX, max_tool_calls=4)}

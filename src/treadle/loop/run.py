@@ -98,21 +98,10 @@ _LATE = "Cancelled: the run's time was up before this call was done."
 
 
 class Run:
-    """One run of a loop; a driver performs `steps`, once.
+    """One run of messages, or of a paused run; a driver performs `steps`, once.
 
-    Args:
-        loop: its loop, which it does not keep: the handle among its settings refers to the run.
-        services: what its stages use.
-        given: the messages of the caller, or a paused run.
-        handle: may end or steer the run; None if there is none.
-        is_resumable: whether another process may resume the run: a cancellation of its task does not end it.
-
-    Attributes:
-        given: those messages; with a session, after the messages of the session.
-        state: the status of the run.
-        context: the latest context; between iterations it has everything that was done.
-        result: the result of the run, even if its task was cancelled; None until it ended.
-        limit: the limit at which the model is asked for a last answer; None before.
+    It does not keep the loop: the handle among its settings refers to the run. If another process may resume it,
+    a cancellation of its task does not end it.
     """
 
     def __init__(
@@ -131,10 +120,11 @@ class Run:
         self.handle = handle
         self.services = services
         self.state = services.state
+        # The latest context; between iterations it has everything that was done.
         self.context = _BLANK.evolve(messages=History(), tools=loop.tools, run=services)
-        self.result: Result | None = None
-        self.limit: Reason | None = None
-        self.given = given
+        self.result: Result | None = None  # also if its task was cancelled
+        self.limit: Reason | None = None  # at which the model is asked for a last answer
+        self.given = given  # with a session, after the messages of the session
         self._is_resumable = is_resumable
         self._pauses = 0
         self._elapsed_before = 0.0  # seconds before the latest pause
@@ -384,9 +374,12 @@ class Run:
             if context.output is None and context.response.ending is Ending.FILTERED:
                 return incomplete(context, "filtered")  # a stage has taken it as the answer
             return None if run.output is None else self._problem_of_output(run.output)
-        if not _has_nothing_to_ask(context):
-            return None if run.budget.is_finishing else repeated
         ending = context.response.ending
+        is_text = not context.tool_calls and not context.response.is_blank and run.output is None
+        is_text = is_text and ending is not Ending.PAUSED
+        # A text to which no stage has added anything is the answer.
+        if not (is_text and context.guidance is None and context.messages.ends_with_assistant):
+            return None if run.budget.is_finishing else repeated
         if ending in (Ending.CUT, Ending.FILTERED):
             return incomplete(context, "cut" if ending is Ending.CUT else "filtered")
         self.context = context.done()
@@ -713,14 +706,6 @@ class Run:
 
 _BLANK = Context(History(), memo=NOTHING).begin(0, (), NOTHING)
 """The context before the first iteration; all runs share its values."""
-
-
-def _has_nothing_to_ask(context: Context) -> bool:
-    """Whether the response is a text to which no stage has added anything, so that it is the answer."""
-    is_text = not context.tool_calls and not context.response.is_blank
-    is_text = is_text and context.run.output is None
-    is_text = is_text and context.response.ending is not Ending.PAUSED
-    return is_text and context.guidance is None and context.messages.ends_with_assistant
 
 
 def _without_answer(context: Context, reason: Reason) -> Context:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Generic, Required, TypeAlias, TypeVar, Unpack, overload
+from typing import Any, Generic, Protocol, Required, TypeAlias, TypeVar, Unpack, overload
 
 from treadle.effects import Steps
 from treadle.loop.built_loop import BuiltLoop
@@ -47,14 +47,13 @@ class AnyOf(Options, total=False):
     output: Required[Any]
 
 
-class Run(Generic[OutputT_co]):
+class Run(Protocol[OutputT_co]):
     """The type of `Loop.run`."""
 
     @overload
     def __get__(self, instance: None, owner: object) -> Run[str]: ...
     @overload
     def __get__(self, instance: BuiltLoop[T], owner: object) -> Run[T]: ...
-    def __get__(self, instance: Any, owner: object) -> Any: ...
     @overload
     def __call__(
         self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[Options]
@@ -71,17 +70,15 @@ class Run(Generic[OutputT_co]):
     def __call__(
         self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[AnyOf]
     ) -> Coroutine[Any, Any, Result[Any]]: ...
-    def __call__(self, *_: Any, **__: Any) -> Any: ...  # noqa: D102 - described above
 
 
-class RunSync(Generic[OutputT_co]):
+class RunSync(Protocol[OutputT_co]):
     """The type of `Loop.run_sync`."""
 
     @overload
     def __get__(self, instance: None, owner: object) -> RunSync[str]: ...
     @overload
     def __get__(self, instance: BuiltLoop[T], owner: object) -> RunSync[T]: ...
-    def __get__(self, instance: Any, owner: object) -> Any: ...
     @overload
     def __call__(
         self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[Options]
@@ -98,17 +95,15 @@ class RunSync(Generic[OutputT_co]):
     def __call__(
         self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[AnyOf]
     ) -> Result[Any]: ...
-    def __call__(self, *_: Any, **__: Any) -> Any: ...  # noqa: D102 - described above
 
 
-class Stream(Generic[OutputT_co]):
+class Stream(Protocol[OutputT_co]):
     """The type of `Loop.stream`."""
 
     @overload
     def __get__(self, instance: None, owner: object) -> Stream[str]: ...
     @overload
     def __get__(self, instance: BuiltLoop[T], owner: object) -> Stream[T]: ...
-    def __get__(self, instance: Any, owner: object) -> Any: ...
     @overload
     def __call__(
         self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[Options]
@@ -125,17 +120,15 @@ class Stream(Generic[OutputT_co]):
     def __call__(
         self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[AnyOf]
     ) -> AbstractAsyncContextManager[EventStream[Any]]: ...
-    def __call__(self, *_: Any, **__: Any) -> Any: ...  # noqa: D102 - described above
 
 
-class StepsOf(Generic[OutputT_co]):
+class StepsOf(Protocol[OutputT_co]):
     """The type of `Loop.steps`."""
 
     @overload
     def __get__(self, instance: None, owner: object) -> StepsOf[str]: ...
     @overload
     def __get__(self, instance: BuiltLoop[T], owner: object) -> StepsOf[T]: ...
-    def __get__(self, instance: Any, owner: object) -> Any: ...
     @overload
     def __call__(
         self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[Options]
@@ -152,7 +145,6 @@ class StepsOf(Generic[OutputT_co]):
     def __call__(
         self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[AnyOf]
     ) -> Steps[Result[Any]]: ...
-    def __call__(self, *_: Any, **__: Any) -> Any: ...  # noqa: D102 - described above
 
 
 class ResumeOptions(Options, total=False):
@@ -169,14 +161,13 @@ class ResumeAnyOf(AnyOf, ResumeOptions, total=False):
     """As `AnyOf`; an output of two types is among them."""
 
 
-class Resume(Generic[OutputT_co]):
+class Resume(Protocol[OutputT_co]):
     """The type of `Loop.resume`."""
 
     @overload
     def __get__(self, instance: None, owner: object) -> Resume[str]: ...
     @overload
     def __get__(self, instance: BuiltLoop[T], owner: object) -> Resume[T]: ...
-    def __get__(self, instance: Any, owner: object) -> Any: ...
     @overload
     def __call__(
         self,
@@ -201,17 +192,15 @@ class Resume(Generic[OutputT_co]):
         llm_send_fn: Backend = None,
         **options: Unpack[ResumeAnyOf],
     ) -> Coroutine[Any, Any, Result[Any]]: ...
-    def __call__(self, *_: Any, **__: Any) -> Any: ...  # noqa: D102 - described above
 
 
-class ResumeSync(Generic[OutputT_co]):
+class ResumeSync(Protocol[OutputT_co]):
     """The type of `Loop.resume_sync`."""
 
     @overload
     def __get__(self, instance: None, owner: object) -> ResumeSync[str]: ...
     @overload
     def __get__(self, instance: BuiltLoop[T], owner: object) -> ResumeSync[T]: ...
-    def __get__(self, instance: Any, owner: object) -> Any: ...
     @overload
     def __call__(
         self,
@@ -236,17 +225,15 @@ class ResumeSync(Generic[OutputT_co]):
         llm_send_fn: Backend = None,
         **options: Unpack[ResumeAnyOf],
     ) -> Result[Any]: ...
-    def __call__(self, *_: Any, **__: Any) -> Any: ...  # noqa: D102 - described above
 
 
-class ResumeStream(Generic[OutputT_co]):
+class ResumeStream(Protocol[OutputT_co]):
     """The type of `Loop.resume_stream`."""
 
     @overload
     def __get__(self, instance: None, owner: object) -> ResumeStream[str]: ...
     @overload
     def __get__(self, instance: BuiltLoop[T], owner: object) -> ResumeStream[T]: ...
-    def __get__(self, instance: Any, owner: object) -> Any: ...
     @overload
     def __call__(
         self,
@@ -271,4 +258,3 @@ class ResumeStream(Generic[OutputT_co]):
         llm_send_fn: Backend = None,
         **options: Unpack[ResumeAnyOf],
     ) -> AbstractAsyncContextManager[EventStream[Any]]: ...
-    def __call__(self, *_: Any, **__: Any) -> Any: ...  # noqa: D102 - described above

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Mapping
 from typing import Any, NamedTuple
 
 from treadle.context import EventCounter, Ledger, RunServices
@@ -60,7 +60,7 @@ def start_run(
         raise OptionError(
             "messages: there are none; pass a text, or a list of chat messages, as the first argument of the run"
         )
-    observers = _observers_of(settings)
+    observers, streams = _observers_of(settings)
     if stream is not None:  # last: it may wait for a reader, and be cancelled there
         observers.append(stream.put)
         if settings.handle is not None:
@@ -69,7 +69,7 @@ def start_run(
     handle = stream or settings.handle
     listening = Listening(
         bool(observers) or telemetry is not None or is_logged(logging.INFO),
-        stream is not None or _streams_to_user(settings),
+        stream is not None or streams,
         EventCounter(),
     )
     if settings.journal is None:
@@ -119,18 +119,9 @@ def make_run(
     call_id: str = "",
     is_resumable: bool = False,
 ) -> Run:
-    """Make a run of messages, or of a paused run. Every run is made here.
+    """Make a run of messages, or of a paused run; a subagent is a call of a run with the services ``parent``.
 
-    Args:
-        loop: the loop.
-        given: the messages, or the paused run.
-        llm_send_fn: the model; None means that of the loop.
-        state: its state.
-        handle: will be attached to it; None if there is none.
-        listening: who listens to it.
-        parent: the services of the run of which this is a call; None for an outermost run.
-        call_id: the id of that call.
-        is_resumable: whether another process may resume the run.
+    Every run is made here.
     """
     settings, limits = loop.settings, loop.settings.limits
     if isinstance(given, PausedRun):
@@ -188,10 +179,10 @@ def start_subagent(
     Returns:
         The steps, and the listeners of the subagent; None if it has none.
     """
-    observers = _observers_of(loop.settings)
+    observers, streams = _observers_of(loop.settings)
     listening = Listening(
         parent.has_listeners or bool(observers),
-        parent.streams_to_user or _streams_to_user(loop.settings),
+        parent.streams_to_user or streams,
         EventCounter(),
     )
     run = make_run(
@@ -210,7 +201,8 @@ def _recorded(run: Run, loop: BuiltLoop, observers: list[Observer]) -> Steps[Res
     for observer in observers:
         middleware_of = getattr(type(observer), "middleware_of", None)
         if callable(middleware_of):
-            steps = middleware_of(observer, loop, run)(steps)
+            middleware: Any = middleware_of(observer, loop, run)
+            steps = middleware(steps)
     return steps
 
 
@@ -226,23 +218,17 @@ def _wrapped(steps: Steps[Result], settings: Settings) -> Steps[Result]:
     return steps
 
 
-def _streams_to_user(settings: Settings) -> bool:
-    """Whether an observer may show text that it would not take back when the model is asked again."""
-    return not all(getattr(one, "discards_on_retry", False) is True for one in _given(settings))
-
-
-def _given(settings: Settings) -> Iterable[Observer]:
+def _observers_of(settings: Settings) -> tuple[list[Observer], bool]:
+    """The observers of a run; and whether one may show text that it would not take back on a retry."""
     given = settings.on_event or ()
-    return (given,) if callable(given) else given
-
-
-def _observers_of(settings: Settings) -> list[Observer]:
-    observers = [one for given in _given(settings) if (one := for_run(given)) is not None]
+    given = (given,) if callable(given) else given
+    streams = not all(getattr(one, "discards_on_retry", False) is True for one in given)
+    observers = [one for each in given if (one := for_run(each)) is not None]
     if settings.on_iteration is not None:
         observers.append(of_iterations(settings.on_iteration))
     if settings.on_complete is not None:
         observers.append(of_completion(settings.on_complete))
-    return observers
+    return observers, streams
 
 
 def _state_for(settings: Settings, given: Any) -> RunState:

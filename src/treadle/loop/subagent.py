@@ -50,12 +50,7 @@ MakeMessages: TypeAlias = Callable[[Mapping[str, Any]], Messages]
 
 
 class Subagent:
-    """Makes the steps of a call that is a run of a loop.
-
-    Args:
-        loop: the loop, with its model.
-        messages: makes the initial messages from the arguments; None makes one user message.
-    """
+    """Makes the steps of a call that is a run of a loop with a model; by default its arguments are one message."""
 
     def __init__(self, loop: BuiltLoop, messages: MakeMessages | None) -> None:
         self.loop: Any = loop
@@ -71,13 +66,9 @@ class Subagent:
             given: Any = self.messages_of(call)
             state = RunState(self.name_for(call), f"{parent.state.run_id}/{call.id}")
         else:
-            waiting = {pending["id"] for pending in paused["pending"]}
-            decisions = decisions_within(call.id, ctx.approvals)  # with those of an earlier pause
-            given = self.resumption(
-                paused,
-                {key: decisions[key] for key in decisions.keys() & waiting},
-                take_over=parent.in_flight.is_taken_over,
-            )
+            decisions = decisions_within(call.id, ctx.approvals, paused)
+            is_taken_over = parent.in_flight.is_taken_over
+            given = self.resumption(paused, decisions, take_over=is_taken_over)
             state = given.run_state
         attach(parent.state, call, state)
         steps, deliver = start_subagent(self.loop, given, state, parent=parent, call_id=call.id)

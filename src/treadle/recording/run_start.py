@@ -90,7 +90,8 @@ def restarted(loop: BuiltLoop, start: Mapping[str, Any]) -> Run:
     """
     if "session" in start:
         session = None if start["session"] is None else _RecordedSession(start["session"])
-        loop = loop.with_options(session=session)
+        given_loop: Any = loop
+        loop = given_loop.with_options(session=session)
     if "paused" in start:
         given: Any = PausedRun.recorded(loop, start)
         state, last_seq = given.run_state, given.last_seq

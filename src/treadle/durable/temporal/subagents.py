@@ -70,9 +70,7 @@ class ChildWorkflow:
             state = RunState(self._subagent.name_for(call), child_id)
             given["messages"] = copy_json(self._subagent.messages_of(call))
         else:
-            waiting = {pending["id"] for pending in paused["pending"]}
-            decided = decisions_within(call.id, ctx.approvals)
-            decisions = {key: decided[key] for key in decided.keys() & waiting}
+            decisions = decisions_within(call.id, ctx.approvals, paused)
             state = self.resumption(paused, decisions).run_state
             given["paused"] = paused
             given["decisions"] = {key: dataclasses.asdict(one) for key, one in decisions.items()}
