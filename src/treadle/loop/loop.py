@@ -48,14 +48,9 @@ class _ClassOrInstance(Generic[T]):
     """Makes a method of a type that also works on the class, as on an instance without options."""
 
     def __call__(self, method: Callable[..., Any]) -> T:
-        made: Any = _ClassOrInstanceMethod(method)
-        return made
-
-
-class _ClassOrInstanceMethod:
-    def __init__(self, method: Callable[..., Any]) -> None:
         self._method = method
-        functools.update_wrapper(self, method)  # type: ignore[arg-type]  # for its docstring
+        made: Any = functools.update_wrapper(self, method)  # for its docstring
+        return made
 
     def __get__(self, instance: Loop[Any] | None, owner: type[Loop[Any]]) -> Any:
         loop = _default(owner) if instance is None else instance  # type: ignore[arg-type]

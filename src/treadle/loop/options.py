@@ -71,8 +71,8 @@ class RunJournal(Protocol):
 class Option:
     """The facts of an option, next to its type."""
 
-    default: Any = None
     check: ValueCheck | None = None  # of values besides None, if the type allows None
+    default: Any = None
     copy: Callable[[Any], Any] | None = None  # makes the stored value of the given one
     is_shown: bool = True  # in the repr of the settings, where no secret may be
     is_of_run: bool = False  # or of the program around it, and no part of what a loop is made of
@@ -116,24 +116,24 @@ _OBSERVERS = "a callable that takes an event, or a list of such"
 class LoopOptions(TypedDict, total=False):
     """The options of `Loop`, and of each of its runs."""
 
-    name: Annotated[str, Option("", instance(str, "text"))]
+    name: Annotated[str, Option(instance(str, "text"), "")]
     """The name of the agent, in the run state and in telemetry."""
     instructions: Annotated[
         str | Callable[[Context], str | None] | None,
-        Option(check=ValueCheck(_is_instructions, "text or a sync function")),
+        Option(ValueCheck(_is_instructions, "text or a sync function")),
     ]
     """The system message of every request, or a function of the context that makes it. It is not stored in the
     history."""
     stages: Annotated[
         StageList | None,
-        Option(check=ValueCheck(_is_many, "a list of stages, or a Pipeline"), copy=copied),
+        Option(ValueCheck(_is_many, "a list of stages, or a Pipeline"), copy=copied),
     ]
     """The stages, in order; None means `treadle.stages.default_stages`, and so does ``...`` in the list:
     ``[first, ...]``. A default stage next to ``...`` takes the position of the default one, with its options:
     ``[ask_model(restart_streams=True), ...]``. The options of the loop reach the default stages of any list; an
     option of the stage itself takes precedence. Plain functions from context to context are stages, too. A list
     without a stage that provides the response gets `ask_model` at the start."""
-    limits: Annotated[Limits, Option(Limits(), instance(Limits, "Limits"))]
+    limits: Annotated[Limits, Option(instance(Limits, "Limits"), Limits())]
     """The limits of a run, and what happens at them. It replaces those of the loop that were not given by name."""
     max_iterations: Annotated[int, Of(Limits)]
     """The field of ``limits``, and so are the next four; they take precedence over ``limits``."""
@@ -148,8 +148,7 @@ class LoopOptions(TypedDict, total=False):
     tools: Annotated[Iterable[ToolLike] | None, Option(copy=copied, makes_tools=True)]
     """The tools that the model may call: functions, `Tool` objects, pydantic models, tool dicts."""
     tool_search: Annotated[
-        CatalogOption | None,
-        Option(check=instance(CatalogOption, "a ToolSearch"), makes_tools=True),
+        CatalogOption | None, Option(instance(CatalogOption, "a ToolSearch"), makes_tools=True)
     ]
     """Offers the model a search of the tools, and a tool that calls those that it finds; None offers all tools."""
     resolve_tool: Annotated[Any, Option(is_shown=False)]
@@ -159,7 +158,7 @@ class LoopOptions(TypedDict, total=False):
     """Any object, for tools and stages: ``ctx.deps``."""
     llm_opts: Annotated[
         Mapping[str, Any],
-        Option(ReadOnlyDict(), instance(Mapping, "a mapping"), _copied_requests, is_shown=False),
+        Option(instance(Mapping, "a mapping"), ReadOnlyDict(), _copied_requests, is_shown=False),
     ]
     """Options of every request to the model, by OpenAI's names."""
     max_retries: Annotated[int, Of(ask_model)]
@@ -173,65 +172,51 @@ class LoopOptions(TypedDict, total=False):
     dedupe: Annotated[Dedupe, Of(plan_calls)]
     """When a repeated call is skipped: ``evidence``, ``strict`` or ``off``, see `treadle.tools.Dedupe`. A tool may
     have its own."""
-    loop_threshold: Annotated[int | None, Option(3, number(1))]
+    loop_threshold: Annotated[int | None, Option(number(1), 3)]
     """The number of consecutive iterations, with the same calls and the same results, that ends the run, but not
     before the model has seen that a call of it was skipped; None disables loop detection."""
-    breaker: Annotated[
-        CircuitBreaker | None, Option(check=instance(CircuitBreaker, "a CircuitBreaker"))
-    ]
+    breaker: Annotated[CircuitBreaker | None, Option(instance(CircuitBreaker, "a CircuitBreaker"))]
     """A circuit breaker that runs share; None disables it."""
-    locks: Annotated[Locks | None, Option(check=instance(Locks, "Locks"))]
+    locks: Annotated[Locks | None, Option(instance(Locks, "Locks"))]
     """A table of locks that loops share; None makes one for each run."""
-    pauses: Annotated[Pauses, Option(Pauses(), instance(Pauses, "Pauses"), is_shown=False)]
+    pauses: Annotated[Pauses, Option(instance(Pauses, "Pauses"), Pauses(), is_shown=False)]
     """How paused runs are signed and resumed."""
-    session: Annotated[
-        RunSession | None,
-        Option(check=methods(_SESSION, "load", "save"), is_of_run=True),
-    ]
+    session: Annotated[RunSession | None, Option(methods(_SESSION, "load", "save"), is_of_run=True)]
     """The stored session that the run continues, such as ``SQLiteSessions(path).session("alice")``: its messages
     come before those of the run, which is stored as a turn when it ends."""
     journal: Annotated[
-        RunJournal | None,
-        Option(check=methods(_JOURNAL, "steps"), is_shown=False, is_of_run=True),
+        RunJournal | None, Option(methods(_JOURNAL, "steps"), is_shown=False, is_of_run=True)
     ]
     """Stores each outcome as it happens, such as ``SQLiteJournal(path)``, so that a run that was interrupted
     continues, in any process, when it is run with the same ``run_id``."""
     run_id: Annotated[
-        str | None,
-        Option(check=ValueCheck(_is_text, "a text that is not empty"), is_of_run=True),
+        str | None, Option(ValueCheck(_is_text, "a text that is not empty"), is_of_run=True)
     ]
     """The id of the run; None makes one up."""
     on_iteration: Annotated[
         Callable[[Context], Any] | None,
-        Option(check=ValueCheck(callable, "a callable that takes a Context"), is_of_run=True),
+        Option(ValueCheck(callable, "a callable that takes a Context"), is_of_run=True),
     ]
     """Called with the context after each iteration."""
     on_event: Annotated[
         Observer | Sequence[Observer] | None,
-        Option(check=ValueCheck(FUNCTIONS.accepts, _OBSERVERS), copy=copied, is_of_run=True),
+        Option(ValueCheck(FUNCTIONS.accepts, _OBSERVERS), copy=copied, is_of_run=True),
     ]
     """One observer of all events, or a list of them."""
     on_complete: Annotated[
         Callable[[RunSummary], Any] | None,
-        Option(check=ValueCheck(callable, "a callable that takes a RunSummary"), is_of_run=True),
+        Option(ValueCheck(callable, "a callable that takes a RunSummary"), is_of_run=True),
     ]
     """Called with the `RunSummary` of the run, on every exit; sync or async."""
-    state: Annotated[
-        RunState | None, Option(check=instance(RunState, "a RunState"), is_of_run=True)
-    ]
+    state: Annotated[RunState | None, Option(instance(RunState, "a RunState"), is_of_run=True)]
     """The run state to continue in; None makes a new one."""
-    handle: Annotated[
-        RunHandle | None, Option(check=instance(RunHandle, "a RunHandle"), is_of_run=True)
-    ]
+    handle: Annotated[RunHandle | None, Option(instance(RunHandle, "a RunHandle"), is_of_run=True)]
     """Observes, steers and cancels the run from outside."""
     middleware: Annotated[
-        Sequence[Middleware],
-        Option((), functions("a list of middleware"), copied, is_of_run=True),
+        Sequence[Middleware], Option(functions("a list of middleware"), (), copied, is_of_run=True)
     ]
     """Wraps the steps of the run, the first outermost."""
-    telemetry: Annotated[
-        Telemetry | None, Option(check=instance(Telemetry, "Telemetry"), is_of_run=True)
-    ]
+    telemetry: Annotated[Telemetry | None, Option(instance(Telemetry, "Telemetry"), is_of_run=True)]
     """What is reported to OpenTelemetry, and where; None takes the global providers."""
 
 
@@ -250,9 +235,9 @@ def _option_of(name: str, facts: Option | Of) -> Option:
     owner: Any = facts.owner
     if owner is not Limits:
         fn = owner.fn
-        return Option(fn.__kwdefaults__[name], checks_of(fn).get(name), copied)
+        return Option(checks_of(fn).get(name), fn.__kwdefaults__[name], copied)
     spec = owner.__dataclass_fields__[name]
-    return Option(spec.default, spec.metadata["check"])
+    return Option(spec.metadata["check"], spec.default)
 
 
 _DECLARED = {name: get_args(hint) for name, hint in LoopParameters.__annotations__.items()}
