@@ -160,7 +160,7 @@ class Remaining:
 
 @fast_dataclass
 class Used:
-    """What a run and its subagents have used, as its budget counts it; ``iterations`` are those of the run alone."""
+    """What a run and its subagents have used; ``iterations`` are those of the run alone."""
 
     iterations: int = 0
     requests: int = 0
