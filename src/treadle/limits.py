@@ -160,16 +160,7 @@ class Remaining:
 
 @fast_dataclass
 class Used:
-    """What a run and its subagents have used.
-
-    Args:
-        iterations: model calls of the run itself.
-        requests: model calls of both.
-        tool_calls: tool calls of both.
-        usage: tokens and cost of both.
-        unknown: what is not known of some response, see `Budget`.
-        uses: how often each tool was used.
-    """
+    """What a run and its subagents have used; ``iterations`` are those of the run alone."""
 
     iterations: int = 0
     requests: int = 0

@@ -15,14 +15,7 @@ Amounts: TypeAlias = tuple[int, int, int, float]
 
 
 class Reservation(NamedTuple):
-    """One request of a subagent, from before it is sent until its response is counted.
-
-    Args:
-        model: the name of its model; None if it shows none.
-        loop: the name of its loop.
-        prompt: the estimated tokens of its prompt.
-        max_tokens: the limit of its response; None if it has none.
-    """
+    """One request of a subagent, with the names of its model and loop, and estimated or maximum tokens."""
 
     model: str | None
     loop: str
