@@ -134,12 +134,7 @@ def test_a_list_of_calls_is_accepted():
 
 
 def test_valid_usage_is_accepted():
-    for usage in (
-        None,
-        Usage(),
-        Usage(1, 2, 3, 1, 1, is_lower_bound=True, cost=0.5),
-        Usage(cost=2),
-    ):
+    for usage in (None, Usage(), Usage(1, 2, 3, 1, 1, True, 0.5), Usage(cost=2)):
         made = Response("x", usage=usage)
         assert Loop.run_sync(USER, lambda m, made=made: made).unwrap() == made
 
