@@ -143,10 +143,6 @@ def test_a_stream_of_completions_without_a_finish_reason_is_incomplete():
         assembled(delta(content="Hel"))
 
 
-def test_a_stream_of_texts_needs_no_finish_reason():
-    assert assembled("Hel").content == "Hel"
-
-
 def blocks(*pieces):
     stream = StreamAccumulator()
     for piece in pieces:

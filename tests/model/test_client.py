@@ -13,6 +13,7 @@ from treadle import Loop, OptionError, tool
 from treadle.effects import Mode
 from treadle.model import ModelClient, ModelRequest
 from treadle.model.client import signature_of
+from treadle.providers.middleware import ResponseCache
 from treadle.stages import loop_decision
 from treadle.testing import ScriptedLLM, call, calls
 
@@ -341,3 +342,32 @@ def test_that_of_functions_with_the_same_code_is_read_once():
     made = CALLABLES["closure"]
     assert made() is not made()
     assert signature_of(made()) is signature_of(made())
+
+
+class Mine:
+    """A model with a setting that it does not show."""
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def __call__(self, messages):
+        return self.answer
+
+    def ask(self, messages):
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    "of", [Mine, lambda text: Mine(text).ask, lambda text: functools.partial(said, text)]
+)
+def test_models_with_other_settings_or_arguments_share_no_entry_of_a_cache(of):
+    cache = ResponseCache()
+    answers = [
+        Loop.run_sync("q", of(text), model_middleware=[cache]).unwrap().text
+        for text in ("one", "two", "one")
+    ]
+    assert answers == ["one", "two", "one"]
+
+
+def said(text, messages):
+    return text

@@ -1,12 +1,18 @@
-"""Values that are given as the model and are none: the error says what to pass instead."""
+"""Values that are no model, and models whose responses are not understood: the error says what to pass instead."""
 
+import functools
 from types import SimpleNamespace
 
+import anthropic
+import google.genai
+import ollama
 import pytest
+from anthropic.types import Message
 from openai import AsyncOpenAI, OpenAI
 
-from treadle import Loop, OptionError
-from treadle.testing import ScriptedLLM
+from treadle import Loop, OptionError, Response, ToolCall, tool
+from treadle.model import ModelClient
+from treadle.testing import ScriptedLLM, call, calls
 
 USER = [{"role": "user", "content": "Hi"}]
 
@@ -70,3 +76,77 @@ def test_a_value_that_is_no_model_is_an_error_with_advice(value, kind, advice):
 def test_a_coroutine_is_closed_and_leads_to_its_function():
     with pytest.raises(OptionError, match="pass the function itself, without calling it"):
         Loop.run_sync(USER, model(USER))  # a warning would be an error
+
+
+ANTHROPIC = anthropic.Anthropic(api_key="k")
+OPENAI = OpenAI(api_key="k")
+GEMINI = google.genai.Client(api_key="k")
+METHODS = {
+    "anthropic:NAME": ANTHROPIC.messages.create,
+    "gemini:NAME": GEMINI.models.generate_content,
+    "ollama:NAME": ollama.Client().chat,
+    "openai-responses:NAME": OPENAI.responses.create,
+}
+
+
+@tool
+def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("is_partial", [False, True])
+def test_a_method_with_responses_of_another_form_is_refused(name, is_partial):
+    method = METHODS[name]
+    fn = functools.partial(method, model="m") if is_partial else method
+    with pytest.raises(OptionError, match=f"use the name of the model, such as '{name}'"):
+        Loop.run_sync("q", fn)
+
+
+def test_the_method_of_chat_completions_is_understood():
+    assert ModelClient(OPENAI.chat.completions.create, {}).takes("tools")
+
+
+def message(*content, stop_reason="end_turn"):
+    return Message.model_validate(
+        {
+            "id": "m",
+            "type": "message",
+            "role": "assistant",
+            "model": "m",
+            "content": content,
+            "stop_reason": stop_reason,
+            "usage": {"input_tokens": 1, "output_tokens": 1},
+        }
+    )
+
+
+def test_a_response_with_calls_of_another_form_is_refused_and_not_read_in_part():
+    text, use = (
+        {"type": "text", "text": "Hi"},
+        {"type": "tool_use", "id": "t", "name": "add", "input": {}},
+    )
+    result = Loop.run_sync("q", lambda messages: message(text, use), tools=[add])
+    assert "use the name of the model, such as 'anthropic:NAME'" in str(result.reason)
+    assert Loop.run_sync("q", lambda messages: message(text)).unwrap().text == "Hi"
+    cut = Loop.run_sync("q", lambda messages: message(text, stop_reason="max_tokens"))
+    assert cut.stop_reason == "response_incomplete"
+
+
+def test_calls_are_dropped_if_the_options_disable_them():
+    called = Response("Hi", (ToolCall("c", "add", '{"a": 1, "b": 2}'),))
+    result = Loop.run_sync("q", ScriptedLLM(called), tools=[add], llm_opts={"tool_choice": "none"})
+    assert (result.unwrap().text, result.tool_calls_count) == ("Hi", 0)
+
+
+def test_tools_among_the_options_are_an_error_that_says_where_they_belong():
+    with pytest.raises(OptionError, match="llm_opts: tools belong in tools="):
+        Loop(llm_opts={"tools": []})
+
+    def more(ctx):
+        return ctx.with_request(options={"tools": []})
+
+    stages = Loop().pipeline.insert_before("ask_model", more)
+    result = Loop.run_sync("q", ScriptedLLM(calls(call("add"))), tools=[add], stages=stages)
+    assert "tools belong in tools=" in str(result.reason)

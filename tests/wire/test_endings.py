@@ -119,10 +119,6 @@ def test_the_table_of_the_page_is_what_the_runs_do(api):
 
 
 class TestCalls:
-    @pytest.mark.parametrize("word", ["length", "content_filter", "some_new_word", "error"])
-    def test_one_that_was_cut_before_its_first_argument_does_not_run(self, word, streamed):
-        assert Outcome("openai", streamed, Said("", (CUT,), word)).ran == []
-
     # The items of the Responses API say whether they are complete.
     @pytest.mark.parametrize("api", sorted(CUT_WORDS.keys() - {"openai-responses"}))
     def test_the_last_of_a_cut_body_does_not_run_and_those_before_it_do(self, api):

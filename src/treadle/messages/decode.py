@@ -246,14 +246,11 @@ def _text_of(content: Any) -> str | None:
     if content is None or isinstance(content, str):
         return content
     if is_list(content):
-        parts = (part for part in content if is_mapping(part) and not _is_thought(part))
-        texts = (part.get("text") for part in parts)
+        parts = filter(is_mapping, content)
+        thoughts = ("thinking", "reasoning")
+        texts = (p.get("text") for p in parts if not str(p.get("type")).startswith(thoughts))
         return "".join(text for text in texts if isinstance(text, str))
     raise _wrong("message.content: expected text or a list of parts", content)
-
-
-def _is_thought(part: Mapping[str, Any]) -> bool:
-    return str(part.get("type")).startswith(("thinking", "reasoning"))
 
 
 def _first(choices: Any) -> Mapping[str, Any] | None:

@@ -40,14 +40,6 @@ class _Log:
             for call in message.get("tool_calls") or ():
                 self.call_ids.add(call.get("id", ""))
 
-    def last_suffix(self, call_id: str) -> int:
-        """The last suffix of a call id, else 1; it is cached, since thousands of calls may have the same id."""
-        suffix = self.suffixes.get(call_id, 1)
-        while f"{call_id}_{suffix + 1}" in self.call_ids:
-            suffix += 1
-        self.suffixes[call_id] = suffix
-        return suffix
-
 
 class History(Sequence[JSONDict]):
     """An immutable sequence of read-only messages; histories of one run share them."""
@@ -102,7 +94,11 @@ class History(Sequence[JSONDict]):
         """An id that no call has, with a number if need be; ``taken`` has further ids with their last numbers."""
         log, unique = self._log, wanted
         if unique in taken or unique in log.call_ids:
-            number = max(log.last_suffix(wanted), taken.get(wanted, 1))
+            number = log.suffixes.get(wanted, 1)
+            while f"{wanted}_{number + 1}" in log.call_ids:
+                number += 1
+            log.suffixes[wanted] = number  # kept, since thousands of calls may have the same id
+            number = max(number, taken.get(wanted, 1))
             while unique in taken or unique in log.call_ids:
                 number += 1
                 unique = f"{wanted}_{number}"

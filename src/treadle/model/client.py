@@ -41,7 +41,7 @@ class ModelClient:
     Attributes:
         mode: how it is called.
         options: the options of every request.
-        takes_parts: whether it takes content parts in tool messages; see `accepts_tool_result_parts` of models.
+        takes_parts: whether it takes content parts in tool messages; its attribute ``accepts_tool_result_parts``.
         provider: the provider of a response that names none; None if the class of the model has none.
         cost_of: takes a response and returns US dollars; None if the model has no such method.
     """
