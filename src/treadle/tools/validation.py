@@ -197,29 +197,24 @@ def _bounded(validator: Any) -> Any:
     patterns backtrack, and its text about unknown fields lists all of them.
     """
     extend: Any = validators.extend  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    keywords: dict[str, _Keyword] = {**validator.VALIDATORS}
-    for name, (kind, check) in _LINEAR.items():
-        if name in keywords:
-            keywords[name] = _only_of(kind, check)
-    return extend(validator, {name: _counted(check) for name, check in keywords.items()})
+    keywords: Mapping[str, _Keyword] = validator.VALIDATORS
+    anything = {name: (None, check) for name, check in keywords.items()}
+    linear = {name: _LINEAR[name] for name in _LINEAR if name in keywords}
+    made = {name: _counted(*one) for name, one in {**anything, **linear}.items()}
+    return extend(validator, made)
 
 
-def _counted(check: _Keyword) -> _Keyword:
-    def counted(*args: Any) -> Iterable[ValidationError] | None:
+def _counted(kind: str | None, check: _Keyword) -> _Keyword:
+    """A check of values of a kind that counts its steps."""
+
+    def counted(validator: Any, wanted: Any, given: Any, schema: Any) -> Any:
         _steps.left -= 1
         if _steps.left < 0:
             raise TooManyStepsError
-        return check(*args)
-
-    return counted
-
-
-def _only_of(kind: str, check: _Keyword) -> _Keyword:
-    def checked(validator: Any, wanted: Any, given: Any, schema: Any) -> Any:
-        is_of_kind = validator.is_type(given, kind)
+        is_of_kind = kind is None or validator.is_type(given, kind)
         return check(validator, wanted, given, schema) if is_of_kind else None
 
-    return checked
+    return counted
 
 
 def _check_unique(_: Any, is_unique: bool, items: Any, __: Any) -> Iterator[ValidationError]:
