@@ -322,14 +322,11 @@ def test_an_invalid_chunk_ends_the_run_and_closes_the_stream(kind):
     assert stream.closed == 1
 
 
-class TestGuidance:
-    """Guidance is in one request only."""
-
-    def test_it_is_not_repeated_in_a_retry(self):
-        with ScriptedLLM("", OverloadedError(), "Hello") as model:
-            Loop.run_sync(USER, model, retry_delay=0)
-        assert model.sent[2].messages == model.sent[1].messages
-        assert model.sent[1].messages[0]["content"].count("Your last reply") == 1
+def test_guidance_is_not_repeated_in_a_retry():
+    with ScriptedLLM("", OverloadedError(), "Hello") as model:
+        Loop.run_sync(USER, model, retry_delay=0)
+    assert model.sent[2].messages == model.sent[1].messages
+    assert model.sent[1].messages[0]["content"].count("Your last reply") == 1
 
 
 @pytest.mark.parametrize("kind", ["generator", "async generator", "returns an async iterator"])
