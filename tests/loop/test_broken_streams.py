@@ -113,13 +113,14 @@ def test_it_is_requested_again_if_all_observers_discard_the_text(tmp_path):
         assert (result.stop_reason, other.sent) == ("llm_error", 1)
 
 
-CALL = Chunk(tool_calls=(CallChunk(0, "c1", "look", '{"n": '),))
-
-
 @pytest.mark.parametrize("way", WAYS, ids=repr)
 @pytest.mark.parametrize(
     "piece",
-    [CALL, Chunk(extra={"reasoning": "Hm."}), Chunk(model="m")],
+    [
+        Chunk(tool_calls=(CallChunk(0, "c1", "look", '{"n": '),)),
+        Chunk(extra={"reasoning": "Hm."}),
+        Chunk(model="m"),
+    ],
     ids=["call", "reasoning", "model"],
 )
 def test_without_text_it_is_requested_again(way, piece):

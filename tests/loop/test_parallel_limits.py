@@ -196,16 +196,11 @@ class TestTokensAndCost:
             assert world.most == 16  # those of the outer model were reported
 
     def test_deep_trees_share_the_limit(self):
-        world = World()
-        leaf = Loop(tools=[note]).as_tool("leaf", "l", world.ask)
-        many = [call("leaf", f"l{n}", task=f"{n}") for n in range(8)]
-        branch_model = lambda messages: Response(  # noqa: E731
-            "in" if len(messages) > 1 else None,
-            tool_calls=()
-            if len(messages) > 1
-            else tuple(ToolCall(one["id"], "leaf", one["function"]["arguments"]) for one in many),
-            usage=Usage(40, 10, cost=1.0),
-        )
+        leaf = Loop(tools=[note]).as_tool("helper", "l", World().ask)
+
+        def branch_model(messages):
+            return outer_model(8)(messages) if len(messages) == 1 else Response("in", usage=DOLLAR)
+
         branch = Loop(tools=[leaf]).as_tool("helper", "b", branch_model)
         loop = Loop(tools=[branch], max_cost=30, name="root")
         result = Way("asyncio").run(loop, outer_model(8))
@@ -227,33 +222,29 @@ class TestWaiting:
 
     def test_an_error_releases_what_was_reserved(self, any_way):
         numbers = itertools.count()
-        world = World(iterations=1)
 
-        def fail():
-            if next(numbers) % 2:
-                raise ValueError("no")
+        class Failing(World):
+            def enter(self):
+                if next(numbers) % 2:
+                    raise ValueError("no")
+                super().enter()
 
-        async def ask(messages):
-            fail()
-            return await world.ask(messages)
-
-        def ask_sync(messages):
-            fail()
-            return world.ask_sync(messages)
-
-        model = ask_sync if any_way.name == "sync" else ask
+        model = asked_of(Failing(iterations=1), any_way)
         result = any_way.run(tree(model, max_cost=4.5), outer_model(8))
         assert isinstance(result, Err)
         assert result.usage.cost == 5
 
     def test_the_run_can_be_cancelled_while_requests_wait(self):
-        world, handle = World(seconds=60), RunHandle()
+        handle = RunHandle()
 
-        async def ask(messages):
-            handle.cancel()
-            return await world.ask(messages)
+        class Cancelling(World):
+            def enter(self):
+                super().enter()
+                handle.cancel()
 
-        result = Way("asyncio").run(tree(ask, max_cost=2.5, handle=handle), outer_model(8))
+        world = Cancelling(seconds=60)
+        loop = tree(world.ask, max_cost=2.5, handle=handle)
+        result = Way("asyncio").run(loop, outer_model(8))
         assert result.stop_reason == "cancelled"
         assert world.sent == 1
 

@@ -76,10 +76,6 @@ def test_the_run_ends_if_a_tool_fails_with_the_same_error_often_enough(
     assert (ended[0] if ended else None) == broken_at
 
 
-def test_the_reason_names_the_tool_the_error_and_the_count(iterate):
-    assert iterate(F, F, F) == (3, CircuitBroken("f", "E", 3))
-
-
 def test_the_reason_has_the_exception_of_the_first_failed_call_of_the_tool(context):
     """Also if another call of the tool, or another tool, failed with the same text."""
     calls = tuple(ToolCall(key, name) for key, name in (("a", "g"), ("b", "f"), ("c", "f")))
@@ -92,8 +88,9 @@ def test_the_reason_has_the_exception_of_the_first_failed_call_of_the_tool(conte
 
 
 @pytest.mark.parametrize("threshold", [1, 2, 5])
-def test_the_threshold_is_an_option(iterate, threshold):
-    assert iterate(*[F] * 9, threshold=threshold)[0] == threshold
+def test_the_threshold_is_an_option_and_the_reason_has_the_count(iterate, threshold):
+    reason = CircuitBroken("f", "E", threshold)
+    assert iterate(*[F] * 9, threshold=threshold) == (threshold, reason)
 
 
 def test_a_call_without_a_result_is_ignored(context):

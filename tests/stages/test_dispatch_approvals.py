@@ -86,11 +86,7 @@ class TestCallsThatRun:
     ):
         assert dispatch(batches, **options)[1] == runs
 
-
-class TestDenial:
-    """A denied call does not run."""
-
-    def test_it_releases_the_reserved_budget_of_the_call(self, dispatch):
+    def test_a_denial_releases_the_reserved_budget_of_the_call(self, dispatch):
         ctx, _ = dispatch("a b! c!", approvals={"b": deny()}, reserve="a b c")
         budget = ctx.run.budget
         assert (budget.tool_calls, budget.uses) == (2, {"tool_a": 1, "tool_b": 0, "tool_c": 1})

@@ -46,15 +46,12 @@ class TestATerminalTool:
         assert ctx.tool_results["c1"].content == "Accepted: this is the final output."
         assert not ctx.tool_results["c1"].is_error
 
-    def test_its_siblings_are_answered_and_not_run(self, decide):
-        ctx = decide(("add", {"a": 1}), ("Answer", {"text": "x"}), ("nope", {}), ("Answer", "{}"))
+    def test_the_first_counts_and_its_siblings_are_answered_and_not_run(self, decide):
+        first, second = ("Answer", {"text": "1"}), ("Answer", {"text": "2"})
+        ctx = decide(("add", {"a": 1}), first, ("nope", {}), ("Answer", "{}"), second)
+        assert ctx.output == Answer(text="1")
         texts = {i: result.content for i, result in ctx.tool_results.items()}
-        assert texts["c1"] == "Not run: the call of 'Answer' ended the run."
+        assert texts["c1"] == texts["c5"] == "Not run: the call of 'Answer' ended the run."
         assert "there is no tool named 'nope'" in texts["c3"]
         assert "missing required field 'text'" in texts["c4"]
         assert ctx.tool_results["c1"].status == "ended_run"
-
-    def test_the_first_of_two_counts(self, decide):
-        ctx = decide(("Answer", {"text": "1"}), ("Answer", {"text": "2"}))
-        assert ctx.output == Answer(text="1")
-        assert ctx.tool_results["c2"].is_error

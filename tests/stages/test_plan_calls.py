@@ -165,13 +165,15 @@ class TestEvents:
             CallNotRun(iteration=4, call=calls[key], reason=why) for key, why in not_run.items()
         ]
 
-    def test_a_call_that_was_answered_before_is_not_reported(self, emitted, ready):
-        planned, *more = emitted(ready("? p"))
-        assert (planned.batches, planned.not_run, more) == ((("c2",),), {}, [])
-
-    def test_if_all_calls_were_answered_before_the_plan_has_none(self, emitted, ready):
-        assert emitted(ready("? ?", iteration=4)) == [
-            CallsPlanned(iteration=4, reason=PlanReason.NO_CALLS, batches=(), not_run={})
+    @pytest.mark.parametrize(
+        ("names", "reason", "batches"),
+        [("? p", PlanReason.SINGLE_CALL, (("c2",),)), ("? ?", PlanReason.NO_CALLS, ())],
+    )
+    def test_a_call_that_was_answered_before_is_not_reported(
+        self, emitted, ready, names, reason, batches
+    ):
+        assert emitted(ready(names, iteration=4)) == [
+            CallsPlanned(iteration=4, reason=reason, batches=batches, not_run={})
         ]
 
 

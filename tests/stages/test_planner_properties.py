@@ -146,6 +146,7 @@ def test_every_call_runs_or_is_answered_or_duplicates_one_that_runs(case):
         ways = [call.id in case.runs, call.id in case.made.results, call.id in duplicates]
         assert ways.count(True) == 1
         assert (call.id in case.not_run) is (call.id not in case.runs)
+    assert {key for key, why in case.not_run.items() if why is BROKEN} == set(case.broken)
     assert len(case.runs) == len(set(case.runs))
     prints = {call.id: call.fingerprint for call in case.calls}
     for duplicate, first in duplicates.items():
@@ -202,18 +203,10 @@ def test_a_batch_ends_only_before_a_call_that_cannot_run_with_it(case):
 
 
 @given(CASES)
-def test_a_call_that_requires_fresh_input_runs_first_or_not_at_all(case):
-    for place, call in enumerate(case.made.calls):
-        if call.name == "fresh":
-            assert place == 0
-
-
-@given(CASES)
-def test_in_step_only_calls_that_require_fresh_input_are_deferred(case):
-    if case.in_step:
-        for call in case.calls:
-            if case.not_run.get(call.id) in {DEFERRED, CAP}:
-                assert call.name == "fresh"
+def test_a_call_that_requires_fresh_input_runs_first_or_not_and_in_step_no_other_is_deferred(case):
+    assert "fresh" not in [call.name for call in case.made.calls[1:]]
+    late = {call.name for call in case.calls if case.not_run.get(call.id) in {DEFERRED, CAP}}
+    assert not case.in_step or late <= {"fresh"}
 
 
 @settings(max_examples=250)
@@ -255,12 +248,6 @@ def test_no_batch_has_the_same_call_twice_unless_its_tool_allows_it(case):
     for batch in case.batches:
         prints = [c.fingerprint for c in batch if mode_of(case, c.name) != "off"]
         assert len(prints) == len(set(prints))
-
-
-@given(CASES)
-def test_exactly_the_calls_with_an_open_breaker_are_refused_for_that_reason(case):
-    broken = {call_id for call_id, reason in case.not_run.items() if reason is BROKEN}
-    assert broken == set(case.broken)
 
 
 @given(CASES)

@@ -118,7 +118,8 @@ def _attempt(
     run = ctx.run
     if tool is not None and tool.steps is not None:
         started = yield NOW
-        value: Any = yield from tool.steps(ctx, call)
+        steps: Steps[Any] = tool.steps(ctx, call)
+        value = yield from steps
         ended = yield NOW
         return _result(call, value), started, ended
     context = progress = None

@@ -21,7 +21,6 @@ from treadle.tools import BreakerAnswer, NotRun
 Streaks = Mapping[str, Sequence[str | int]]
 """For each failing tool its error, and the number of consecutive iterations with that error."""
 
-_NO_STREAKS: Streaks = {}
 _RAN = frozenset({"done", "timeout"})
 _NEWS = _RAN | {NotRun.INVALID.value, NotRun.BREAKER_OPEN.value}
 """The statuses of results that count as a success or a failure of the tool."""
@@ -47,7 +46,7 @@ def circuit_breaker(ctx: Context, *, threshold: Annotated[int, number(1)] = 3) -
                 outcomes.setdefault(call.name, call)
             else:
                 outcomes[call.name] = None
-    before: Streaks = ctx.memo.get("circuit_breaker", _NO_STREAKS)
+    before: Streaks = ctx.memo.get("circuit_breaker", {})
     streaks, broken = dict(before), None
     for tool, failed in outcomes.items():
         last, count = streaks.pop(tool, ("", 0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 from treadle.codec import decode
 from treadle.context import Context, Decision, with_plan
@@ -19,8 +19,6 @@ from treadle.stages._circuit_breaker import report_calls
 from treadle.stages._plan_calls import shown_again
 from treadle.stages._recipes import run_call
 from treadle.tools import NotRun, approve, not_run
-
-Batches: TypeAlias = tuple[tuple[ToolCall, ...], ...]
 
 
 @stage(requires=("plan",), provides=("tool_results",))
@@ -158,7 +156,9 @@ def _duplicate(ctx: Context, call: ToolCall, first: ToolResult | None) -> ToolRe
 # Approvals
 
 
-def _apply_decisions(ctx: Context) -> tuple[Context, Batches, dict[str, Paused]]:
+def _apply_decisions(
+    ctx: Context,
+) -> tuple[Context, tuple[tuple[ToolCall, ...], ...], dict[str, Paused]]:
     """Decide which calls of a plan may run: in the order of the request, those before the first undecided one.
 
     Returns:

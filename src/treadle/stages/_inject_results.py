@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from treadle.context import Context, with_parsed_calls
@@ -120,7 +120,8 @@ def _copies(ctx: Context, messages: list[JSONDict]) -> list[JSONDict] | None:
     """Copies of messages that were made here: flat except for the calls. None if a provider has added keys."""
     if ctx.response.extra:
         return None
-    copies, calls = list(map(_copied, messages)), list[JSONDict]()
+    copies: list[JSONDict] = list(map(dict, messages))
+    calls: list[JSONDict] = []
     for call, made in zip(ctx.tool_calls, messages[0].get("tool_calls", ()), strict=True):
         if call.extra:
             return None
@@ -128,9 +129,6 @@ def _copies(ctx: Context, messages: list[JSONDict]) -> list[JSONDict] | None:
     if calls:
         copies[0]["tool_calls"] = calls
     return copies
-
-
-_copied: Callable[[JSONDict], JSONDict] = dict[str, Any].copy
 
 
 def assistant_message(ctx: Context) -> JSONDict:

@@ -83,9 +83,15 @@ class Planner:
                     self._answer(answer)
         planned = [call for batch in self._batches for call in batch]
         self._ctx.run.reserve(planned, self._uses)
+        is_one = len(planned) == 1
+        cause = self._split or (PlanReason.SINGLE_CALL if is_one else PlanReason.PARALLEL_BATCH)
+        if not _BUDGETS.isdisjoint(self.not_run.values()):
+            cause = PlanReason.OVER_BUDGET
+        elif not planned:
+            cause = PlanReason.ALL_SUPPRESSED
         return Plan(
             tuple(map(tuple, self._batches)),
-            self._reason(len(planned)),
+            cause,
             self.not_run,
             self._duplicates,
             approval_questions(self._ctx, planned),
@@ -94,11 +100,10 @@ class Planner:
     def _place(self, call: ToolCall, tool: Tool | None) -> None:
         """Add a call to the open batch, or to a new one, or defer it."""
         split = self._conflict(tool)
-        is_stale = split is not None and tool is not None and tool.requires_fresh_input
         if split is not None:
             self._split = self._split or split
             self._is_ordered |= split is not PlanReason.PARALLEL_BATCH_CUT
-            if is_stale or not self._in_step:
+            if not self._in_step or (tool is not None and tool.requires_fresh_input):
                 self._defer(call)
                 return
         if split is not None or not self._batches:
@@ -116,9 +121,9 @@ class Planner:
 
     def _conflict(self, tool: Tool | None) -> PlanReason | None:
         """Why a call cannot run with the open batch; None if it can."""
-        batch = self._batches[-1] if self._batches else []
-        if not batch:
+        if not self._batches:
             return None
+        batch = self._batches[-1]
         if self._is_alone(self._ctx.tools.get(batch[0].name)):
             return PlanReason.SEQUENTIAL_DEFERRED
         if self._is_alone(tool):
@@ -141,15 +146,6 @@ class Planner:
     def _answer(self, result: ToolResult) -> None:
         self.not_run[result.tool_call_id] = NotRun(result.status)
         self.results[result.tool_call_id] = result
-
-    def _reason(self, planned: int) -> PlanReason:
-        if not _BUDGETS.isdisjoint(self.not_run.values()):
-            return PlanReason.OVER_BUDGET
-        if not planned:
-            return PlanReason.ALL_SUPPRESSED
-        if self._split is not None:
-            return self._split
-        return PlanReason.SINGLE_CALL if planned == 1 else PlanReason.PARALLEL_BATCH
 
 
 def shown_again(content: str) -> str:

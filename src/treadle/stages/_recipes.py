@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from treadle.context import Context, check_call, invalid_answer, over_budget
+from treadle.context import Context, approval_questions, check_call, invalid_answer, over_budget
 from treadle.effects import NOW, Parallel, Steps, Timed, without_frame
 from treadle.messages import ToolCall, ToolResult
 from treadle.run_state import RunNode
@@ -134,13 +134,11 @@ def prepare_call(
 def _refusal(ctx: Context, call: ToolCall) -> ToolResult | None:
     """The refusal of a call that is not in a plan; None if it may run, which counts as a use of its tool."""
     tool = ctx.tools.get(call.name)
-    if tool is None:
-        return None
-    if tool.approval_question(call.input or {}) is not None:
+    if approval_questions(ctx, [call]):
         text = f"Error: {call.name!r} needs approval, which cannot be requested within a recipe."
         return ToolResult(call.id, text, True, NotRun.DENIED)
     answer = over_budget(ctx, call, None)
-    if answer is None and tool.max_uses is not None:
+    if answer is None and tool is not None and tool.max_uses is not None:
         ctx.run.budget.reserve_uses({call.name: 1})
     return answer
 
