@@ -520,18 +520,6 @@ def test_a_time_limit_reached_while_its_steps_end_has_no_effect():
 
 
 class TestACall:
-    def test_is_not_made_if_the_run_is_already_cancelled(self, go):
-        made = []
-
-        async def main():
-            with anyio.CancelScope() as scope:
-                scope.cancel()
-                await drive(steps_of(carried(_append, made)))
-            return scope.cancelled_caught
-
-        assert go(main)
-        assert made == []
-
     def test_is_the_last_if_the_run_is_cancelled_before_it_continues(self):
         """On trio, which continues tasks in any order: the run is woken, and cancelled before its turn."""
         trio = pytest.importorskip("trio")
@@ -558,13 +546,13 @@ class TestACall:
         for _ in range(30):
             assert trio.run(main) in (["cancelled"], ["went on", "cancelled"])
 
-    def test_is_not_made_if_the_task_is_already_cancelled(self):
+    def test_is_not_finished_if_the_task_is_already_cancelled(self):
         made = []
 
         async def main():
             asyncio.current_task().cancel()
             with pytest.raises(asyncio.CancelledError):
-                await drive(steps_of(carried(_append, made)))
+                await drive(steps_of(call(_append_later, made)))
 
         asyncio.run(main())
         assert made == []
@@ -683,7 +671,6 @@ class TestACall:
 
         async def main():
             run = drive(steps())
-            run.send(None)
             run.send(None)  # as a task does that is then dropped
             await asyncio.sleep(0)
             run.close()
@@ -859,6 +846,33 @@ class TestCleanupOfAStuckCall:
 
         asyncio.run(main())
         assert seen == []
+
+
+@pytest.mark.parametrize("is_bounded", [False, True])
+def test_a_run_in_a_cancelled_task_begins_and_is_cancelled_at_its_first_wait(go, is_bounded):
+    """So it can report its end."""
+    seen = []
+
+    async def waits():
+        await anyio.sleep(0.05)
+        seen.append("went on")
+
+    def steps():
+        yield NOW
+        try:
+            yield Emit("begun")
+            yield carried(waits) if is_bounded else call(waits)
+        finally:
+            yield Call(seen.append, "cleaned up")
+
+    async def main():
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await drive(steps(), seen.append)
+        return scope.cancelled_caught
+
+    assert go(main)
+    assert seen == ["begun", "cleaned up"]
 
 
 class TestACallableThatCancelsItsOwnTask:
@@ -1086,4 +1100,9 @@ async def _seven():
 
 
 async def _append(items):
+    items.append(1)
+
+
+async def _append_later(items):
+    await _seven()
     items.append(1)

@@ -308,6 +308,19 @@ class TestBackgroundLoop:
         )
 
 
+def test_a_time_limit_that_has_passed_after_its_steps_is_not_waited_for():
+    done = Signal()
+
+    def steps():
+        yield Bounded(steps_of(Sleep(0)), seconds=0.01)
+        threading.Timer(0.3, done.set).start()
+        yield Wait(done)
+
+    before = time.thread_time()
+    drive_sync(steps())
+    assert time.thread_time() - before < 0.1
+
+
 def test_it_works_within_a_running_event_loop():
     """As in a notebook, where a loop is running in the thread that calls."""
 

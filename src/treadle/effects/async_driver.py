@@ -21,7 +21,6 @@ from contextvars import Context, copy_context
 from typing import Any, TypeAlias, TypeVar, cast
 
 import anyio
-import anyio.lowlevel
 
 from treadle.effects import cleanup
 from treadle.effects.cleanup import (
@@ -85,7 +84,6 @@ async def drive(steps: Steps[R], emit: Callable[[Any], Any] | None = None) -> R:
     Raises:
         Exception: an exception of the steps. A cancellation is raised in the steps first, and then re-raised.
     """
-    await anyio.lowlevel.checkpoint()  # a task that is cancelled already begins nothing
     shared, context = _Drive(emit), copy_context()
     try:
         (result,) = await _Group(shared, [steps], lambda: context).run()
@@ -218,6 +216,7 @@ class _Worker:
                 # Taken within the task, since trio begins tasks in any order.
                 self.index, steps = self._group.waiting.popleft()
                 self.frames.append((steps, None))
+                self._group.begun()
             self._group.results[self.index] = await self._run()
             self.has_value = True
         except BaseException as error:  # noqa: BLE001 - raised in the task that waits
@@ -610,6 +609,53 @@ def _hold(_: object) -> None:
     threading.Event().wait()
 
 
+class _AsyncioEvent(asyncio.Future[None]):
+    """An event for one task. If that is cancelled, a function is called at once, before other tasks run."""
+
+    def __init__(self, on_cancel: Callable[[], object]) -> None:
+        super().__init__()
+        self._on_cancel = on_cancel
+
+    def cancel(self, msg: Any = None) -> bool:
+        # `asyncio.run` cancels tasks when its loop does not run: then the task cancels its workers later.
+        if asyncio._get_running_loop() is not None:  # noqa: SLF001 - there is no public one that does not raise
+            self._on_cancel()
+        return super().cancel(msg)
+
+    def set(self) -> None:
+        if not self.done():
+            self.set_result(None)
+
+    async def wait(self) -> None:
+        await self
+
+
+class _TrioEvent:
+    """The same on trio."""
+
+    def __init__(self, on_cancel: Callable[[], object], trio: Any) -> None:
+        self._lowlevel = trio.lowlevel
+        self._on_cancel = on_cancel
+        self._waiting: Any = None
+        self._is_set = False
+
+    def set(self) -> None:
+        self._is_set = True
+        if self._waiting is not None:
+            self._lowlevel.reschedule(self._waiting)
+            self._waiting = None
+
+    async def wait(self) -> None:
+        def abort(_: object) -> Any:
+            self._waiting = None
+            self._on_cancel()
+            return self._lowlevel.Abort.SUCCEEDED
+
+        if not self._is_set:
+            self._waiting = self._lowlevel.current_task()
+            await self._lowlevel.wait_task_rescheduled(abort)
+
+
 class _Group:
     """The workers that run several steps at once, for another worker or for the task that called `drive`."""
 
@@ -625,11 +671,27 @@ class _Group:
         self.results: list[Any] = [None] * len(steps)
         self._new_context = new_context
         self._parent = parent
+        self._has_begun = parent is not None
+        self._is_cancelled = False  # before it has begun
         self._unstarted = len(steps)
         self._running: set[_Worker] = set()
         self._failure: BaseException | None = None
         self._is_ending = False
-        self._over = anyio.Event()
+        self._renew_event()
+
+    def _renew_event(self) -> None:
+        trio, cancel = self.drive.trio, self._cancelled
+        self._event = _AsyncioEvent(cancel) if trio is None else _TrioEvent(cancel, trio)
+
+    def _cancelled(self) -> None:
+        if self._has_begun:
+            self._cancel_running()
+
+    def begun(self) -> None:
+        """Note that a worker has begun: a run reports its end, so it begins even in a task that is cancelled."""
+        self._has_begun = True
+        if self._is_cancelled:
+            self._event.set()
 
     async def run(self, limit: int | None = None) -> list[Any]:
         """Run the steps; return their values, or raise the first exception when all workers have ended."""
@@ -676,9 +738,9 @@ class _Group:
         else:
             error = error or asyncio.CancelledError()  # other code has cancelled it before it began
             self._failure = failure_of(error) or error
-            self._over.set()
+            self._event.set()
         if not self._running:
-            self._over.set()
+            self._event.set()
 
     def _drop(self, error: BaseException | None) -> None:
         """Log the exception of a cancelled worker; an interrupt takes precedence over everything."""
@@ -696,20 +758,23 @@ class _Group:
             self._parent.cancel_children = self._cancel_running
         try:
             while True:
-                shield = anyio.CancelScope(shield=True) if self._is_ending else nullcontext()
+                is_shielded = self._is_ending or self._is_cancelled
+                shield = anyio.CancelScope(shield=True) if is_shielded else nullcontext()
                 try:
                     with shield:
-                        await self._over.wait()
+                        await self._event.wait()
                 except GeneratorExit:  # nothing can be awaited now
                     with suppress(RuntimeError):  # the event loop is closed
                         self._cancel_running()
                     raise
                 except BaseException as error:  # noqa: BLE001 - raised below
                     end = error
-                self._cancel_running()
+                self._is_cancelled = end is not None and not self._has_begun
+                if self._has_begun and (end is not None or self._failure is not None):
+                    self._cancel_running()
                 if not self._running:
                     break
-                self._over = anyio.Event()
+                self._renew_event()
             failure, self._failure = self._failure, None
             if end is not None and (failure is None or isinstance(failure, Exception)):
                 self._drop(failure)

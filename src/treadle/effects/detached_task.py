@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import anyio
 
-from treadle.effects.cleanup import CLEANUP_SECONDS, log_abandoned, log_suppressed
+from treadle.effects.cleanup import CLEANUP_SECONDS, log_abandoned, log_suppressed, settle
 from treadle.effects.event_loop import Soon, running_trio, soon_on_loop
 
 T = TypeVar("T")
@@ -93,12 +93,7 @@ class DetachedTask:
     async def wait(self) -> None:
         """Wait for the end of the task, and raise its exception, if there is one."""
         await self._ended.wait()
-        error = self.take_error()
-        try:
-            if error is not None:
-                raise error
-        finally:
-            del error  # its traceback refers to this frame
+        settle((None, self.take_error()))
 
     async def leave(self, error: BaseException | None) -> None:
         """Cancel the task, and wait for its end, if this event loop runs it.

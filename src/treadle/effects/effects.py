@@ -8,6 +8,7 @@ generator that yields them.
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Generator, Iterable
@@ -214,16 +215,10 @@ class Call(Effect):
 
     def replace(self, *, fn: Callable[..., Any] | None = None, key: str | None = None) -> Call:
         """Copy the call with another function or key; None keeps that of this call."""
-        return Call(
-            self.fn if fn is None else fn,
-            *self.args,
-            mode=self.mode,
-            label=self.label,
-            key=self.key if key is None else key,
-            reporting=self.reporting,
-            about=self.about,
-            once=self.once,
-        )
+        call = copy.copy(self)
+        call.fn = self.fn if fn is None else fn
+        call.key = self.key if key is None else key
+        return call
 
     def __repr__(self) -> str:
         # A partial, or an object that can be called, may show a secret.

@@ -138,7 +138,7 @@ class Scheduler:
                 self._inbox.get(timeout=seconds)()
         while not self._inbox.empty():
             self._inbox.get()()
-        if self._timers and time.monotonic() >= self._next_timer:
+        if time.monotonic() >= self._next_timer:
             self._fire_timers()
         if self._ready:
             task = self._ready.popleft()
