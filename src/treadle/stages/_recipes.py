@@ -111,9 +111,9 @@ def prepare_call(
     *,
     within: str | None = None,
 ) -> Steps[ToolResult]:
-    """Check a call that the model did not make, and run it, within another call as a step of its recipe.
+    """Check a call that the model did not make, and make the steps that run it; they always return a result.
 
-    There always is a result. Without a node, the run state does not have the call.
+    Within another call, it is a step of its recipe. Without a node, the run state does not have the call.
     """
     in_flight = ctx.run.in_flight
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, default=str)
@@ -126,9 +126,14 @@ def prepare_call(
     refused = invalid_answer(call, problems) if problems else _refusal(ctx, call)
     if refused is not None:
         in_flight.mark_done(call_id, refused)
-        return refused
+        return _returned(refused)
     node = node or RunNode(kind="tool", created_at=0.0)
-    return (yield from perform_call(ctx, call, node, attempts(ctx, call), within))
+    return perform_call(ctx, call, node, attempts(ctx, call), within)
+
+
+def _returned(result: ToolResult) -> Steps[ToolResult]:
+    yield from ()
+    return result
 
 
 def _refusal(ctx: Context, call: ToolCall) -> ToolResult | None:
