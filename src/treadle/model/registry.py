@@ -151,11 +151,11 @@ def find_provider(name: str) -> tuple[Provider, str]:
     by_name = {other: one for one in known.values() for other in (one.name, *one.aliases)}
     if name in by_name:
         return by_name[name], ""
-    for separator in ":/":
+    for separator, called in ((":", "colon"), ("/", "slash")):
         first, found, model = name.partition(separator)
         if found and first in by_name:
             if not model:
-                raise OptionError(f"model: {name!r} has no name after the {_NAMES[separator]}")
+                raise OptionError(f"model: {name!r} has no name after the {called}")
             return by_name[first], model
     for provider in known.values():
         if provider.prefixes and name.startswith(provider.prefixes):
@@ -178,7 +178,6 @@ LEAST_KEY = 20
 """The length of a random name from which on it may be an API key."""
 MAX_SHOWN = 100
 """The length of an unknown name that an error shows."""
-_NAMES = {":": "colon", "/": "slash"}
 
 
 def _unknown(name: str, by_name: Mapping[str, Provider]) -> str:
