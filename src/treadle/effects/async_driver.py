@@ -672,7 +672,7 @@ class _Group:
         self._new_context = new_context
         self._parent = parent
         self._has_begun = parent is not None
-        self._is_cancelled = False  # before it has begun
+        self._is_cancelled = False  # before the first worker has begun
         self._unstarted = len(steps)
         self._running: set[_Worker] = set()
         self._failure: BaseException | None = None
@@ -681,7 +681,7 @@ class _Group:
 
     def _renew_event(self) -> None:
         trio, cancel = self.drive.trio, self._cancelled
-        self._event = _AsyncioEvent(cancel) if trio is None else _TrioEvent(cancel, trio)
+        self._event: Any = _AsyncioEvent(cancel) if trio is None else _TrioEvent(cancel, trio)
 
     def _cancelled(self) -> None:
         if self._has_begun:
@@ -775,6 +775,7 @@ class _Group:
                 if not self._running:
                     break
                 self._renew_event()
+            self._event = None  # it refers to this object: avoid a cycle
             failure, self._failure = self._failure, None
             if end is not None and (failure is None or isinstance(failure, Exception)):
                 self._drop(failure)
