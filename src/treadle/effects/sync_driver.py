@@ -293,7 +293,7 @@ class Scheduler:
         call = BackgroundCall(awaitable)
         task.awaited.add(call)  # before it starts: a cancellation has to reach the loop first
 
-        def done() -> None:
+        def done(call: Any) -> None:  # an argument, to which this must not refer: no cycles
             task.awaited.remove(call)
             error = call.exception()
             if error is None:
@@ -301,8 +301,8 @@ class Scheduler:
             else:
                 finish(None, _failure(error))
 
-        answer = self._answer(task, done)
-        call.add_done_callback(lambda _: answer())
+        ticket = task.ticket
+        call.add_done_callback(lambda call: self._answer(task, lambda: done(call), ticket)())
         call.start()
 
     def _call_in_thread(self, task: Task, effect: Call) -> None:
