@@ -31,6 +31,7 @@ from treadle.effects.cleanup import (
     outcome_of,
     remaining_steps,
     settle,
+    without_frame,
 )
 from treadle.effects.effects import (
     NOW,
@@ -200,7 +201,7 @@ class Scheduler:
                     else:
                         value = effect.fn(*effect.args)
                 except BaseException as raised:  # noqa: BLE001 - raised in the steps
-                    error = _failure(raised)
+                    error = _failure(without_frame(raised))
                 if is_awaitable(value):
                     return self._outcome_of_awaitable(task, value)
                 if not self._inbox.empty():  # an event, or a signal that ends the steps
