@@ -614,12 +614,12 @@ class _AsyncioEvent(asyncio.Future[None]):
 
     def __init__(self, on_cancel: Callable[[], object]) -> None:
         super().__init__()
-        self._on_cancel = on_cancel
+        self.on_cancel = on_cancel
 
     def cancel(self, msg: Any = None) -> bool:
         # `asyncio.run` cancels tasks when its loop does not run: then the task cancels its workers later.
         if asyncio._get_running_loop() is not None:  # noqa: SLF001 - there is no public one that does not raise
-            self._on_cancel()
+            self.on_cancel()
         return super().cancel(msg)
 
     def set(self) -> None:
@@ -635,7 +635,7 @@ class _TrioEvent:
 
     def __init__(self, on_cancel: Callable[[], object], trio: Any) -> None:
         self._lowlevel = trio.lowlevel
-        self._on_cancel = on_cancel
+        self.on_cancel = on_cancel
         self._waiting: Any = None
         self._is_set = False
 
@@ -648,7 +648,7 @@ class _TrioEvent:
     async def wait(self) -> None:
         def abort(_: object) -> Any:
             self._waiting = None
-            self._on_cancel()
+            self.on_cancel()
             return self._lowlevel.Abort.SUCCEEDED
 
         if not self._is_set:
@@ -672,7 +672,7 @@ class _Group:
         self._new_context = new_context
         self._parent = parent
         self._has_begun = parent is not None
-        self._is_cancelled = False  # before it has begun
+        self._is_cancelled = False  # before the first worker has begun
         self._unstarted = len(steps)
         self._running: set[_Worker] = set()
         self._failure: BaseException | None = None
@@ -681,7 +681,7 @@ class _Group:
 
     def _renew_event(self) -> None:
         trio, cancel = self.drive.trio, self._cancelled
-        self._event = _AsyncioEvent(cancel) if trio is None else _TrioEvent(cancel, trio)
+        self._event: Any = _AsyncioEvent(cancel) if trio is None else _TrioEvent(cancel, trio)
 
     def _cancelled(self) -> None:
         if self._has_begun:
@@ -775,6 +775,8 @@ class _Group:
                 if not self._running:
                     break
                 self._renew_event()
+            # The event refers to this object, and the event loop to the event until this task waits again.
+            self._event.on_cancel = self._event = None
             failure, self._failure = self._failure, None
             if end is not None and (failure is None or isinstance(failure, Exception)):
                 self._drop(failure)

@@ -87,7 +87,7 @@ def outcome_of(fn: Callable[..., Any], *args: Any) -> Outcome:
     try:
         return fn(*args), None
     except BaseException as error:  # noqa: BLE001 - returned
-        return None, error
+        return None, without_frame(error)
 
 
 def settle(outcome: Outcome) -> Any:

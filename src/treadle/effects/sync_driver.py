@@ -31,6 +31,7 @@ from treadle.effects.cleanup import (
     outcome_of,
     remaining_steps,
     settle,
+    without_frame,
 )
 from treadle.effects.effects import (
     NOW,
@@ -200,7 +201,7 @@ class Scheduler:
                     else:
                         value = effect.fn(*effect.args)
                 except BaseException as raised:  # noqa: BLE001 - raised in the steps
-                    error = _failure(raised)
+                    error = _failure(without_frame(raised))
                 if is_awaitable(value):
                     return self._outcome_of_awaitable(task, value)
                 if not self._inbox.empty():  # an event, or a signal that ends the steps
@@ -293,7 +294,7 @@ class Scheduler:
         call = BackgroundCall(awaitable)
         task.awaited.add(call)  # before it starts: a cancellation has to reach the loop first
 
-        def done() -> None:
+        def done(call: Any) -> None:  # an argument, to which this must not refer: no cycles
             task.awaited.remove(call)
             error = call.exception()
             if error is None:
@@ -301,8 +302,8 @@ class Scheduler:
             else:
                 finish(None, _failure(error))
 
-        answer = self._answer(task, done)
-        call.add_done_callback(lambda _: answer())
+        ticket = task.ticket
+        call.add_done_callback(lambda call: self._answer(task, lambda: done(call), ticket)())
         call.start()
 
     def _call_in_thread(self, task: Task, effect: Call) -> None:
