@@ -121,7 +121,7 @@ def kept_as_data(name: str, value: Any) -> Any:
 
 @fast_dataclass
 class PauseState:
-    """What a run had when it paused, and another run needs to continue; times are in seconds.
+    """The data of a paused run from which another run continues; times are in seconds.
 
     The tools are those of the loop, without ``removed_tools``. The history is in ``context`` alone.
     """
@@ -221,7 +221,7 @@ class PausedRun:
         self._check_subagents(tools)
 
     def as_json(self) -> JSONDict:
-        """What it was made of, as JSON data, for `recorded`."""
+        """The state and the decisions as JSON data, for `recorded`."""
         return {
             "paused": {**self.state, "digest": self._digest},
             "decisions": {key: encode(one) for key, one in self._given.items()},
