@@ -270,7 +270,7 @@ plain_form(
 
 
 class RecordedObject:
-    """Stands in for an object of a recording whose class is not here, with its name and what was stored of it."""
+    """Stands for an object of a recording whose class is not imported, with the name and the stored state."""
 
     def __init__(self, class_name: str, state: Any) -> None:
         self.class_name = class_name

@@ -135,7 +135,7 @@ def _with_all_results(ctx: Context) -> Context:
 
 
 def lost_calls(ctx: Context, dispatched: Sequence[Context] | None = None) -> list[str]:
-    """The ids of calls that ran in some contexts (the latest ones), and are in neither a context nor its history."""
+    """The ids of calls that ran in some contexts (the latest) and are neither in a context nor its history."""
     lost: list[str] = []
     for one in ctx.run.ledger.dispatched if dispatched is None else dispatched:
         # Once the model is asked again, their results are in the history only.

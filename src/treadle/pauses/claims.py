@@ -21,7 +21,7 @@ Outcome: TypeAlias = Literal["done", "interrupted", "undone"]
 
 
 class ClaimStore(Protocol):
-    """Stores which pauses are resumed, each with its claimant. Each method may be sync or async.
+    """Stores which pauses are resumed, each with the claimant. Each method may be sync or async.
 
     A store is shared by all processes that may resume a pause. An exception of a method is raised to the caller of
     `Loop.resume`, and nothing runs.

@@ -51,7 +51,7 @@ T = TypeVar("T")
 Spawn: TypeAlias = Callable[[Steps[None]], object]
 """Runs steps next to those that call it."""
 WAIT: Any = object()
-"""Stands for a result that is not there yet."""
+"""Stands for a result that is not ready."""
 SLOT = "slot"
 
 
