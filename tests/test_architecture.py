@@ -175,6 +175,19 @@ def test_no_files_of_a_package_import_each_other_in_a_circle(package):
     graphlib.TopologicalSorter(imports_within(package)).prepare()  # raises `CycleError`
 
 
+@pytest.mark.parametrize("package", ["pipeline", "stages", "loop"])
+def test_each_file_is_once_in_the_reading_order_and_after_the_files_that_it_imports(package):
+    _, _, rows = PAGE.read_text(encoding="utf-8").partition(f"\n| `{package}/` | what it holds |\n")
+    table = [row for row in rows.partition("\n\n")[0].splitlines() if row.startswith("| `")]
+    order = [name for row in table for name in re.findall(r"`(\w+)\.py`", row.split("|")[1])]
+    files = {path.stem for path in (ROOT / package).glob("*.py")} - {"__init__"}
+    assert sorted(order) == sorted(files)
+    imports = imports_within(package)
+    for position, name in enumerate(order):
+        used = {one.rpartition(".")[2] for one in imports[f"treadle.{package}.{name}"]}
+        assert used <= set(order[:position]), f"{name}.py is before a file that it imports"
+
+
 def test_nothing_in_the_loop_imports_what_runs_many_items():
     core = list((ROOT / "pipeline").glob("*.py"))
     assert core

@@ -270,7 +270,7 @@ plain_form(
 
 
 class RecordedObject:
-    """Stands in for an object of a recording whose class is not here, with its name and what was stored of it."""
+    """Stands for an object of a recording whose class is not imported, with the name and the stored state."""
 
     def __init__(self, class_name: str, state: Any) -> None:
         self.class_name = class_name
@@ -427,7 +427,7 @@ def encode(value: Any, place: str = "outcome") -> Any:
 
 
 def encode_exactly(value: Any, place: str) -> Any:
-    """As `encode`, for a value that is used again: a restored one has the same types.
+    """Convert a value as `encode` does, if `decode` restores the types of all its parts.
 
     Raises:
         NotDataError: as in `encode`; or a part would be restored as another type, a ``Counter`` as a dict.

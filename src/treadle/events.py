@@ -97,7 +97,7 @@ class EventBase:
 
 
 number: Callable[[EventBase, int], None] = vars(EventBase)["_seq"].__set__
-"""Set the number of an event, which is frozen for everyone else; raises TypeError for any other object."""
+"""Set the number of an event, although events are frozen; raises TypeError for any other object."""
 
 
 @fast_dataclass_kw

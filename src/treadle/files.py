@@ -16,9 +16,9 @@ from typing import IO
 PRIVATE = 0o600
 """The permissions of a new file. The umask may take away some of them."""
 PUBLIC = 0o644
-"""Those of a file without data of runs, which services of other users read."""
+"""The permissions of a file without data of runs, which services of other users read."""
 _APPEND = os.O_APPEND | getattr(os, "O_BINARY", 0)
-"""At the end of the file, whatever other processes append to it."""
+"""The flags of a file that is written at its end, also while other processes append to it."""
 _NO_WAIT: int = getattr(os, "O_NONBLOCK", 0)
 _DESCRIPTORS = ("/dev/fd/", "/dev/std", "/proc/self/fd/")
 """Names of open files: they are written to, also where they lead to a regular file."""
@@ -54,7 +54,7 @@ def check_replaceable(path: str | os.PathLike[str]) -> None:
 def create_file(
     path: Path, content: bytes, mode: int = PRIVATE, *, durable: bool = False
 ) -> IO[bytes]:
-    """As `replace_file`, for a file that is left open to append to it; it is no pipe or device."""
+    """Replace a regular file as `replace_file` does; return it open, to append to it."""
     target = _target(path)
     temporary, fd = _temporary(path, target, mode)
     file = _unbuffered(fd)

@@ -45,7 +45,7 @@ class Limit(NamedTuple):
 
 
 def _limit(default: int | None, least: int, counted: str, used: str = "", left: str = "") -> Any:
-    """Declare a limit; one that has its own format of what remains may be a fraction."""
+    """Declare a limit; one with a separate format of the remaining amount may be a fraction."""
     kind, unit = (float, counted) if left else (int, "")
     needs = "usage" if used.startswith("usage.") else ""
     needs = "cost" if used == "usage.cost" else needs

@@ -59,13 +59,13 @@ class Reservations:
         self.held.append(wanted)
 
     def release(self, wanted: Reservation) -> None:
-        """End a request that is held, whatever became of it; the request that waits looks again."""
+        """End the reservation of a request, answered or failed; the waiting request checks again."""
         self.held.remove(wanted)
         released, self._released = self._released, Signal()
         released.set()
 
     def measured(self, request: Reservation, usage: Usage) -> None:
-        """Learn from the complete usage of a response what later ones may use."""
+        """Update the expected usage of later responses from the complete usage of a response."""
         output, cost = usage.total_tokens - usage.input_tokens, usage.cost or 0.0
         price = cost / max(1, usage.total_tokens)
         seen = _Largest(request.prompt, usage.input_tokens, output, cost, price)

@@ -39,7 +39,7 @@ class RunError(TreadleError):
     is_guard: ClassVar[bool] = False
     """Whether a guard of the run ended it: a limit, the circuit breaker, loop detection."""
     allows_last_answer: ClassVar[bool] = False
-    """Whether there is room for a last answer: there is time left, and the tools work."""
+    """Whether the model may be asked for a last answer when the run ends for this reason."""
 
     def __post_init__(self) -> None:
         cause: BaseException | None = getattr(self, "cause", None)

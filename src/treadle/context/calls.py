@@ -387,7 +387,7 @@ def with_second_response(ctx: IterationT, response: Response) -> IterationT:
 def over_budget(
     ctx: Iteration, call: ToolCall, left: int | None, used: int = 0
 ) -> ToolResult | None:
-    """The answer to a call for which no budget is left; None if there is.
+    """The answer to a call that exceeds a budget; None if it may run.
 
     Args:
         ctx: the context.

@@ -1,4 +1,4 @@
-"""What flows through the stages, as data: the fields of a context, and what follows from them."""
+"""The data that flow through the stages: the fields of a context, and the properties derived from them."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from treadle.tools import (
 
 
 class Note(NamedTuple):
-    """What a stage did, until it is emitted as events: a stage that is a plain function emits none.
+    """An action of a stage, until it is emitted as an event: a stage that is a plain function emits none.
 
     It is a call with the reason why it does not run, or with the result that the stage reported; messages with the
     response that the stage gave; or the name of a stage with the repairs of the history that it broke.
@@ -98,7 +98,7 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class RunServices:
-    """The services of a run, and its ledger; ``ctx.run``. Nobody exchanges them during the run.
+    """The services of a run, and its ledger; ``ctx.run``. They are the same objects during the whole run.
 
     Args:
         state: the status of the run, its iterations and calls.
@@ -116,7 +116,7 @@ class RunServices:
         has_listeners: whether there are listeners; without them, no events are made.
         streams_to_user: whether some of them are the caller's, who may show the text of a response as it arrives.
         deps: the object that the caller passed for tools and stages.
-        asks_unknown: whether a person is asked about a call that may have run already; else the model is told.
+        asks_unknown: whether a person is asked about a call that may have run already; else the model reads that.
         output: what the run has to end with; None if the text of the answer is the output.
         cost_of: returns the cost of a response in US dollars; None if only the model reports or computes costs.
         check_kept: raises if a value that a stage keeps, by its name, cannot be carried on.

@@ -146,7 +146,7 @@ class _Bound:
             self._ticket = until.subscribe(self._stop)
 
     def disarm(self) -> None:
-        """Let the bound strike no more."""
+        """End the bound: it interrupts nothing from now on."""
         self.worker = None
         if self._cancel_timer is not None:
             self._cancel_timer()
@@ -155,7 +155,7 @@ class _Bound:
             self._until.unsubscribe(self._ticket)
 
     def _stop(self) -> None:
-        """Strike; called in the thread that sets the signal."""
+        """Interrupt the steps; called in the thread that sets the signal."""
         worker = self.worker
         if worker is not None:
             worker.drive.call_on_loop(functools.partial(self._strike, Stopped()))
@@ -510,7 +510,7 @@ class _Worker:
         log_suppressed(error)
 
     async def _failure_of(self, error: BaseException) -> BaseException:
-        """The exception of a call whose callable raised one; a cancellation of its own becomes `CallCancelled`.
+        """The exception of a call whose callable raised one; a cancellation of the callable is `CallCancelled`.
 
         It is returned, since raising it here would make a reference cycle of the exception and this frame.
         """
@@ -631,7 +631,7 @@ class _AsyncioEvent(asyncio.Future[None]):
 
 
 class _TrioEvent:
-    """The same on trio."""
+    """An event for one task on trio; a cancellation of the task calls a function at once, too."""
 
     def __init__(self, on_cancel: Callable[[], object], trio: Any) -> None:
         self._lowlevel = trio.lowlevel

@@ -35,7 +35,7 @@ _is_decided = operator.attrgetter("decision")
 
 
 class BuiltLoop(Generic[OutputT_co]):
-    """The settings of a loop, and what follows from them; a `treadle.Loop` is one."""
+    """The settings of a loop, and the pipeline and tools built from them; a `treadle.Loop` is one."""
 
     settings: Settings
     pipeline: Pipeline[Context]
@@ -64,7 +64,7 @@ class BuiltLoop(Generic[OutputT_co]):
     def _build(
         self, settings: Settings, like: BuiltLoop | None = None, changed: Collection[str] = ()
     ) -> None:
-        """Set what follows from the settings; what no changed option is about is that of a similar loop."""
+        """Build the pipeline and the tools from settings; the parts that no changed option affects are shared."""
         self.settings = settings
         if like is None or not OF_STAGES.isdisjoint(changed):
             self.pipeline = _pipeline_of(settings)
@@ -84,7 +84,7 @@ class BuiltLoop(Generic[OutputT_co]):
 
 
 def _pipeline_of(settings: Settings) -> Pipeline[Context]:
-    """The stages of a loop as a pipeline, checked with the options that are theirs."""
+    """The stages of a loop as a pipeline, checked, with the options of the loop that belong to stages."""
     chosen = {
         name: value
         for name in STAGE_OPTIONS

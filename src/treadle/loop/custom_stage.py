@@ -54,7 +54,7 @@ async def _awaited(before: Context, after: Awaitable[Any]) -> Any:
 
 
 _FIXED = ("run", "iteration", "approvals", "paused_runs", "trace")
-"""Facts of the loop."""
+"""The fields that the loop sets, and no stage may change."""
 _SHALLOW = (
     "tools", "tool_results", "validation_errors", "memo", "approvals", "paused_runs", "request_changes",
 )  # fmt: skip
@@ -135,7 +135,7 @@ def _with_all_results(ctx: Context) -> Context:
 
 
 def lost_calls(ctx: Context, dispatched: Sequence[Context] | None = None) -> list[str]:
-    """The ids of calls that ran, in some or all contexts of late, and are neither in a context nor its history."""
+    """The ids of calls that ran in some contexts (the latest) and are neither in a context nor its history."""
     lost: list[str] = []
     for one in ctx.run.ledger.dispatched if dispatched is None else dispatched:
         # Once the model is asked again, their results are in the history only.

@@ -99,7 +99,7 @@ class EventStream(RunHandle, Generic[OutputT_co]):
 
 
 class _Text(AsyncIterator[str]):
-    """The text in a stream. It is no generator, since one that is left early would have to be closed."""
+    """The text in a stream. It is a class, since a generator that is not read to its end has to be closed."""
 
     def __init__(self, events: EventStream[Any]) -> None:
         self._events = events

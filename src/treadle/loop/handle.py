@@ -15,7 +15,7 @@ from treadle.run_state import RunState
 
 
 class BoundRun(Protocol):
-    """What a handle reads of its run."""
+    """The part of a run that a handle reads."""
 
     state: RunState
     context: Context

@@ -153,7 +153,7 @@ class Loop(BuiltLoop[OutputT_co]):
     def run_sync(
         self, messages: Messages = MISSING, llm_send_fn: Model | None = None, **options: Any
     ) -> Result:
-        """As `run`, in this thread, without an event loop; it also works while one is running.
+        """Run in this thread, without an event loop; it also works while one is running.
 
         Async tools and models run on an event loop in a background thread.
 
@@ -174,7 +174,7 @@ class Loop(BuiltLoop[OutputT_co]):
     def stream(
         self, messages: Messages = MISSING, llm_send_fn: Model | None = None, **options: Any
     ) -> AbstractAsyncContextManager[EventStream[Any]]:
-        """As `run`, with its text or events as they happen: ``async with Loop.stream(...) as events``.
+        """Run, and read the text or the events as they happen: ``async with Loop.stream(...) as events``.
 
         Args:
             messages: a text, or a list of OpenAI chat dicts.
@@ -241,7 +241,7 @@ class Loop(BuiltLoop[OutputT_co]):
         take_over: bool = False,
         **options: Any,
     ) -> Result:
-        """As `resume`, in this thread, without an event loop."""
+        """Continue a paused run in this thread, without an event loop; `resume` describes the arguments."""
         loop = self._changed(options)
         given = loop.resumption(paused, decisions, take_over=take_over)
         return effects.drive_sync(*start_run(loop, given, llm_send_fn))
@@ -256,7 +256,7 @@ class Loop(BuiltLoop[OutputT_co]):
         take_over: bool = False,
         **options: Any,
     ) -> AbstractAsyncContextManager[EventStream[Any]]:
-        """As `resume`, with the events as they happen; see `stream`."""
+        """Continue a paused run, and read its events as they happen; see `resume` and `stream`."""
         loop = self._changed(options)
         given = loop.resumption(paused, decisions, take_over=take_over)
         return streamed_run(lambda stream: start_run(loop, given, llm_send_fn, stream))

@@ -136,7 +136,7 @@ class LoopOptions(TypedDict, total=False):
     limits: Annotated[Limits, Option(instance(Limits, "Limits"), Limits())]
     """The limits of a run, and what happens at them. It replaces those of the loop that were not given by name."""
     max_iterations: Annotated[int, Of(Limits)]
-    """The field of ``limits``, and so are the next four; they take precedence over ``limits``."""
+    """Model calls of the loop. This limit and the next four take precedence over ``limits``."""
     max_tool_calls: Annotated[int | None, Of(Limits)]
     """Tool calls that run."""
     max_total_tokens: Annotated[int | None, Of(Limits)]
@@ -170,8 +170,8 @@ class LoopOptions(TypedDict, total=False):
     sequential: Annotated[Literal["defer", "in_step"], Of(plan_calls)]
     """How calls that cannot run together are treated, see `treadle.stages.plan_calls`."""
     dedupe: Annotated[Dedupe, Of(plan_calls)]
-    """When a repeated call is skipped: ``evidence``, ``strict`` or ``off``, see `treadle.tools.Dedupe`. A tool may
-    have its own."""
+    """When a repeated call is skipped: ``evidence``, ``strict`` or ``off``, see `treadle.tools.Dedupe`. The option
+    of a tool takes precedence."""
     loop_threshold: Annotated[int | None, Option(number(1), 3)]
     """The number of consecutive iterations, with the same calls and the same results, that ends the run, but not
     before the model has seen that a call of it was skipped; None disables loop detection."""

@@ -121,7 +121,7 @@ def kept_as_data(name: str, value: Any) -> Any:
 
 @fast_dataclass
 class PauseState:
-    """What a run had when it paused, and another run needs to continue; times are in seconds.
+    """The data of a paused run from which another run continues; times are in seconds.
 
     The tools are those of the loop, without ``removed_tools``. The history is in ``context`` alone.
     """
@@ -145,7 +145,7 @@ class PauseState:
 
 
 def kept_context(context: Context) -> Context:
-    """The context of a paused run as it is kept: without its tools and services, and what a stage decided."""
+    """The context of a paused run as it is stored: without tools, services and the decision of a stage."""
 
     def sendable(
         given: Any, **changes: Any
@@ -221,7 +221,7 @@ class PausedRun:
         self._check_subagents(tools)
 
     def as_json(self) -> JSONDict:
-        """What it was made of, as JSON data, for `recorded`."""
+        """The state, the decisions and the claims as JSON data, for `recorded`."""
         return {
             "paused": {**self.state, "digest": self._digest},
             "decisions": {key: encode(one) for key, one in self._given.items()},
@@ -412,7 +412,7 @@ def _is_path(given: Any) -> bool:
 
 
 def _digests(ctx: Context, own: Mapping[str, Tool]) -> tuple[dict[str, str], dict[str, str | None]]:
-    """The digests of tools of waiting calls; whole ones if a stage changed them, None if that does not show."""
+    """The digests of the tools of waiting calls; and of tools that a stage changed, None for an equal one."""
     names = [call.name for call in ctx.tool_calls if call.id not in ctx.tool_results]
     tools = {name: ctx.tools[name] for name in names if name in ctx.tools}
     changed: dict[str, str | None] = {}

@@ -119,5 +119,5 @@ def runax() -> Preset:
 
 @_preset
 def runax_project() -> Preset:
-    """As `runax`, with four tool calls."""
+    """Three iterations, four tool calls, duplicates skipped, a last answer at the end."""
     return {**runax(), "limits": dataclasses.replace(_RUNAX, max_tool_calls=4)}

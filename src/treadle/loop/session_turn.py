@@ -59,7 +59,7 @@ def check_is_last(pause_id: str, loaded: JSONDict) -> None:
 
 
 def joined(before: list[JSONDict], given: Any) -> Any:
-    """The messages of a session with those of the caller at the end; what is not valid is returned unchanged."""
+    """The messages of a session, then those of the caller; messages that are not valid are returned unchanged."""
     if given in ([], ()) and before:  # continue from where it ended
         return before
     try:

@@ -154,11 +154,11 @@ class ResumeOptions(Options, total=False):
 
 
 class ResumeOne(One[T], ResumeOptions, Generic[T], total=False):
-    """As `One`."""
+    """The options of a resumed run with an output of a type, or of one of several alternatives."""
 
 
 class ResumeAnyOf(AnyOf, ResumeOptions, total=False):
-    """As `AnyOf`; an output of two types is among them."""
+    """The options of a resumed run with an output of two types, or one that type checkers cannot read."""
 
 
 class Resume(Protocol[OutputT_co]):

@@ -100,7 +100,7 @@ def start_run(
 
 
 class Listening(NamedTuple):
-    """Who listens to a run: anyone; a listener that may show text as it arrives; and the counter of events."""
+    """Whether a run has listeners, whether one may show text as it arrives, and the counter of events."""
 
     has_listeners: bool
     streams_to_user: bool
@@ -196,7 +196,7 @@ def start_subagent(
 
 
 def _recorded(run: Run, loop: BuiltLoop, observers: list[Observer]) -> Steps[Result]:
-    """The steps of a run, wrapped by those observers that record what becomes of them."""
+    """The steps of a run, wrapped by the observers that record their outcome."""
     steps = run.steps()
     for observer in observers:
         middleware_of = getattr(type(observer), "middleware_of", None)
@@ -219,7 +219,7 @@ def _wrapped(steps: Steps[Result], settings: Settings) -> Steps[Result]:
 
 
 def _observers_of(settings: Settings) -> tuple[list[Observer], bool]:
-    """The observers of a run; and whether one may show text that it would not take back on a retry."""
+    """The observers of a run; and whether one may show text that it does not discard at a retry."""
     given = settings.on_event or ()
     given = (given,) if callable(given) else given
     streams = not all(getattr(one, "discards_on_retry", False) is True for one in given)

@@ -40,7 +40,7 @@ _KINDS: Mapping[Any, tuple[tuple[type, ...], str]] = {
     "tuple[CallChunk, ...]": ((tuple, list), "a tuple of calls"),
     "Mapping[str, Any]": ((dict, Mapping), "a mapping"),
 }
-"""What the values of fields of a type have to be, and its description for errors."""
+"""The types of the values of a field by its annotation, and their description for errors."""
 _FIELDS = {
     kind: [
         (spec.name, _KINDS[spec.type]) for spec in dataclasses.fields(kind) if spec.type in _KINDS

@@ -35,7 +35,7 @@ def ending_of(word: str) -> Ending | None:
 
 
 def gravest(one: str | None, two: str | None) -> str | None:
-    """Of two finish reasons of one response, the one that says that less of it may be used; else the second."""
+    """The graver one of two finish reasons of one response; the second one if they are equally grave."""
     if one is None or two is None:
         return one or two
     return one if _GRAVITY.get(ending_of(one), 0) > _GRAVITY.get(ending_of(two), 0) else two

@@ -1,4 +1,4 @@
-"""Texts of others for a model: characters that show nothing, and tags that nothing in a text ends or begins."""
+"""Texts of third parties for a model: invisible characters, and tags that a text cannot close or open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is measured of a request to a model: its tokens, its times, and how it ended."""
+"""The measurements of a request to a model: its tokens, its times, and how it ended."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ class ModelCall:
 
     @property
     def tokens_per_second(self) -> float | None:
-        """As `Response.tokens_per_second`."""
+        """Output tokens per second, see `Timing.tokens_per_second`; None if unknown."""
         return None if self.timing is None else self.timing.tokens_per_second(self.usage)
 
     @classmethod

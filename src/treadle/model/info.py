@@ -44,7 +44,7 @@ class ModelInfo(NamedTuple):
 
 
 def model_info(fn: Any, opts: Mapping[str, Any]) -> ModelInfo:
-    """The model of a callable, as it or its attributes show it; ``opts`` take precedence over its own."""
+    """The model of a callable, as its attributes show it; ``opts`` take precedence over the options there."""
     request: dict[str, Any] = dict(opts)
     while isinstance(fn, functools.partial):
         request = {**fn.keywords, **request}

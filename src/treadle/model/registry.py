@@ -42,7 +42,7 @@ class Provider:
         extra: the extra of treadle that installs it; None for a provider of another distribution.
         key_variables: the environment variables that may have its API key, the first one taking precedence.
         url_variable: the environment variable that may have its base URL; None if there is none.
-        needs_key: whether its own endpoint requires a key.
+        needs_key: whether the endpoint of the provider requires a key.
         check: returns what else is missing, with the command that installs it; None if nothing is.
     """
 

@@ -1,4 +1,4 @@
-"""Paused runs outside a process: their signature, their files, and who resumes them.
+"""Paused runs outside a process: their signature, their files, and the claims of those that are resumed.
 
 `saved` is imported when a pause is saved or resumed from a file.
 """

@@ -21,7 +21,7 @@ Outcome: TypeAlias = Literal["done", "interrupted", "undone"]
 
 
 class ClaimStore(Protocol):
-    """Remembers which pauses are resumed, and by whom. Each method may be sync or async.
+    """Stores which pauses are resumed, each with the claimant. Each method may be sync or async.
 
     A store is shared by all processes that may resume a pause. An exception of a method is raised to the caller of
     `Loop.resume`, and nothing runs.
@@ -32,7 +32,7 @@ class ClaimStore(Protocol):
 
         Args:
             pause_id: the pause.
-            claimant: who claims it: a text that each attempt to resume has for itself.
+            claimant: a text that is unique to this attempt to resume.
             take_over: also claim it if another claimant has it, unless that one is still running, as far as the
                 store can know, or has ended its claim with ``done``.
 
@@ -49,7 +49,7 @@ class ClaimStore(Protocol):
 
         Args:
             pause_id: the pause.
-            claimant: who claimed it.
+            claimant: the text with which it was claimed.
             outcome: how the claim ends.
         """
         ...

@@ -32,7 +32,7 @@ class Pauses:
     for several processes. None uses a table in this process."""
     on_unknown: Literal["tell", "ask"] = checked("tell", choice("tell", "ask"))
     """What happens to a call that may have run already, because the process ended while it ran, and whose tool is
-    not ``idempotent``: ``tell`` tells the model that its outcome is unknown, ``ask`` pauses the run for a person's
+    not ``idempotent``: ``tell`` reports the outcome to the model as unknown, ``ask`` pauses the run for a person's
     decision."""
 
     def __post_init__(self) -> None:

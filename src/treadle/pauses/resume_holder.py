@@ -1,4 +1,4 @@
-"""Who resumes a paused run: one attempt in one process, as a text that other processes can read."""
+"""An attempt to resume a paused run, in one process, as a text that other processes can read."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def load_state(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 class FileClaims:
-    """The claim of one saved pause, a `ClaimStore` for this pause only.
+    """The claim of one saved pause: a `ClaimStore` for this pause only.
 
     Args:
         path: the saved pause.
@@ -113,7 +113,7 @@ class FileClaims:
         mine.rename(self._target)
 
     def release(self, pause_id: str, claimant: str, outcome: Outcome) -> None:
-        """End a claim. A file that has the next pause, or that was taken over, is left alone."""
+        """End a claim. A file that has the next pause, or that was taken over, stays as it is."""
         del pause_id
         mine = _claimed_name(self._target, claimant)
         with contextlib.suppress(FileNotFoundError):

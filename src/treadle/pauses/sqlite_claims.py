@@ -30,7 +30,7 @@ class SQLiteClaims:
     """A `ClaimStore` in an SQLite file: of all processes that use the file, one resumes a pause.
 
     The file system has to have file locks that work between these processes. An object may be shared by threads
-    and inherited by forks. A row stays for each pause; it may be deleted once no copy of the state is left.
+    and inherited by forks. A row stays for each pause; it may be deleted once no copy of the state exists.
 
     Args:
         path: the file; it is created, readable by its owner only, when a pause is claimed for the first time.

@@ -124,7 +124,7 @@ class Pipeline(Generic[ItemT]):
         return await effects.drive(self.steps(item))
 
     def run_sync(self, item: ItemT) -> ItemT:
-        """As `run`, in this thread; async stages run on an event loop in a background thread."""
+        """Run one item in this thread; async stages run on an event loop in a background thread."""
         return effects.drive_sync(self.steps(item))
 
     def insert_before(self, name: str, *components: ComponentLike) -> Self:
@@ -190,7 +190,7 @@ def embed(pipeline: Pipeline[Any], name: str) -> Embed:
     """Put the components of another pipeline here; their names start with ``name.``.
 
     Args:
-        pipeline: the pipeline to embed. Its own `done` and ``until`` end the embedded part only.
+        pipeline: the pipeline to embed. `done` and ``until`` of it end the embedded part only.
             The ``until`` of the outer pipeline applies inside it too, and ends both.
         name: the namespace.
 

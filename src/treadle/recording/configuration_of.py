@@ -37,7 +37,7 @@ _POLICIES = tuple(
 
 
 def configuration_of(loop: BuiltLoop, llm_send_fn: Model | None = None) -> JSONDict:
-    """What a loop is made of, as JSON data; `treadle.recording.changes_between` names what has changed.
+    """What a loop is made of, as JSON data; `treadle.recording.configuration.changes_between` compares two.
 
     Functions and objects are in it by name. Options that are secret, such as ``deps`` and the credentials of
     requests, are not.

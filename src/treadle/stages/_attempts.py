@@ -1,4 +1,4 @@
-"""The attempts of a call: the effect in which its tool runs, its retries, and what a failure becomes."""
+"""The attempts of a call: the effect in which its tool runs, its retries, and the result of a failure."""
 
 from __future__ import annotations
 

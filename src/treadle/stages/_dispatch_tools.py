@@ -130,7 +130,7 @@ def _nodes(
 
 
 def concluded(ctx: Context, calls: Iterable[ToolCall]) -> Context:
-    """Learn what calls returned, and answer the duplicates of a batch with the result of the first."""
+    """Record the results of calls, and answer the duplicates of a batch with the result of the first."""
     plan, results = ctx.plan, ctx.tool_results
     ctx.run.repeats.learn(ctx.iteration, calls, results, ctx.tools)
     if not plan.duplicates:

@@ -1,4 +1,4 @@
-"""What stages noted: emitted as events before the next request, and at the end of an iteration."""
+"""The notes of stages: emitted as events before the next request, and at the end of an iteration."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from treadle.tools import NotRun
 
 
 def report_notes(ctx: Context) -> Steps[None]:
-    """Emit what stages noted, and report the calls that the shared circuit breaker does not know yet."""
+    """Emit the notes of stages, and report the calls that the shared circuit breaker does not know yet."""
     run, at = ctx.run, ctx.run.ledger.clock
     while run.ledger.notes:
         note = run.ledger.notes.pop(0)

@@ -172,7 +172,7 @@ def plan_calls(
 
     Args:
         ctx: the context.
-        sequential: how the calls after the first batch are treated: ``defer`` tells the model that it may repeat
+        sequential: how the calls after the first batch are treated: ``defer`` lets the model repeat
             them, ``in_step`` runs them in further batches. Calls that require fresh input are deferred in
             either case.
         dedupe: when a repeated call of a tool without this option is skipped: ``evidence``, ``strict`` or

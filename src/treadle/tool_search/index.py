@@ -52,7 +52,7 @@ class SearchIndex:
     def find(
         self, query: str, limit: int, vector: Sequence[float] | None = None
     ) -> list[str] | None:
-        """As `search`, also by the embedding of the query; None if the tools are not embedded."""
+        """Search by the words and the embedding of a query; None if the tools are not embedded yet."""
         if vector is None:
             return self.search(query, limit)
         if self.tools and not self.vectors:

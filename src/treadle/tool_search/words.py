@@ -80,7 +80,7 @@ _SHORTEST = 3
 _ENDINGS = (
     ("ations", 4), ("ation", 4), ("ment", 4), ("ing", 3), ("ion", 4), ("ed", 3), ("er", 4), ("or", 4), ("al", 4),
 )  # fmt: skip
-"""Endings, each with the least length of what is left."""
+"""Endings, each with the least length of the stem before it."""
 
 _GROUPS = """
 abandon cancel discard scrap, abort interrupt cancel stop, absence holiday leave vacation, accept agree approve ok

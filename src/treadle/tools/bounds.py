@@ -51,7 +51,7 @@ _COLLECTIONS = (list, tuple, set, frozenset, deque)
 
 
 class Bounds:
-    """What is left of the parts of one value that are rendered."""
+    """Counts the parts of one value while it is rendered, up to the maximum."""
 
     def __init__(self) -> None:
         self._parts = MAX_PARTS

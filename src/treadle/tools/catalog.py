@@ -1,4 +1,4 @@
-"""What a loop knows of a search for tools: which tools a request offers, and how the model calls the others."""
+"""The protocol of a search for tools: which tools a request offers, and how the model calls the others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Catalog(Protocol):
     """The tools of a loop with the option ``tool_search``; runs share it.
 
     Attributes:
-        fixed: its own tools by name, which requests offer in place of those that the model has to find.
+        fixed: the fixed tools by name, which requests offer in place of those that the model has to find.
     """
 
     fixed: Mapping[str, Tool]

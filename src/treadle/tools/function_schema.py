@@ -353,7 +353,7 @@ def _filled_by_wrappers(fn: Any) -> set[str]:
 
 
 def _filled_by(fn: types.FunctionType, wrapped: Any) -> tuple[int, set[str]]:
-    """How many positional arguments a wrapper adds before its own, and the names that it passes itself."""
+    """How many positional arguments a wrapper adds in front, and the names of the arguments that it fills."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(fn.__code__)))
         cells = inspect.getclosurevars(fn).nonlocals

@@ -1,4 +1,4 @@
-"""The same call again: what a repeated call returned before, and where repetition leads."""
+"""Repeated calls: their earlier results, and how the loop reacts to repetition."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class NotRun(StrEnum):
     ENDED_RUN = "ended_run"
     """Another call, of a terminal tool, ended the run."""
     CANCELLED = "cancelled"
-    """It was stopped before it was done."""
+    """It was cancelled before its tool returned."""
     LOCKED = "locked"
     """Its locks could not be taken."""
     NOT_ALLOWED = "not_allowed"

@@ -54,7 +54,7 @@ class SchemaValidator:
     Its draft is 2020-12 unless it names one, as in MCP. An invalid one is a `ToolDefinitionError`.
 
     Attributes:
-        accepts: whether arguments are clearly valid; it takes a tenth of the time of `problems_of`.
+        accepts: a quick check; arguments that it accepts are valid, and others may be.
         is_recursive: whether a reference leads back to where it is, so that small arguments may take long.
     """
 

@@ -51,7 +51,7 @@ T = TypeVar("T")
 Spawn: TypeAlias = Callable[[Steps[None]], object]
 """Runs steps next to those that call it."""
 WAIT: Any = object()
-"""Stands for a result that is not there yet."""
+"""Stands for a result that is not ready."""
 SLOT = "slot"
 
 
@@ -67,7 +67,7 @@ class StreamPipeline(Pipeline[ItemT]):
     def steps(
         self, item: ItemT, progress: Progress | None = None, *, start: str | None = None
     ) -> Steps[ItemT]:
-        """As `Pipeline.steps`.
+        """The generator of effects that runs one item to one result; see `Pipeline.steps`.
 
         Raises:
             NotOneItemError: the item was dropped, or became several.
@@ -82,7 +82,7 @@ class StreamPipeline(Pipeline[ItemT]):
     def steps_all(
         self, item: ItemT, progress: Progress | None = None, *, start: str | None = None
     ) -> Steps[list[ItemT]]:
-        """As `steps`, for pipelines that drop items or make several of one."""
+        """The generator of effects that runs one item to a list of results; see `Pipeline.steps`."""
         position = 0 if start is None else self._position_of(start)
         return execute_all(self._ops, self._classes, item, progress or Progress(), position)
 
@@ -91,7 +91,7 @@ class StreamPipeline(Pipeline[ItemT]):
         return await drive(self.steps_all(item))
 
     def run_all_sync(self, item: ItemT) -> list[ItemT]:
-        """As `run_all`, in this thread."""
+        """Run one item in this thread; return all results: none, one or many."""
         return drive_sync(self.steps_all(item))
 
     def stream(
@@ -120,7 +120,7 @@ class StreamPipeline(Pipeline[ItemT]):
     def stream_sync(
         self, items: Iterable[ItemT], *, concurrency: int = 1, ordered: bool = True
     ) -> Iterator[ItemT]:
-        """As `stream`, without an event loop: a generator that works while it is read."""
+        """Run many items without an event loop: a generator that works while it is read; see `stream`."""
         return self._stream(concurrency, ordered).read_sync(items)
 
     def _stream(self, concurrency: int, ordered: bool) -> Stream[ItemT]:
