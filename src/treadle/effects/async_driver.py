@@ -699,7 +699,11 @@ class _Group:
             self._start_next()
         if self.results:
             await self._wait()
-        return self.results
+        results, self.results = (
+            self.results,
+            [],
+        )  # the traceback of an exception in them may lead here
+        return results
 
     def _start_next(self) -> None:
         if self._unstarted:

@@ -89,6 +89,11 @@ class Task:
         self.is_alone = False
         self.is_over = False
 
+    def end(self, value: Any, error: Exception | None) -> None:
+        """End with an outcome; the traceback of an error may lead to this task, which keeps nothing."""
+        self.is_over, self.effect = True, NOW
+        self.finish(value, error)
+
     def within_context(self, act: Callable[..., R], *args: Any) -> R:
         """Call a function with the context variables of the steps."""
         return act(*args) if self.context is None else self.context.run(act, *args)
@@ -208,11 +213,9 @@ class Scheduler:
                     return self._resume_soon(task, value, error)
                 task.ticket = None
         except StopIteration as stop:
-            task.is_over = True
-            task.finish(stop.value, None)
+            task.end(stop.value, None)
         except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 - passed to the parent
-            task.is_over = True
-            task.finish(None, failure_of(raised) or cast("Exception", raised))
+            task.end(None, failure_of(raised) or cast("Exception", raised))
         else:
             self._begin(task, effect)
         finally:
