@@ -1,4 +1,4 @@
-"""What a journal stores of the contents of runs: encoded, large ones in files of their own."""
+"""What a journal stores of the contents of runs: encoded, large ones in separate files."""
 
 from __future__ import annotations
 

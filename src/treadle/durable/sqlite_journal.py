@@ -106,7 +106,7 @@ class SQLiteJournal(Journal):
     this process or another. Pass it as ``journal=`` of a run, with a ``run_id``.
 
     The file is readable by its owner only, and has the conversations in plain text, unless a codec encrypts them.
-    Large contents are in files of their own, in the folder ``{path}-files``. The file has a write-ahead log, which
+    Large contents are in separate files, in the folder ``{path}-files``. The file has a write-ahead log, which
     needs memory that the processes share, so it must not be on a network file system.
 
     A journal object may be shared by threads and inherited by forks, but a forked process does not drive the runs
@@ -119,7 +119,7 @@ class SQLiteJournal(Journal):
         fsync: have each write wait until the disk has it, so that it outlives a power failure. Without this, it
             outlives a crash of the process, but not always one of the machine.
         codec: encodes the contents of runs, such as `EncryptedPayloads`; None stores JSON.
-        max_inline: the size from which a content is stored in a file of its own, in bytes.
+        max_inline: the size from which a content is stored in a separate file, in bytes.
         max_payload: the largest content, such as a tool result, in bytes. A run with a larger one ends with
             `JournalError`.
         clock: returns the time, in seconds since the epoch.

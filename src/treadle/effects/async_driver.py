@@ -2,8 +2,8 @@
 
 Workers run the steps, each in a task of the driver; the task that called `drive` waits for them, since a task of
 the caller cannot be abandoned. A worker runs a stack of frames: generators, of which each waits for the `Bounded`
-that it has yielded, and the innermost for a call. A bound that strikes cancels the call, and the worker unwinds
-the frames. A callable that ignores the cancellation for the grace period keeps its task; another worker takes the
+that it has yielded, and the innermost for a call. At a bound the call is cancelled, and the worker unwinds the
+frames. A callable that ignores the cancellation for the grace period keeps its task; another worker takes the
 frames over.
 """
 
@@ -120,8 +120,8 @@ class _Drive:
 class _Bound:
     """The bound of steps in progress, which interrupts their worker, from the start on.
 
-    The steps may be the cleanup of others, whose own bound is ``inner``. ``reason`` is the exception with which
-    the bound has struck.
+    The steps may be the cleanup of others, whose own bound is ``inner``. ``reason`` is the exception to raise
+    once the bound is reached; None before.
     """
 
     def __init__(

@@ -474,7 +474,7 @@ class Run:
     # User messages that arrive meanwhile
 
     def _taking(self, handle: RunHandle, *, ends: bool = False) -> Call:
-        """The effect that takes these messages; if there are none and the run ends, the handle accepts no more."""
+        """The effect that takes user messages; if there are none and the run ends, the handle accepts no more."""
         key = str(self.context.iteration + 1)
         if not self.services.budget.is_finishing:
             return Call(handle.take, ends, label=labels.STEER, key=key)
@@ -546,7 +546,7 @@ class Run:
         return None
 
     def go_on_with(self, other: Run) -> None:
-        """Continue, between iterations, as a run that has not started; what was used counts for its limits."""
+        """Take the settings of a run that has not started, between iterations; its limits count earlier usage."""
         removed = self.tools.keys() - self.context.tools.keys()
         tools = {name: tool for name, tool in other.tools.items() if name not in removed}
         own, used = self.services, self.services.budget

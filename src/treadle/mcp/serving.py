@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mcp.server import Server
 
 _NO_LIMIT = 1_000_000_000
-"""Of iterations of a subagent, whose loop has a limit of its own."""
+"""Of iterations of a subagent, whose loop has a separate limit."""
 
 
 def as_mcp_server(

@@ -14,10 +14,10 @@ from treadle.messages.message import ORIGIN, JSONDict, is_list, is_mapping
 from treadle.messages.response import Response
 
 CHARACTERS_PER_TOKEN = 4
-"""Of English text, on average. Source: https://help.openai.com/en/articles/4936856"""
+"""The characters of a token of English text, on average. Source: https://help.openai.com/en/articles/4936856"""
 TOKENS_PER_PART = 1_000
-"""Of an image, a file or a sound: between OpenAI's 765 tokens for an image of 1024 x 1024 pixels in high detail
-and Anthropic's 1,600 for the largest one."""
+"""The tokens of an image, a file or a sound: between OpenAI's 765 for an image of 1024 x 1024 pixels in high
+detail and Anthropic's 1,600 for the largest one."""
 
 
 def estimate_usage(

@@ -431,13 +431,13 @@ class _Writer(LogMiddleware):
             self.write(Entry(entry.path, entry.number, RECEIVED))
 
     def end(self) -> Steps[None]:
-        """Write what is left."""
+        """Write the remaining entries."""
         yield from self._flush()
 
     def is_void(self, error: BaseException, path: Path) -> bool:
         """A journal that fails ends the run. A cancellation of the whole run, as at a shutdown, is not written.
 
-        Another process may take the run up, so its end is not the cancellation.
+        Another process may resume the run, so its end is not the cancellation.
         """
         if not path and not isinstance(error, Exception):
             self._is_detached = True

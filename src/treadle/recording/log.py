@@ -48,7 +48,7 @@ emitted an event."""
 REPORTED = "reported"
 """A call has emitted an event while it ran, which is the outcome of the entry."""
 RESUMED = "resumed"
-"""Another process has taken the run up."""
+"""Another process has resumed the run."""
 RECEIVED = "received"
 """The steps have received the outcome of an early entry, and went on."""
 MARKS = frozenset({STARTED, RESUMED, RECEIVED})

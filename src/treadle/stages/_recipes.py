@@ -87,7 +87,7 @@ def _labelled(
 def _run_step(
     ctx: Context, outer_id: str, node: RunNode, step: RecipeStep, results: Mapping[str, ToolResult]
 ) -> Steps[ToolResult]:
-    """Make a sub-call, which is checked like any other call; a failure becomes its result."""
+    """Run a step as a call, which is checked like any other call; a failure becomes its result."""
     call_id = node.group_id or ""
     try:
         arguments = step.arguments(dict(results)) if callable(step.arguments) else step.arguments

@@ -1,4 +1,4 @@
-"""Subagents as child workflows: each call of a subagent is a workflow of its own, with a history of its own."""
+"""Subagents as child workflows: each call of a subagent is a separate workflow, with a separate history."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def kept_blocks(blocks: Mapping[int, JSONDict]) -> JSONDict:
 
 
 def _is_plain(blocks: list[JSONDict]) -> bool:
-    """Whether the text is one block, without citations, before the calls: it then needs no place of its own."""
+    """Whether the text is one block, without citations, before the calls: it then needs no separate position."""
     said = [block for block in blocks if block.get("type") in {"text", "tool_use"}]
     has_citations = any(block.get("citations") for block in said)
     return not has_citations and all(block.get("type") == "tool_use" for block in said[1:])
