@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from operator import attrgetter
@@ -121,8 +122,12 @@ LIMITS: Mapping[str, Limit] = {
 }
 _COUNTED = {name: (one, attrgetter(one.used)) for name, one in LIMITS.items() if one.used}
 """The limits that are used up, with what counts each."""
-_MEASURED = {name: counted for name, counted in _COUNTED.items() if counted[0].needs}
-"""Those of tokens and cost, in the order of `treadle.reservations.Amounts`."""
+_MEASURED = {
+    name: (one, attrgetter(one.used.removeprefix("usage.")))
+    for name, one in LIMITS.items()
+    if one.needs
+}
+"""Those of tokens and cost, with what counts each in a `Usage`."""
 _REQUESTS_OF_TREE = 10
 """The default of ``max_requests``, for each iteration of the outermost run."""
 
@@ -343,7 +348,7 @@ class Budget:
             return BudgetExhausted("max_requests", most, self.requests, asking._name_of(self))
         if not self.has_tokens:
             return None
-        for kind, limit, used in () if self.is_finishing else self._usage_by_limit():
+        for kind, limit, used in () if self.is_finishing else self._usage_by_limit(self.usage):
             if limit is not None and used >= limit:
                 return BudgetExhausted(kind, limit, used, asking._name_of(self))
         return None if self.unmeasured == "ignore" else next(self._unmeasured(asking), None)
@@ -368,13 +373,13 @@ class Budget:
         under_way = self.reservations
         if under_way is None or not under_way.held or self._spent(self) is not None:
             return True  # a limit that is reached ends the run
-        amounts = [under_way.amounts_of(one) for one in under_way.held]
-        own = under_way.amounts_of(wanted)
-        if own is None and self.unmeasured != "ignore" and None in amounts:
+        others = [under_way.usage_of(one) for one in under_way.held]
+        own = under_way.usage_of(wanted)
+        if own is None and self.unmeasured != "ignore" and None in others:
             return False
-        foreseen = [one for one in (own, *amounts) if one is not None]
-        for place, (_, limit, used) in enumerate(self._usage_by_limit()):
-            total = used + sum(one[place] for one in foreseen)
+        foreseen = [one for one in (own, *others) if one is not None]
+        usage = functools.reduce(Usage.plus, foreseen, self.usage)
+        for _, limit, total in self._usage_by_limit(usage):
             # One that cannot be foreseen needs some room.
             if limit is not None and (total > limit or (own is None and total == limit)):
                 return False
@@ -398,10 +403,10 @@ class Budget:
             if way is not None and getattr(self.limits, kind) is not None:
                 yield LimitNotMeasurable(kind, limit.needs, way, asking._name_of(self))
 
-    def _usage_by_limit(self) -> Iterator[tuple[str, float | None, float]]:
-        """The limits of tokens and cost: name, limit, and what was used."""
+    def _usage_by_limit(self, usage: Usage) -> Iterator[tuple[str, float | None, float]]:
+        """The limits of tokens and cost: name, limit, and how much of it a usage is."""
         for name, (_, used) in _MEASURED.items():
-            yield name, getattr(self.limits, name), used(self) or 0
+            yield name, getattr(self.limits, name), used(usage) or 0
 
     def remaining(self, now: float) -> Remaining:
         """What remains now, in seconds since the epoch, by the tightest limit of this run and its parents."""

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from treadle import labels
 from treadle.effects import Call, Signal, Steps, Wait
 from treadle.messages import CHARACTERS_PER_TOKEN, Usage
 from treadle.queues import Queues
-
-Amounts: TypeAlias = tuple[int, int, int, float]
-"""What a request may use: tokens of the prompt, of the response, of both, and US dollars."""
 
 
 class Reservation(NamedTuple):
@@ -74,7 +71,7 @@ class Reservations:
             largest: Any = map(max, known, seen)
             self._largest[request.model, loop] = _Largest(*largest)
 
-    def amounts_of(self, request: Reservation) -> Amounts | None:
+    def usage_of(self, request: Reservation) -> Usage | None:
         """What a request may use: as the largest response of its model in its loop, else in any; None before one.
 
         A prompt that is longer than those before may have a token for each further character.
@@ -87,6 +84,6 @@ class Reservations:
         prompt = known.input + more
         cost = known.cost + known.price * more
         if request.max_tokens is None:
-            return prompt, known.output, prompt + known.output, cost
+            return Usage(prompt, known.output, cost=cost)
         total = prompt + request.max_tokens
-        return prompt, request.max_tokens, total, max(cost, known.price * total)
+        return Usage(prompt, request.max_tokens, cost=max(cost, known.price * total))

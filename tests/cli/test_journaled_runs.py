@@ -25,6 +25,7 @@ from treadle.cli.exits import UsageError
 from treadle.cli.journals import CommandJournal, with_stored
 from treadle.cli.stored_steps import steps_of
 from treadle.durable import SQLiteJournal
+from treadle.limits import LIMITS
 from treadle.reports import read_recording
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
@@ -755,9 +756,10 @@ class TestOptions:
         assert run - resume == only_run
         assert resume - run == only_resume
         others = {"json", "quiet", "record", "report", "journal", "command", "parser", "module"}
-        stored = self.stored(*(f"--{name.replace('_', '-')}=1" for name in LIMITS))
-        assert set(LIMITS) < set(stored)
-        assert run - only_run - others - set(LIMITS) == {
+        numbers = {*LIMITS, "max_retries"}
+        stored = self.stored(*(f"--{name.replace('_', '-')}=1" for name in numbers))
+        assert numbers < set(stored)
+        assert run - only_run - others - numbers == {
             "model",
             "base_url",
             "api_key_env",
@@ -766,21 +768,6 @@ class TestOptions:
             "unmeasured",
             "on_unknown",
         }
-
-
-LIMITS = (
-    "max_iterations",
-    "max_tool_calls",
-    "max_parallel_calls",
-    "max_input_tokens",
-    "max_output_tokens",
-    "max_total_tokens",
-    "max_cost",
-    "max_seconds",
-    "max_retries",
-    "max_requests",
-    "max_depth",
-)
 
 
 class TestSteps:

@@ -8,22 +8,15 @@ import pytest
 
 from treadle.cli import main
 from treadle.cli.arguments import make_parser
+from treadle.limits import LIMITS
 
-LIMITS = {
-    "--max-iterations": "7",
-    "--max-tool-calls": "7",
-    "--max-parallel-calls": "2",
-    "--max-input-tokens": "7000",
-    "--max-output-tokens": "7000",
-    "--max-total-tokens": "7000",
-    "--max-cost": "0.5",
-    "--max-seconds": "60",
-    "--max-retries": "5",
-    "--max-requests": "70",
-    "--max-depth": "3",
+NUMBERS = {f"--{name.replace('_', '-')}": "7" for name in (*LIMITS, "max_retries")}
+OF_LOOP = {
+    **NUMBERS,
     "--if-unmeasured": "ignore",
+    "--system": "Be brief.",
+    "--tools": "option_tools:add",
 }
-OF_LOOP = {**LIMITS, "--system": "Be brief.", "--tools": "option_tools:add"}
 SAMPLES = {
     "run": {
         **OF_LOOP,

@@ -15,6 +15,8 @@ from treadle import Chunk, Loop, Ok, Usage, approve
 from treadle.events import RunFinished
 from treadle.limits import Limits
 from treadle.messages import placeholder
+from treadle.recording.builder import RunBuilder
+from treadle.recording.model import Run
 from treadle.recording.reader import (
     MAX_PROBLEMS,
     RecordingError,
@@ -168,6 +170,16 @@ def test_every_kind_of_event_is_read(path):
     assert [one.detail for one in run.guards if one.kind == "repaired"] == [
         "after stage trim: dropped a blank message; joined two messages"
     ]
+
+
+@pytest.mark.parametrize("name", ["budget_low", "tool_queued"])
+def test_an_event_that_a_report_does_not_show_is_taken_for_no_other(name):
+    """As one that was just added to the schema: it is neither a failed request nor a call that did not run."""
+    builder = RunBuilder(Run("r"))
+    line = {"at": 1.0, "iteration": 1, "call": {"id": "c", "name": "f", "arguments": "{}"}}
+    builder.add(name, line)
+    (iteration,) = builder.run.iterations
+    assert (iteration.failure, builder.run.guards) == ("", [])
 
 
 def test_calls_that_were_not_reached_are_there_all_the_same(path):

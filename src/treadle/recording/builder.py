@@ -132,7 +132,7 @@ class RunBuilder:
             case "repeat_warned":
                 call.nudges = line["count"]
                 self._guard("nudged", line["iteration"], str(line["count"]), call)
-            case _:  # it did not run
+            case "call_not_run":
                 call.not_run = line["reason"]
                 self._guard("not_run", line["iteration"], line["reason"], call)
 
@@ -177,8 +177,6 @@ class RunBuilder:
                 iteration.first_chunk_at = at
             case "text_delta":
                 iteration.streamed += line["text"]
-            case "reasoning_delta" | "tool_call_delta" | "partial_output":
-                pass  # the response has them
             case "model_retried":
                 iteration.retries.append(_retry(line, at))
                 iteration.streamed, iteration.first_chunk_at = "", None
@@ -189,10 +187,12 @@ class RunBuilder:
                 usage = line["response"]["usage"]
                 iteration.usage = None if usage is None else _usage(usage)
                 self.run.usage = self.run.usage.plus(iteration.usage)
-            case _:  # "model_failed"
+            case "model_failed":
                 iteration.failed_at = at
                 self.run.usage = self.run.usage.plus(None)
                 iteration.failure = f"{line['error_type']}: {line['error']}"
+            case _:
+                pass  # other deltas, which the response has, and events of which a report shows nothing
 
     def _viewed(self, view: list[Any]) -> Iterator[JSONDict]:
         """The messages of a request: those in the line, and ranges of the conversation."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 from treadle.reports.dashboards.promql import (
     AGENT,
     Binary,
@@ -13,6 +15,13 @@ from treadle.reports.dashboards.promql import (
     Selector,
     Sum,
     Vector,
+)
+from treadle.results import (
+    BudgetExhausted,
+    DeadlineExceeded,
+    LimitNotMeasurable,
+    MaxIterationsReached,
+    Reason,
 )
 
 RUN = "gen_ai_invoke_agent_duration_seconds"
@@ -43,10 +52,15 @@ BY_AGENT = "gen_ai_agent_name"
 
 GOOD = "answered|output|finished"
 """Stop reasons of runs that ended with an answer."""
-LIMITS = "max_iterations_reached|budget_exhausted|deadline_exceeded"
+_OF_LIMITS = (MaxIterationsReached, BudgetExhausted, DeadlineExceeded)
+LIMITS = "|".join(kind.stop_reason for kind in _OF_LIMITS)
 """Stop reasons of runs that a limit ended without an answer."""
-GUARDS = "circuit_broken|loop_detected|compaction_stalled"
-"""Stop reasons of runs that a guard ended."""
+GUARDS = "|".join(
+    kind.stop_reason
+    for kind in get_args(Reason)
+    if kind.is_guard and kind not in {*_OF_LIMITS, LimitNotMeasurable}
+)
+"""Stop reasons of runs that another guard ended."""
 
 _OURS = Matcher("otel_scope_name", "=~", "treadle|")
 """Series that treadle exported: instrumentations of model SDKs export metrics of the same names. If the exporter
