@@ -36,9 +36,10 @@ from treadle.reports.sources.prometheus import PrometheusSource
 from treadle.reports.sources.recordings import SILENCE, RecordingSource
 from treadle.reports.sources.samples import BOUNDS, samples_of
 from treadle.reports.sources.source import Grid, SourceError
-from treadle.telemetry import Telemetry, active_telemetry, names
+from treadle.telemetry import Telemetry, names
 from treadle.telemetry.handlers import handle_event
 from treadle.telemetry.run_telemetry import RunTelemetry
+from treadle.telemetry.sinks import Sinks
 from treadle.testing import ScriptedLLM, call
 
 from .page_runs import QUESTION, add, earlier, fail, recorded
@@ -499,7 +500,7 @@ def test_a_subagent_without_an_end_has_ended_with_its_call(tmp_path, starts, dur
     ]
     reader = InMemoryMetricReader()
     meters = MeterProvider([reader], shutdown_on_exit=False)
-    run = RunTelemetry(active_telemetry(Telemetry(meter_provider=meters)))
+    run = RunTelemetry(Sinks.of(Telemetry(meter_provider=meters)))
     for event in given:
         handle_event(run, event)
     path = tmp_path / "run.jsonl"
