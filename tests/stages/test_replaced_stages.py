@@ -253,3 +253,24 @@ def test_a_dispatcher_may_add_a_call_to_the_plan():
         "Go", ScriptedLLM(TWO, "Done."), tools=TOOLS, stages=stages, max_tool_calls=1
     )
     assert limited.tool_calls_count == 1
+
+
+@pytest.mark.parametrize(
+    ("chosen", "text"),
+    [
+        (lambda ctx: None, "expected a list of calls or of their ids, got nothing"),
+        (lambda ctx: "c1", "expected a list of calls or of their ids, got str 'c1'"),
+        (lambda ctx: ctx.tool_calls[0], "expected a list of calls or of their ids, got ToolCall"),
+        (lambda ctx: [None], "expected a call of ctx.tool_calls or its id, got nothing"),
+        (lambda ctx: ["nope"], "no call of this iteration has the id 'nope'; its calls: c1, c2"),
+    ],
+)
+def test_a_dispatcher_that_runs_what_is_no_call_is_told_so(chosen, text):
+    def dispatch(ctx):
+        return (yield from run_calls(ctx, chosen(ctx)))
+
+    stages = Loop().pipeline.replace("dispatch_tools", dispatch)
+    result = Loop.run_sync("Go", ScriptedLLM(TWO, "Done."), tools=TOOLS, stages=stages)
+    assert isinstance(result, Err)
+    assert (result.reason.stage, result.reason.error_type) == ("dispatch", "OptionError")
+    assert result.reason.message == f"run_calls: {text}"

@@ -53,6 +53,14 @@ def check_text(where: str, value: object) -> None:
     expect(isinstance(value, str) and bool(value.strip()), where, "a text that is not empty", value)
 
 
+def check_new_id(where: str, ctx: Iteration, call_id: Any) -> None:
+    """Raise `OptionError` unless a new call may have an id: it is like that of a parsed call, and not in use."""
+    is_id = isinstance(call_id, str) and bool(call_id) and _clean_id(call_id) == call_id
+    if not is_id or call_id in {one.id for one in ctx.tool_calls} or ctx.messages.has_call(call_id):
+        wanted = "an id that is unique in the history, a text without '/'"
+        raise OptionError(f"{where}: expected {wanted}, not {describe(call_id)}")
+
+
 # Where the current stage stands
 
 
@@ -101,14 +109,18 @@ def with_parsed_calls(ctx: IterationT) -> IterationT:
     taken: dict[str, int] = {}
     made: list[ToolCall] = []
     for index, call in enumerate(calls):
-        call_id = sendable(call.id) or f"call_{ctx.iteration}_{index + 1}"
-        call_id = call_id.replace("/", "_")  # which separates it from ids of steps and subagents
+        call_id = _clean_id(call.id) or f"call_{ctx.iteration}_{index + 1}"
         unique = ctx.messages.unused_id(call_id, taken)
         taken.setdefault(unique, 1)
         made.append(call if unique == call.id else dataclasses.replace(call, id=unique))
     if ctx.run.catalog is not None:
         made = [ctx.run.catalog.unwrapped(one, ctx.tools) for one in made]
     return ctx.evolve(tool_calls=tuple(made), parsed=ctx.response)
+
+
+def _clean_id(call_id: str) -> str:
+    """An id that can be sent, without the slash that separates it from ids of steps and subagents."""
+    return sendable(call_id).replace("/", "_")
 
 
 def check_call(
@@ -231,10 +243,8 @@ def with_calls(ctx: IterationT, given: Any) -> IterationT:
         checked_response(Response(tool_calls=(call,)))
         if not call.id or call.id in calls:
             raise OptionError(f"{where}: the id {call.id!r} is used twice, or empty")
-        if call.id not in known and ctx.messages.has_call(call.id):
-            raise OptionError(
-                f"{where}: expected an id that is unique in the history, not {call.id!r}"
-            )
+        if call.id not in known:
+            check_new_id(where, ctx, call.id)
         calls[call.id] = call
         if call.input is not None and not call.fingerprint:
             tool = ctx.tools.get(call.name)
@@ -422,6 +432,10 @@ def with_plan(ctx: IterationT, plan: Any) -> IterationT:
     """Set the plan of a stage: each call is valid, within the budget, planned once, and asks for its approval."""
     where, run = "replace: plan", ctx.run
     expect(isinstance(plan, Plan), where, "a Plan", plan)
+    expect(isinstance(plan.batches, (tuple, list)), where, "batches of calls", plan.batches)
+    for name in ("not_run", "duplicates", "approvals"):
+        by_id = getattr(plan, name)
+        expect(is_mapping(by_id), f"{where}.{name}", "a mapping by id of the call", by_id)
     placed: dict[str, ToolCall] = {}
     over: dict[str, NotRun] = {}
     batches: list[tuple[ToolCall, ...]] = []
