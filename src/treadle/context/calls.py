@@ -81,10 +81,25 @@ def has_passed(ctx: Iteration, field: str) -> bool:
     return False
 
 
-def is_dispatcher(ctx: Iteration) -> bool:
-    """Whether the results that the current stage sets are those of calls that it ran."""
+def reports_results(ctx: Iteration) -> bool:
+    """Whether the results that the current stage sets may be those of calls that it ran."""
     provided = ctx.run.provides.get(ctx.stage, ())
     return "tool_results" in provided and not {"validation_errors", "output"} & set(provided)
+
+
+def is_dispatcher(ctx: Iteration) -> bool:
+    """Whether all results that the current stage sets are those of calls that it ran.
+
+    A stage that plans the calls answers those that do not run, unless no other stage dispatches the plan.
+    """
+    others = (provided for name, provided in ctx.run.provides.items() if name != ctx.stage)
+    is_planner = "plan" in ctx.run.provides.get(ctx.stage, ())
+    return reports_results(ctx) and not (is_planner and any(map(_dispatches, others)))
+
+
+def _dispatches(provided: Iterable[str]) -> bool:
+    fields = set(provided)
+    return "tool_results" in fields and not {"validation_errors", "output", "plan"} & fields
 
 
 def is_planned(ctx: Iteration) -> bool:
@@ -488,7 +503,7 @@ def with_results(ctx: IterationT, given: Any) -> IterationT:
             f"replace: tool_results: the results of {', '.join(dropped)} are missing; "
             "ctx.edit_result(call, text) changes a result"
         )
-    if is_dispatcher(ctx):
+    if reports_results(ctx):
         return with_reported_results(ctx, results)
     return ctx.evolve(tool_results=results)
 
@@ -519,9 +534,9 @@ def with_reported_results(ctx: IterationT, results: Mapping[str, ToolResult]) ->
         result = results.get(call.id)
         if result is None or result == ctx.tool_results.get(call.id) or ctx.run.has_run(call):
             continue
-        why = _why_not_allowed(ctx, call)
-        if why is not None and "plan" in run.provides.get(ctx.stage, ()):
+        if call.id not in run.ledger.reserved and not is_dispatcher(ctx):
             continue  # the answer of a planner to a call that it did not plan
+        why = _why_not_allowed(ctx, call)
         _count_call(ctx, call, result)
         if why is not None:
             result = not_run(call, NotRun.NOT_ALLOWED, stage=ctx.stage, why=why)

@@ -226,7 +226,7 @@ class Context(Iteration):
         """
         ctx, found = calls.opened(self, call, "answer")
         result = tool_result(found.id, value, is_error=is_error)
-        if calls.is_dispatcher(ctx) and not calls.provides(ctx, "plan"):
+        if calls.is_dispatcher(ctx):
             return calls.with_reported_results(ctx, {found.id: result})
         return calls.answered(ctx, found, result)  # a planner answers calls that do not run
 
