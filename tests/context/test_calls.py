@@ -35,6 +35,10 @@ TWINS = (calls(*(call("note", call_id, n=1) for call_id in "ab")), "Done.")
 
 # Where a verb or a field is refused
 
+OWN = {"role": "user", "content": "Hi"}
+OWN["itself"] = OWN
+"""A message that contains itself."""
+
 
 @pytest.mark.parametrize(
     ("field", "verb"),
@@ -72,6 +76,7 @@ def test_a_field_that_the_stage_does_not_provide_is_refused_with_its_verb(field,
             lambda ctx: [replace(ctx.tool_calls[0], name=5)],
             "ToolCall.name: expected text, got int",
         ),
+        ("messages", 6, lambda ctx: [OWN], "expected JSON, got a message that contains itself"),
         ("tool_results", 6, lambda ctx: {}, "the results of a are missing; ctx.edit_result"),
         ("tool_results", 5, lambda ctx: {"a": 5}, "expected a ToolResult, got int 5"),
         ("tool_results", 5, lambda ctx: {"b": ToolResult("b", "x")}, "the id of a call"),

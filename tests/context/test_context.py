@@ -255,6 +255,15 @@ def test_changing_the_request_after_the_model_call_is_an_error(context):
         context.evolve(is_asked=True).with_request(tool_choice="none")
 
 
+def test_data_that_contain_themselves_are_an_error(context):
+    own = {"role": "assistant", "content": "Hi"}
+    own["itself"] = own
+    with pytest.raises(InvalidMessagesError, match="got a message that contains itself"):
+        context.with_request(messages=[HI, own])
+    with pytest.raises(OptionError, match="got a response that contains itself"):
+        context.with_response(own)
+
+
 def test_malformed_messages_are_an_error(context):
     with pytest.raises(InvalidMessagesError, match=r"messages\[0\]\.role"):
         context.with_request(messages=[{"role": "nobody", "content": "x"}])

@@ -392,6 +392,10 @@ def checked_response(given: Any) -> Response:
     except NotAResponseError as error:
         text = str(error).removeprefix("llm_send_fn: ")
         raise OptionError(f"with_response: {text}") from None
+    except RecursionError:
+        raise OptionError(
+            "with_response: expected JSON, got a response that contains itself"
+        ) from None
 
 
 def with_second_response(ctx: IterationT, response: Response) -> IterationT:
