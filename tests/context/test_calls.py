@@ -22,6 +22,7 @@ from tests.loop.edited_runs import (
 )
 
 from treadle import CircuitBreaker, Loop, Ok, Paused, approve, default_stages, stage, tool
+from treadle.context import Decision
 from treadle.events import BreakerChanged, IterationFinished
 from treadle.messages import Response, ToolCall, ToolResult
 from treadle.stages import ask_model, inject_results, parse_tool_calls, validate_calls
@@ -33,6 +34,10 @@ TWINS = (calls(*(call("note", call_id, n=1) for call_id in "ab")), "Done.")
 
 
 # Where a verb or a field is refused
+
+OWN = {"role": "user", "content": "Hi"}
+OWN["itself"] = OWN
+"""A message that contains itself."""
 
 
 @pytest.mark.parametrize(
@@ -50,7 +55,6 @@ TWINS = (calls(*(call("note", call_id, n=1) for call_id in "ab")), "Done.")
         ("waiting", "ctx.pause"),
         ("guidance", "ctx.guide"),
         ("memo", "ctx.remember"),
-        ("iteration", "no verb: a built-in stage sets it"),
     ],
 )
 def test_a_field_that_the_stage_does_not_provide_is_refused_with_its_verb(field, verb):
@@ -72,12 +76,45 @@ def test_a_field_that_the_stage_does_not_provide_is_refused_with_its_verb(field,
             lambda ctx: [replace(ctx.tool_calls[0], name=5)],
             "ToolCall.name: expected text, got int",
         ),
+        ("messages", 6, lambda ctx: [OWN], "expected JSON, got a message that contains itself"),
         ("tool_results", 6, lambda ctx: {}, "the results of a are missing; ctx.edit_result"),
         ("tool_results", 5, lambda ctx: {"a": 5}, "expected a ToolResult, got int 5"),
         ("tool_results", 5, lambda ctx: {"b": ToolResult("b", "x")}, "the id of a call"),
         ("plan", 5, lambda ctx: Plan(((ToolCall("b", "note", "{}"),),)), "no call of this"),
         ("plan", 5, lambda ctx: Plan(ctx.tool_calls), "expected batches of calls, got ToolCall"),
         ("plan", 5, lambda ctx: None, "expected a Plan, got nothing"),
+        ("plan", 5, lambda ctx: Plan(None), "expected batches of calls, got nothing"),
+        ("plan", 5, lambda ctx: Plan(duplicates=5), "plan.duplicates: expected a mapping by id"),
+        (
+            "tool_calls",
+            3,
+            lambda ctx: [*ctx.tool_calls, ToolCall("a/b", "note", "{}")],
+            "a text without '/', not str 'a/b'",
+        ),
+        (
+            "validation_errors",
+            3,
+            lambda ctx: {"a": "text"},
+            "expected a mapping of tuples of texts",
+        ),
+        (
+            "decision",
+            4,
+            lambda ctx: "done",
+            "decision: expected a Decision or None, got str 'done'",
+        ),
+        ("decision", 4, lambda ctx: Decision.STOP, "stops for a reason; use ctx.stop(reason)"),
+        ("error", 4, lambda ctx: "text", "expected a Reason or None, got str 'text'"),
+        ("guidance", 4, lambda ctx: 5, "guidance: expected a text or None, got int 5"),
+        ("memo", 4, lambda ctx: None, "memo: expected a mapping of values by name, got nothing"),
+        (
+            "memo",
+            4,
+            lambda ctx: {5: 1},
+            "remember: name: expected a text that is not empty, got int",
+        ),
+        ("waiting", 4, lambda ctx: ["a"], "waiting: expected a tuple of PendingCalls, got list"),
+        ("is_asked", 4, lambda ctx: False, "is_asked: only a built-in stage sets it"),
         ("response", 0, lambda ctx: Response(5), "Response.content: expected text, got int"),
     ],
 )
@@ -122,7 +159,7 @@ def test_a_verb_at_the_wrong_place_is_refused_with_the_reason(verb, position, te
     assert run.ran == ([1] if position > 5 else [])
 
 
-@pytest.mark.parametrize("call_id", ["a", "c"])
+@pytest.mark.parametrize("call_id", ["a", "c", "", "x/y", "\ud800", 1.5, b"x", ["x"]])
 def test_an_added_call_needs_an_id_that_is_unique_in_the_history(call_id):
     add = lambda ctx: ctx.add_call("note", {"n": 9}, call_id=call_id)  # noqa: E731
     result = EditedRun(SEVERAL).run(at(2, lambda ctx: add(ctx) if ctx.iteration == 2 else ctx))

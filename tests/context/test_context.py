@@ -209,6 +209,7 @@ class TestWithTools:
         assert "find" in context.with_tools(add=[{"name": "find"}]).tools
 
 
+PENDING = PendingCall("q", "q", {}, "?")
 LIST_OF_TOOLS = "expected a list of tools or their names, got"
 
 
@@ -217,6 +218,10 @@ LIST_OF_TOOLS = "expected a list of tools or their names, got"
     [
         ("replace", {"outputs": 1}, "replace: a context has no field 'outputs'; did you mean 'output'?"),
         ("stop", {"reason": ValueError("x")}, "stop: expected a Reason or a text, got ValueError"),
+        ("stop", {"reason": " "}, "stop: expected a text that is not empty, got str ' '"),
+        ("remember", {"name": ["x"], "value": 1}, "remember: name: expected a text that is not empty, got list"),
+        ("pause", {"waiting": None}, "pause: expected a list of PendingCall objects, got nothing"),
+        ("pause", {"waiting": PENDING}, "pause: expected a list of PendingCall objects, got PendingCall"),
         ("with_request", {"tool_choise": "none"}, "a request has no field 'tool_choise'; did you mean"),
         ("with_request", {"tools": "add"}, f"tools: {LIST_OF_TOOLS} str"),
         ("with_request", {"tools": None}, f"tools: {LIST_OF_TOOLS} NoneType"),
@@ -224,6 +229,7 @@ LIST_OF_TOOLS = "expected a list of tools or their names, got"
         ("with_request", {"tools": [{"name": "add"}]}, "tools: expected tools or their names, got dict"),
         ("with_request", {"tool_choice": 5}, "tool_choice: expected a text or a mapping, got int"),
         ("with_request", {"options": [("seed", 1)]}, "options: expected a mapping, got list"),
+        ("with_request", {"options": {5: 1}}, "options: expected names that are texts, got int"),
         ("with_request", {"instructions": 5}, "instructions: expected a text, got int"),
         ("with_request", {"tools": ["ad"]}, "with_request: there is no tool 'ad'; did you mean 'add'"),
         ("with_tools", {"remove": "add"}, f"with_tools: remove: {LIST_OF_TOOLS} str"),
@@ -247,6 +253,15 @@ def test_changing_the_request_after_the_model_call_is_an_error(context):
     text = "with_request: the model was asked already; put the stage before ask_model"
     with pytest.raises(OptionError, match=f"^{text}$"):
         context.evolve(is_asked=True).with_request(tool_choice="none")
+
+
+def test_data_that_contain_themselves_are_an_error(context):
+    own = {"role": "assistant", "content": "Hi"}
+    own["itself"] = own
+    with pytest.raises(InvalidMessagesError, match="got a message that contains itself"):
+        context.with_request(messages=[HI, own])
+    with pytest.raises(OptionError, match="got a response that contains itself"):
+        context.with_response(own)
 
 
 def test_malformed_messages_are_an_error(context):

@@ -131,6 +131,17 @@ def test_a_stage_without_a_return_is_named(fn):
     assert reason.message == "it returned NoneType, expected Context; is a return missing?"
 
 
+def test_a_stage_that_returns_a_generator_is_told_how_to_run_it():
+    def asks(ctx):
+        return ask_model(ctx)
+
+    reason = run_of(stage(asks, "custom")).reason
+    assert reason.stage == "custom"
+    assert reason.message == (
+        "it returned generator, expected Context; a generator runs with: return (yield from ...)"
+    )
+
+
 def test_a_custom_stage_in_the_pipeline_of_a_loop_is_described_as_it_was():
     made = stage(later, requires="response", provides="output", wrong=1)
     *_, checked = Loop(stages=[*default_stages(), made]).pipeline.components

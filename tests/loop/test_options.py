@@ -311,6 +311,25 @@ def test_a_default_stage_next_to_an_ellipsis_takes_the_position_of_the_default_o
     assert options_of(made, "ask_model") == {"max_retries": 2}
 
 
+@pytest.mark.parametrize("position", [0, 1, 2])
+@pytest.mark.parametrize("default", default_stages(), ids=lambda one: one.name)
+def test_a_replacement_next_to_an_ellipsis_takes_the_position_of_the_default_stage(
+    default, position
+):
+    @stage
+    def other(ctx):
+        return ctx
+
+    mine = stage(lambda ctx: ctx, "mine", replaces=default)
+    again = stage(lambda ctx: ctx, "again", replaces=mine)
+    for replacing in (mine, again, stage(mine, name="renamed")):
+        stages = [other, ...]
+        stages.insert(position, replacing)
+        names = list(Loop().pipeline.names)
+        names[names.index(default.name)] = replacing.name
+        assert Loop(stages=stages).pipeline.names == ("other", *names)
+
+
 def test_a_stage_is_known_by_its_function_and_not_by_its_name():
     @stage(name="loop_decision", provides=("output",))
     def mine(ctx):

@@ -115,6 +115,7 @@ FILLER = stage(a, provides=["calls"])
         (lambda: Pipeline(a, item=3), "item must be the type of the items, not 3"),
         (lambda: stage(3), "a stage must be callable, not int"),
         (lambda: stage("name"), "a stage must be callable, not str"),
+        (lambda: stage(a, replaces="a"), "replaces= takes a stage, such as plan_calls"),
         (lambda: replicated(a, 0), "stage 'a': count must be at least 1, not 0"),
         (lambda: stage(a, colour=1), "stage 'a' has no option 'colour'; there are none"),
         (lambda: stage(a, item=1), "stage 'a' has no option 'item'"),

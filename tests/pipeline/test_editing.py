@@ -54,6 +54,8 @@ def test_an_edit_returns_a_new_pipeline_and_does_not_change_the_old_one(runner, 
 
 
 def test_an_unknown_name_is_an_error_that_lists_the_names():
+    with pytest.raises(PipelineError, match="by its name, a text, not Stage"):
+        ABC.replace(stage(b), x)
     with pytest.raises(PipelineError, match="no component 'd'; known are a, b, c"):
         ABC.without("a", "d")
 

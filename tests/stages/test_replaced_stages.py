@@ -20,6 +20,7 @@ from treadle.events import ModelResponded, ToolFinished, ToolStarted
 from treadle.messages import ToolResult
 from treadle.stages import default_stages, dispatch_tools, plan_calls, run_calls
 from treadle.testing import ScriptedLLM, call, calls, check_history
+from treadle.tools import Plan
 
 from .replaced import REPLACED, respond, stages_with
 
@@ -238,6 +239,47 @@ def test_a_result_of_a_call_that_was_not_allowed_ends_the_run(
     assert reported.result.content == results[1]
 
 
+def plan_and_run(ctx):
+    ctx = ctx.replace(plan=Plan((ctx.tool_calls,)))
+    return naive.fn(ctx)
+
+
+def plan_and_answer(ctx):
+    ctx = ctx.replace(plan=Plan((ctx.tool_calls,)))
+    return naive_answers.fn(ctx)
+
+
+@pytest.mark.parametrize("is_planner", [True, False])
+@pytest.mark.parametrize("fn", [plan_and_run, plan_and_answer, naive.fn, naive_answers.fn])
+def test_a_stage_that_plans_calls_and_runs_them_itself_is_bound_by_the_approvals(fn, is_planner):
+    merged = stage(fn, "merged", replaces=plan_calls, provides=("plan", "tool_results"))
+    names = {"plan_calls", "dispatch_tools"} if is_planner else {"dispatch_tools"}
+    stages = [one for one in default_stages() if one.name not in names]
+    stages.insert(4 if is_planner else 5, merged)
+    script = calls(call("add", "c1", a=1, b=2), call("wipe", "c2", n=7))
+    events = []
+    result = Loop.run_sync(
+        "Go", ScriptedLLM(script, "Done."), tools=TOOLS, stages=stages, on_event=events.append
+    )
+    check_history(result.messages)
+    assert isinstance(result, Err)
+    assert result.reason.stage == "merged"
+    assert "reported a result for a call that was not allowed to run" in result.reason.message
+    assert [one.call.id for one in events if isinstance(one, ToolFinished)] == [
+        f"c{n + 1}" for n in range(result.tool_calls_count)
+    ]
+
+
+def test_a_planner_that_runs_a_call_that_waits_for_a_person_ends_the_run():
+    stages = [plan_calls, stage(plan_and_run, "planner", replaces=plan_calls)]
+    stages = [*default_stages()[:4], *stages, *default_stages()[5:]]
+    script = calls(call("add", "c1", a=1, b=2), call("wipe", "c2", n=7))
+    result = Loop.run_sync("Go", ScriptedLLM(script, "Done."), tools=TOOLS, stages=stages)
+    assert isinstance(result, Err)
+    assert "'wipe' (c2): a person has to approve it" in result.reason.message
+    assert result.tool_calls_count == 2
+
+
 def test_a_dispatcher_may_add_a_call_to_the_plan():
     def one_by_one(ctx):
         for one in ctx.tool_calls:
@@ -253,3 +295,24 @@ def test_a_dispatcher_may_add_a_call_to_the_plan():
         "Go", ScriptedLLM(TWO, "Done."), tools=TOOLS, stages=stages, max_tool_calls=1
     )
     assert limited.tool_calls_count == 1
+
+
+@pytest.mark.parametrize(
+    ("chosen", "text"),
+    [
+        (lambda ctx: None, "expected a list of calls or of their ids, got nothing"),
+        (lambda ctx: "c1", "expected a list of calls or of their ids, got str 'c1'"),
+        (lambda ctx: ctx.tool_calls[0], "expected a list of calls or of their ids, got ToolCall"),
+        (lambda ctx: [None], "expected a call of ctx.tool_calls or its id, got nothing"),
+        (lambda ctx: ["nope"], "no call of this iteration has the id 'nope'; its calls: c1, c2"),
+    ],
+)
+def test_a_dispatcher_that_runs_what_is_no_call_is_told_so(chosen, text):
+    def dispatch(ctx):
+        return (yield from run_calls(ctx, chosen(ctx)))
+
+    stages = Loop().pipeline.replace("dispatch_tools", dispatch)
+    result = Loop.run_sync("Go", ScriptedLLM(TWO, "Done."), tools=TOOLS, stages=stages)
+    assert isinstance(result, Err)
+    assert (result.reason.stage, result.reason.error_type) == ("dispatch", "OptionError")
+    assert result.reason.message == f"run_calls: {text}"

@@ -3,6 +3,8 @@
 from treadle.context.calls import (
     approval_questions,
     check_call,
+    expect,
+    found_call,
     invalid_answer,
     over_budget,
     with_parsed_calls,
@@ -32,6 +34,8 @@ __all__ = [
     "RunServices",
     "approval_questions",
     "check_call",
+    "expect",
+    "found_call",
     "invalid_answer",
     "over_budget",
     "with_parsed_calls",

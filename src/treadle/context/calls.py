@@ -53,6 +53,14 @@ def check_text(where: str, value: object) -> None:
     expect(isinstance(value, str) and bool(value.strip()), where, "a text that is not empty", value)
 
 
+def check_new_id(where: str, ctx: Iteration, call_id: Any) -> None:
+    """Raise `OptionError` unless a new call may have an id: it is like that of a parsed call, and not in use."""
+    is_id = isinstance(call_id, str) and bool(call_id) and _clean_id(call_id) == call_id
+    if not is_id or call_id in {one.id for one in ctx.tool_calls} or ctx.messages.has_call(call_id):
+        wanted = "an id that is unique in the history, a text without '/'"
+        raise OptionError(f"{where}: expected {wanted}, not {describe(call_id)}")
+
+
 # Where the current stage stands
 
 
@@ -73,10 +81,25 @@ def has_passed(ctx: Iteration, field: str) -> bool:
     return False
 
 
-def is_dispatcher(ctx: Iteration) -> bool:
-    """Whether the results that the current stage sets are those of calls that it ran."""
+def reports_results(ctx: Iteration) -> bool:
+    """Whether the results that the current stage sets may be those of calls that it ran."""
     provided = ctx.run.provides.get(ctx.stage, ())
     return "tool_results" in provided and not {"validation_errors", "output"} & set(provided)
+
+
+def is_dispatcher(ctx: Iteration) -> bool:
+    """Whether all results that the current stage sets are those of calls that it ran.
+
+    A stage that plans the calls answers those that do not run, unless no other stage dispatches the plan.
+    """
+    others = (provided for name, provided in ctx.run.provides.items() if name != ctx.stage)
+    is_planner = "plan" in ctx.run.provides.get(ctx.stage, ())
+    return reports_results(ctx) and not (is_planner and any(map(_dispatches, others)))
+
+
+def _dispatches(provided: Iterable[str]) -> bool:
+    fields = set(provided)
+    return "tool_results" in fields and not {"validation_errors", "output", "plan"} & fields
 
 
 def is_planned(ctx: Iteration) -> bool:
@@ -101,14 +124,18 @@ def with_parsed_calls(ctx: IterationT) -> IterationT:
     taken: dict[str, int] = {}
     made: list[ToolCall] = []
     for index, call in enumerate(calls):
-        call_id = sendable(call.id) or f"call_{ctx.iteration}_{index + 1}"
-        call_id = call_id.replace("/", "_")  # which separates it from ids of steps and subagents
+        call_id = _clean_id(call.id) or f"call_{ctx.iteration}_{index + 1}"
         unique = ctx.messages.unused_id(call_id, taken)
         taken.setdefault(unique, 1)
         made.append(call if unique == call.id else dataclasses.replace(call, id=unique))
     if ctx.run.catalog is not None:
         made = [ctx.run.catalog.unwrapped(one, ctx.tools) for one in made]
     return ctx.evolve(tool_calls=tuple(made), parsed=ctx.response)
+
+
+def _clean_id(call_id: str) -> str:
+    """An id that can be sent, without the slash that separates it from ids of steps and subagents."""
+    return sendable(call_id).replace("/", "_")
 
 
 def check_call(
@@ -231,10 +258,8 @@ def with_calls(ctx: IterationT, given: Any) -> IterationT:
         checked_response(Response(tool_calls=(call,)))
         if not call.id or call.id in calls:
             raise OptionError(f"{where}: the id {call.id!r} is used twice, or empty")
-        if call.id not in known and ctx.messages.has_call(call.id):
-            raise OptionError(
-                f"{where}: expected an id that is unique in the history, not {call.id!r}"
-            )
+        if call.id not in known:
+            check_new_id(where, ctx, call.id)
         calls[call.id] = call
         if call.input is not None and not call.fingerprint:
             tool = ctx.tools.get(call.name)
@@ -367,6 +392,10 @@ def checked_response(given: Any) -> Response:
     except NotAResponseError as error:
         text = str(error).removeprefix("llm_send_fn: ")
         raise OptionError(f"with_response: {text}") from None
+    except RecursionError:
+        raise OptionError(
+            "with_response: expected JSON, got a response that contains itself"
+        ) from None
 
 
 def with_second_response(ctx: IterationT, response: Response) -> IterationT:
@@ -422,6 +451,10 @@ def with_plan(ctx: IterationT, plan: Any) -> IterationT:
     """Set the plan of a stage: each call is valid, within the budget, planned once, and asks for its approval."""
     where, run = "replace: plan", ctx.run
     expect(isinstance(plan, Plan), where, "a Plan", plan)
+    expect(isinstance(plan.batches, (tuple, list)), where, "batches of calls", plan.batches)
+    for name in ("not_run", "duplicates", "approvals"):
+        by_id = getattr(plan, name)
+        expect(is_mapping(by_id), f"{where}.{name}", "a mapping by id of the call", by_id)
     placed: dict[str, ToolCall] = {}
     over: dict[str, NotRun] = {}
     batches: list[tuple[ToolCall, ...]] = []
@@ -474,7 +507,7 @@ def with_results(ctx: IterationT, given: Any) -> IterationT:
             f"replace: tool_results: the results of {', '.join(dropped)} are missing; "
             "ctx.edit_result(call, text) changes a result"
         )
-    if is_dispatcher(ctx):
+    if reports_results(ctx):
         return with_reported_results(ctx, results)
     return ctx.evolve(tool_results=results)
 
@@ -505,9 +538,9 @@ def with_reported_results(ctx: IterationT, results: Mapping[str, ToolResult]) ->
         result = results.get(call.id)
         if result is None or result == ctx.tool_results.get(call.id) or ctx.run.has_run(call):
             continue
-        why = _why_not_allowed(ctx, call)
-        if why is not None and "plan" in run.provides.get(ctx.stage, ()):
+        if call.id not in run.ledger.reserved and not is_dispatcher(ctx):
             continue  # the answer of a planner to a call that it did not plan
+        why = _why_not_allowed(ctx, call)
         _count_call(ctx, call, result)
         if why is not None:
             result = not_run(call, NotRun.NOT_ALLOWED, stage=ctx.stage, why=why)

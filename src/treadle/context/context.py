@@ -226,7 +226,7 @@ class Context(Iteration):
         """
         ctx, found = calls.opened(self, call, "answer")
         result = tool_result(found.id, value, is_error=is_error)
-        if calls.is_dispatcher(ctx) and not calls.provides(ctx, "plan"):
+        if calls.is_dispatcher(ctx):
             return calls.with_reported_results(ctx, {found.id: result})
         return calls.answered(ctx, found, result)  # a planner answers calls that do not run
 
@@ -268,7 +268,7 @@ class Context(Iteration):
         Args:
             name: the name of the tool.
             arguments: a mapping or JSON text.
-            call_id: an id that is unique in the history; None makes one.
+            call_id: an id that is unique in the history, without "/"; None makes one.
 
         Raises:
             OptionError: the model was not asked, calls have run, or an argument is invalid.
@@ -282,19 +282,18 @@ class Context(Iteration):
             raise OptionError(
                 "add_call: the calls of this iteration have run; add it before they do"
             )
-        wanted = call_id or f"added_{ctx.iteration}_{len(ctx.tool_calls) + 1}"
-        made_id = ctx.messages.unused_id(wanted, {one.id: 1 for one in ctx.tool_calls})
-        if call_id is not None and made_id != call_id:
-            raise OptionError(
-                f"add_call: expected an id that is unique in the history, not {call_id!r}"
-            )
-        made = ToolCall(made_id, name, _as_json("add_call", arguments))
+        if call_id is None:
+            wanted = f"added_{ctx.iteration}_{len(ctx.tool_calls) + 1}"
+            call_id = ctx.messages.unused_id(wanted, {one.id: 1 for one in ctx.tool_calls})
+        else:
+            calls.check_new_id("add_call", ctx, call_id)
+        made = ToolCall(call_id, name, _as_json("add_call", arguments))
         is_planned = calls.is_planned(ctx)
         is_checked = is_planned or calls.are_validated(ctx)
         ctx = ctx.evolve(tool_calls=(*ctx.tool_calls, made), parsed=ctx.response)
         if is_checked:
             ctx = calls.checked_again(ctx, made, "add_call")
-        if is_planned and made_id not in ctx.tool_results:
+        if is_planned and call_id not in ctx.tool_results:
             batches = (*ctx.plan.batches, (ctx.tool_calls[-1],))
             ctx = calls.with_plan(ctx, dataclasses.replace(ctx.plan, batches=batches))
         return ctx
@@ -343,12 +342,7 @@ class Context(Iteration):
         if not self.run.provides:
             return self.evolve(**changes)
         for name in changes:
-            if name != "messages" and not calls.provides(self, name):
-                verb = _VERBS.get(name, "no verb: a built-in stage sets it")
-                raise OptionError(
-                    f"replace: {name}: stage {self.stage!r} does not provide it; use {verb}, or declare that the "
-                    f"stage does: @stage(replaces=...) or @stage(provides=({name!r},))"
-                )
+            _check_provided(self, name)
         changed: Any = self
         values: dict[str, Any] = dict(changes)
         for name, set_field in _SETTERS.items():
@@ -365,8 +359,10 @@ class Context(Iteration):
         """Keep a value for later iterations, as ``memo[name]``.
 
         Raises:
+            OptionError: the name is not a text, or is empty.
             PausedStateError: the run goes on in other processes, and the value is no data.
         """
+        calls.check_text("remember: name", name)
         if self.run.check_kept is not None:
             self.run.check_kept(name, value)
         return self.evolve(memo={**self.memo, name: value})
@@ -395,9 +391,10 @@ class Context(Iteration):
                 reason, such as one of a limit that the stage guards.
 
         Raises:
-            OptionError: it is neither.
+            OptionError: it is neither, or the text is empty.
         """
         if isinstance(reason, str):
+            calls.check_text("stop", reason)
             reason = StoppedByStage(self.stage, reason)
         is_reason = isinstance(reason, Reason)  # pyright: ignore[reportUnnecessaryIsInstance]
         calls.expect(is_reason, "stop", "a Reason or a text", reason)
@@ -412,6 +409,8 @@ class Context(Iteration):
         Raises:
             OptionError: it is something else.
         """
+        is_many = isinstance(waiting, Iterable)  # pyright: ignore[reportUnnecessaryIsInstance]
+        calls.expect(is_many, "pause", "a list of PendingCall objects", waiting)
         pending = tuple(waiting)
         for one in pending:
             calls.expect(isinstance(one, PendingCall), "pause", "PendingCall objects", one)  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -428,6 +427,17 @@ def _as_json(verb: str, arguments: Mapping[str, Any] | str) -> str:
         raise OptionError(f"{verb}: arguments: {error}") from error
 
 
+def _check_provided(ctx: Context, name: str) -> None:
+    """Raise `OptionError` unless the current stage may set a field."""
+    if name not in ContextChanges.__annotations__:
+        raise OptionError(f"replace: {name}: only a built-in stage sets it")
+    if name != "messages" and not calls.provides(ctx, name):
+        raise OptionError(
+            f"replace: {name}: stage {ctx.stage!r} does not provide it; use {_VERBS[name]}, or declare that the "
+            f"stage does: @stage(replaces=...) or @stage(provides=({name!r},))"
+        )
+
+
 def _with_tools(ctx: Context, tools: Any) -> Context:
     """Set all tools: those that are left out are removed."""
     added = toolset(tools.values() if isinstance(tools, Mapping) else tools, "replace: tools")
@@ -436,14 +446,65 @@ def _with_tools(ctx: Context, tools: Any) -> Context:
     )
 
 
+def _with_memo(ctx: Context, memo: Any) -> Context:
+    """Set all values that are kept: those that are left out are forgotten."""
+    calls.expect(is_mapping(memo), "replace: memo", "a mapping of values by name", memo)
+    ctx = ctx.evolve(memo={})
+    for name, value in memo.items():
+        ctx = ctx.remember(name, value)
+    return ctx
+
+
+def _with_violations(ctx: Context, value: Any) -> Context:
+    is_right = is_mapping(value) and all(
+        isinstance(lines, (tuple, list)) and all(isinstance(line, str) for line in lines)
+        for lines in value.values()
+    )
+    where, expected = "replace: validation_errors", "a mapping of tuples of texts by id of the call"
+    calls.expect(is_right, where, expected, value)
+    return ctx.evolve(validation_errors=value)
+
+
+def _with_error(ctx: Context, value: Any) -> Context:
+    is_right = value is None or isinstance(value, Reason)
+    calls.expect(is_right, "replace: error", "a Reason or None", value)
+    return ctx.evolve(error=value)
+
+
+def _with_decision(ctx: Context, value: Any) -> Context:
+    is_right = value is None or isinstance(value, Decision)
+    calls.expect(is_right, "replace: decision", "a Decision or None", value)
+    if value is Decision.STOP and ctx.error is None:
+        raise OptionError("replace: decision: a run stops for a reason; use ctx.stop(reason)")
+    return ctx.evolve(decision=value)
+
+
+def _with_guidance(ctx: Context, value: Any) -> Context:
+    is_right = value is None or isinstance(value, str)
+    calls.expect(is_right, "replace: guidance", "a text or None", value)
+    return ctx.evolve(guidance=value)
+
+
+def _with_waiting(ctx: Context, value: Any) -> Context:
+    is_right = isinstance(value, tuple) and all(isinstance(one, PendingCall) for one in value)
+    calls.expect(is_right, "replace: waiting", "a tuple of PendingCalls", value)
+    return ctx.evolve(waiting=value)
+
+
 _SETTERS: Mapping[str, Callable[[Context, Any], Context]] = {
     "tools": _with_tools,
     "response": Context.with_response,
     "tool_calls": calls.with_calls,
     "plan": calls.with_plan,
     "tool_results": calls.with_results,
+    "validation_errors": _with_violations,
+    "error": _with_error,
+    "decision": _with_decision,
+    "guidance": _with_guidance,
+    "memo": _with_memo,
+    "waiting": _with_waiting,
 }
-"""How `replace` sets the fields that have to agree with others, in the order in which it sets them."""
+"""How `replace` checks and sets the fields of a stage that provides them, in the order in which it sets them."""
 _VERBS: Mapping[str, str] = {
     "tools": "ctx.with_tools(add=, remove=)",
     "response": "ctx.with_response(response)",

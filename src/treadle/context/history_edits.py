@@ -10,11 +10,9 @@ from treadle.context.iteration import Iteration
 from treadle.errors import OptionError
 from treadle.messages import (
     History,
-    InvalidMessagesError,
     JSONDict,
+    checked_messages,
     describe,
-    problems_of,
-    to_message,
     validate_messages,
 )
 
@@ -32,10 +30,7 @@ def with_messages(ctx: IterationT, given: Any, *, injects: bool) -> IterationT:
         raise OptionError(
             f"replace: messages: expected a history or a list of messages, got {describe(given)}"
         )
-    messages: list[Any] = [to_message(message) for message in given]  # pyright: ignore[reportUnknownVariableType]
-    problems = list(problems_of(messages)) if messages else []
-    if problems:
-        raise InvalidMessagesError(problems)
+    messages: list[Any] = checked_messages(given) if len(given) else []  # pyright: ignore[reportUnknownArgumentType]
     note: tuple[str, ...] = ()
     made = ctx.result_messages
     if made:

@@ -69,6 +69,9 @@ def check_request_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
             raise OptionError(f"{name}: expected {expected}, got {type(value).__name__}")
     if checked.get("options") is None:  # nothing to merge
         checked.pop("options", None)
+    for key in checked.get("options", ()):
+        if not isinstance(key, str):
+            raise OptionError(f"options: expected names that are texts, got {type(key).__name__}")
     check_no_tools("options", checked.get("options", {}))
     if "tools" in checked:
         checked["tools"] = names_of("tools", checked["tools"])

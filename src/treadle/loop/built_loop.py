@@ -121,16 +121,17 @@ def _default_pipeline(**chosen: Any) -> Pipeline[Context]:
 def _expanded(given: list[Any]) -> tuple[Component, ...]:
     """The components of a list of stages, with the default ones in place of ``...``.
 
-    A default stage elsewhere in the list takes the position of the default one.
+    A default stage elsewhere in the list, or one that replaces it, takes the position of the default one.
     """
     others = components_of([one for one in given if one is not ...])
     if len(given) == 0 or not any(one is ... for one in given):
         return others
-    own = [one for one in others if _is_default(one)]
+    roles = [default.fn for default in default_stages()]
+    own = [one for one in others if isinstance(one, Stage) and any(one.role is fn for fn in roles)]
     defaults = [
         placed
         for default in default_stages()
-        for placed in [one for one in own if one.fn is default.fn] or [default]
+        for placed in [one for one in own if one.role is default.fn] or [default]
     ]
     made: list[Component] = []
     for one in given:

@@ -83,6 +83,7 @@ from treadle.messages.parts import (
 from treadle.messages.repair import (
     InvalidMessagesError as InvalidMessagesError,
     can_join as can_join,
+    checked_messages as checked_messages,
     is_blank as is_blank,
     join_messages as join_messages,
     repair_history as repair_history,

@@ -34,6 +34,20 @@ class InvalidMessagesError(TreadleError, ValueError):
         self.problems = tuple(problems)
 
 
+def checked_messages(raw: Sequence[Any]) -> list[JSONDict]:
+    """Copy messages; raises `InvalidMessagesError` if one is malformed or contains itself."""
+    try:
+        messages = [to_message(message) for message in raw]
+    except RecursionError:
+        raise InvalidMessagesError(
+            ["messages: expected JSON, got a message that contains itself"]
+        ) from None
+    problems = list(problems_of(messages))
+    if problems:
+        raise InvalidMessagesError(problems)
+    return messages
+
+
 def validate_messages(
     raw: Any, taken: Iterable[str] = ()
 ) -> tuple[list[JSONDict], tuple[str, ...]]:
@@ -57,15 +71,7 @@ def validate_messages(
         raise InvalidMessagesError(
             [f"messages: expected a text or a list of message dicts, got {describe(raw)}"]
         )
-    try:
-        messages = [to_message(message) for message in raw]  # pyright: ignore[reportUnknownVariableType]
-    except RecursionError:
-        raise InvalidMessagesError(
-            ["messages: expected JSON, got a message that contains itself"]
-        ) from None
-    problems = list(problems_of(messages))
-    if problems:
-        raise InvalidMessagesError(problems)
+    messages = checked_messages(raw)
     history, repairs = repair_history(messages, taken)
     if not history:
         raise InvalidMessagesError(["messages: expected at least one message that is not empty"])

@@ -59,6 +59,12 @@ class Stage(Component, Generic[ParamsT, ReturnT_co]):
     options: Mapping[str, Any] = field(repr=False)  # any of them may be a secret
     requires: tuple[str, ...] = ()
     provides: tuple[str, ...] = ()
+    replaced: Callable[..., Any] | None = field(default=None, repr=False)
+
+    @property
+    def role(self) -> Callable[..., Any]:
+        """The function by which a stage is known: that of the stage which it replaces, else its own."""
+        return self.replaced or self.fn
 
     @overload
     def __call__(
@@ -149,8 +155,12 @@ def stage(
         A `Stage`, or a decorator that makes one.
 
     Raises:
-        PipelineError: the function does not take an option.
+        PipelineError: the function does not take an option, or what it replaces is no stage.
     """
+    if replaces is not None and not isinstance(replaces, Stage):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise PipelineError(
+            f"stage: replaces= takes a stage, such as plan_calls of treadle.stages, not {type(replaces).__name__}"
+        )
     if fn is None:
         return functools.partial(
             stage, name=name, requires=requires, provides=provides, replaces=replaces, **options
@@ -167,6 +177,7 @@ def stage(
         requires=_field_names(requires) or old.requires or (replaces.requires if replaces else ()),
         provides=_field_names(provides) or old.provides or (replaces.provides if replaces else ()),
         anonymous=old.anonymous and not name,
+        replaced=replaces.role if replaces else old.replaced,
     )
     _check_options(made, options)
     return made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -96,6 +96,8 @@ def check_type(item: Any, classes: tuple[type, ...]) -> None:
     if classes and not isinstance(item, classes):
         expected = " or ".join(cls.__name__ for cls in classes)
         hint = "; is a return missing?" if item is None else ""
+        if isinstance(item, Generator):
+            hint = "; a generator runs with: return (yield from ...)"
         raise TypeError(f"it returned {type(item).__name__}, expected {expected}{hint}")
 
 

@@ -212,6 +212,8 @@ def _in_place_of(old: Component, new: tuple[Component, ...]) -> tuple[Component,
 
 def _index_of(name: str, named: Sequence[Named]) -> int:
     """The index of the component with a full name, else with a short name; points come last."""
+    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise PipelineError(f"a component is given by its name, a text, not {type(name).__name__}")
     matches: dict[tuple[bool, bool], list[int]] = {}
     for index, one in enumerate(named):
         if name in {one.name, one.component.name}:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from treadle.codec import decode
-from treadle.context import Context, Decision, with_plan
+from treadle.context import Context, Decision, expect, found_call, with_plan
 from treadle.effects import Bounded, Parallel, Steps, Stopped
 from treadle.messages import ToolCall, ToolResult
 from treadle.pipeline import stage
@@ -78,10 +78,15 @@ def run_calls(ctx: Context, calls: Iterable[ToolCall | str]) -> Steps[Context]:
     Returns:
         The context with their results. If a call waits for a person, it has the decision to pause, and the
         stage returns it at once: the resumed run enters the stage again.
+
+    Raises:
+        OptionError: it is no list, or one of them is no call of the iteration.
     """
     if ctx.decision is Decision.PAUSE or ctx.result_messages:
         return ctx
-    ids = {call if isinstance(call, str) else call.id for call in calls}
+    is_many = isinstance(calls, Iterable) and not isinstance(calls, str)
+    expect(is_many, "run_calls", "a list of calls or of their ids", calls)
+    ids = {found_call(ctx, call, "run_calls").id for call in calls}
     batch = tuple(call for call in ctx.tool_calls if call.id in ids)
     new = tuple(
         c for c in batch if c.id not in ctx.run.ledger.reserved and c.id not in ctx.tool_results
