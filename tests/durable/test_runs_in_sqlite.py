@@ -285,7 +285,7 @@ class TestExport:
         assert result.unwrap().content == "Done."
         journal.export("r", tmp_path / "run.jsonl")
         (recorded,) = read_recording(tmp_path / "run.jsonl").runs
-        assert len(recorded.parts) == 3
+        assert len(recorded.segments) == 3
         assert replay(recorded, Loop(tools=[pay])) == result
 
     def test_a_run_that_has_not_ended_is_exported_as_far_as_it_is(self, journal, path, tmp_path):

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from treadle import Err, Limits, Paused, PipelineFailed, approve, default_stages, deny, edit, stage
@@ -136,6 +136,12 @@ def decided(run, pending, kinds):
 
 @settings(max_examples=600)
 @given(REPLIES, STEPS, OPTIONS, DECISIONS)
+@example(  # guidance joins the user message with which a stage ends the request
+    [[("note", "a")]],
+    [(0, "append", {1}), (0, "change_request", {3})],
+    {"max_seconds": 20, "output": {"type": "object"}},
+    ["approve"],
+)
 def test_no_edits_of_any_stages_make_the_run_lose_work(replies, steps, options, decisions):
     names = {name for _, name, _ in steps}
     run = EditedRun(

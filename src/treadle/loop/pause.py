@@ -326,7 +326,7 @@ class PausedRun:
             for store in self._claims:
                 asked.append(store)
                 claim = functools.partial(store.claim, take_over=self.take_over)
-                if not (yield self._calling(claim, labels.CLAIM_PAUSE)):
+                if not (yield self._calling(store, claim, labels.CLAIM_PAUSE)):
                     raise PausedStateError(resumed_already(pause_id))  # noqa: TRY301 - undone below
         except GeneratorExit:
             raise
@@ -345,15 +345,16 @@ class PausedRun:
     def _release(self, stores: Sequence[ClaimStore], outcome: Outcome) -> Steps[None]:
         for store in reversed(stores):
             try:
-                yield self._calling(store.release, labels.RELEASE_PAUSE, outcome)
+                yield self._calling(store, store.release, labels.RELEASE_PAUSE, outcome)
             except Exception:  # the result of the run is worth more
                 log.exception("the claim of pause %s could not be released", self.state["pause_id"])
 
-    def _calling(self, fn: Callable[..., Any], label: str, *args: str) -> Call:
+    def _calling(self, store: ClaimStore, fn: Callable[..., Any], label: str, *args: str) -> Call:
         """The effect that calls a method of a claim store."""
         pause_id = self.state["pause_id"]
-        given = (pause_id, self._claimant, *args)
-        return Call(fn, *given, mode=call_mode(fn), label=label, key=pause_id)
+        # A dict needs no thread: a resumed run that is cancelled before its first wait has begun.
+        mode = Mode.INLINE if store is PROCESS_CLAIMS else call_mode(fn)
+        return Call(fn, pause_id, self._claimant, *args, mode=mode, label=label, key=pause_id)
 
 
 def _why_not(given: object, waiting: Sequence[str]) -> str:

@@ -169,7 +169,9 @@ def _with_stored_guidance(ctx: Context, guidance: str) -> Context:
     message: JSONDict = {"role": "user", "content": sendable(guidance)}
     changes = ctx.request_changes
     if "messages" in changes:
-        changes = {**changes, "messages": [*changes["messages"], message]}
+        view = list(changes["messages"])
+        _add_guidance(view, message["content"])
+        changes = {**changes, "messages": view}
     return ctx.evolve(messages=ctx.messages.append(message), request_changes=changes, guidance=None)
 
 
