@@ -20,7 +20,7 @@ def detected_loop(context: Context, node: RunNode) -> LoopDetected | None:
     calls, response = context.tool_calls, context.response
     made = ""
     if calls:
-        made = signature(one.fingerprint or fingerprint(one.name, one.arguments) for one in calls)
+        made = signature([one.fingerprint or fingerprint(one.name, one.arguments) for one in calls])
         node.metadata["tool_signature"] = made
     looked_at = made if calls or response.is_blank else response.text
     found = context.run.repeats.look(looked_at, calls, context.tool_results, context.tools)

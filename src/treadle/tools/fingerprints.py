@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+import functools
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeAlias, get_args
 
 from treadle.messages import ATOMS, ToolCall, canonical_json, is_list, sha256
@@ -26,13 +27,18 @@ def fingerprint(name: str, arguments: Mapping[str, Any] | str) -> str:
         arguments: the decoded arguments; or their text if it cannot be decoded, so that two different malformed
             calls are never equal.
     """
-    from pydantic_core import to_json  # noqa: PLC0415 - slow to import; takes half the time of json
-
     try:
-        text = to_json([name, _sorted(arguments)])
+        text = _encoder()([name, _sorted(arguments)])
     except (ValueError, RecursionError):  # lone surrogates; endless nesting
         text = canonical_json([name, arguments]).encode()
     return sha256(text)
+
+
+@functools.cache
+def _encoder() -> Callable[[Any], bytes]:
+    from pydantic_core import to_json  # noqa: PLC0415 - slow to import; takes half the time of json
+
+    return to_json
 
 
 def _sorted(value: Any) -> Any:

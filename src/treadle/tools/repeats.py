@@ -205,15 +205,12 @@ class Repeats:
         if self.threshold is None:
             return None
         parts, is_never_one = [made] if calls else ["text", made], not made
-        least = (
-            1  # the round in which the model has seen a skip, if any call is: run, skip, once more
-        )
-        for call in sorted(calls, key=operator.attrgetter("fingerprint")):
+        if len(calls) > 1:  # their order is irrelevant
+            calls = sorted(calls, key=operator.attrgetter("fingerprint"))
+        for call in calls:
             tool, result = tools.get(call.name), results.get(call.id)
             is_never_one |= tool is not None and tool.volatile
             parts.append("" if result is None else self._learned(call, result))
-            if result is not None and not result.is_error:
-                least = max(least, _PROOF.get(self.mode_of(tool), -1) + 2)
         if is_never_one:
             self._begin_epoch()
             return None
@@ -223,7 +220,7 @@ class Repeats:
             if self.least:
                 self._end_streak()
         else:
-            self.least = max(self.least, least)
+            self.least = max(self.least, self._least_rounds(calls, results, tools))
             self.was_skipped |= self.is_skipped
             self.is_skipped = any(
                 one.status == NotRun.NO_NEW_EVIDENCE.value for one in results.values()
@@ -237,8 +234,19 @@ class Repeats:
         self.steps = (*self.steps, step)[-MAX_PERIOD:]
         if rounds < self.threshold:
             return None
-        has_seen = self.was_skipped or rounds >= (self.least or least)
-        return (rounds, period) if has_seen else None
+        least = self.least or self._least_rounds(calls, results, tools)
+        return (rounds, period) if self.was_skipped or rounds >= least else None
+
+    def _least_rounds(
+        self,
+        calls: Iterable[ToolCall],
+        results: Mapping[str, ToolResult],
+        tools: Mapping[str, Tool],
+    ) -> int:
+        """The round in which the model has seen a skip, if any call is skipped: run, skip, once more."""
+        good = (call for call in calls if call.id in results and not results[call.id].is_error)
+        proofs = (_PROOF.get(self.mode_of(tools.get(call.name)), -1) for call in good)
+        return max((proof + 2 for proof in proofs), default=1)
 
     def _learned(self, call: ToolCall, result: ToolResult) -> str:
         """The result of a call; for a skipped call, its earlier result."""
