@@ -456,13 +456,15 @@ def _with_memo(ctx: Context, memo: Any) -> Context:
 
 
 def _with_violations(ctx: Context, value: Any) -> Context:
-    is_right = is_mapping(value) and all(
-        isinstance(lines, (tuple, list)) and all(isinstance(line, str) for line in lines)
-        for lines in value.values()
-    )
+    is_right = is_mapping(value) and all(map(_are_texts, value.values()))
     where, expected = "replace: validation_errors", "a mapping of tuples of texts by id of the call"
     calls.expect(is_right, where, expected, value)
     return ctx.evolve(validation_errors=value)
+
+
+def _are_texts(value: Any) -> bool:
+    lines: list[Any] = [*value] if isinstance(value, (tuple, list)) else [None]
+    return all(isinstance(line, str) for line in lines)
 
 
 def _with_error(ctx: Context, value: Any) -> Context:
@@ -486,7 +488,7 @@ def _with_guidance(ctx: Context, value: Any) -> Context:
 
 
 def _with_waiting(ctx: Context, value: Any) -> Context:
-    is_right = isinstance(value, tuple) and all(isinstance(one, PendingCall) for one in value)
+    is_right = value.__class__ is tuple and all(isinstance(one, PendingCall) for one in value)
     calls.expect(is_right, "replace: waiting", "a tuple of PendingCalls", value)
     return ctx.evolve(waiting=value)
 

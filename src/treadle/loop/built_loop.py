@@ -127,7 +127,8 @@ def _expanded(given: list[Any]) -> tuple[Component, ...]:
     if len(given) == 0 or not any(one is ... for one in given):
         return others
     roles = [default.fn for default in default_stages()]
-    own = [one for one in others if isinstance(one, Stage) and any(one.role is fn for fn in roles)]
+    stages: list[Stage[Any, Any]] = [one for one in others if isinstance(one, Stage)]
+    own = [one for one in stages if any(one.role is fn for fn in roles)]
     defaults = [
         placed
         for default in default_stages()

@@ -71,7 +71,7 @@ def validate_messages(
         raise InvalidMessagesError(
             [f"messages: expected a text or a list of message dicts, got {describe(raw)}"]
         )
-    messages = checked_messages(raw)
+    messages = checked_messages(raw)  # pyright: ignore[reportUnknownArgumentType]
     history, repairs = repair_history(messages, taken)
     if not history:
         raise InvalidMessagesError(["messages: expected at least one message that is not empty"])

@@ -96,7 +96,7 @@ def check_type(item: Any, classes: tuple[type, ...]) -> None:
     if classes and not isinstance(item, classes):
         expected = " or ".join(cls.__name__ for cls in classes)
         hint = "; is a return missing?" if item is None else ""
-        if isinstance(item, Generator):
+        if issubclass(item.__class__, Generator):
             hint = "; a generator runs with: return (yield from ...)"
         raise TypeError(f"it returned {type(item).__name__}, expected {expected}{hint}")
 

@@ -135,6 +135,8 @@ class RunBuilder:
             case "call_not_run":
                 call.not_run = line["reason"]
                 self._guard("not_run", line["iteration"], line["reason"], call)
+            case _:
+                pass
 
     def _add_to_iteration(
         self, name: str, line: JSONDict, at: float | None, iteration: Iteration

@@ -84,7 +84,7 @@ def run_calls(ctx: Context, calls: Iterable[ToolCall | str]) -> Steps[Context]:
     """
     if ctx.decision is Decision.PAUSE or ctx.result_messages:
         return ctx
-    is_many = isinstance(calls, Iterable) and not isinstance(calls, str)
+    is_many = isinstance(calls, Iterable) and not isinstance(calls, str)  # pyright: ignore[reportUnnecessaryIsInstance]
     expect(is_many, "run_calls", "a list of calls or of their ids", calls)
     ids = {found_call(ctx, call, "run_calls").id for call in calls}
     batch = tuple(call for call in ctx.tool_calls if call.id in ids)
