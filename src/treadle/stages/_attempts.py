@@ -217,15 +217,15 @@ class CallAttempt(NamedTuple):
             if is_plain(value):
                 return timed(_result(call, value))
             late = effects.in_daemon_thread(functools.partial(_result, call, value))
-            return Then[Timed[ToolResult]](late, timed)
+            made: Then[Timed[ToolResult]] = Then(late, timed)
+            return made
 
         try:
             value = invoke(call.input or _NO_ARGUMENTS, self.context)
-            return (
-                Then[Timed[ToolResult]](value, awaited, _raise_late)
-                if is_awaitable(value)
-                else timed(_result(call, value))
-            )
+            if is_awaitable(value):
+                made: Then[Timed[ToolResult]] = Then(value, awaited, _raise_late)
+                return made
+            return timed(_result(call, value))
         except Exception as error:
             if not is_plain_error(error):
                 make_text(error)
