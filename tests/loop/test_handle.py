@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from treadle import (
+    BudgetExhausted,
     Err,
     Limits,
     Loop,
@@ -150,6 +151,26 @@ def test_calls_that_did_not_start_because_of_cancel_all_are_not_counted(sequenti
     result = Loop.run_sync(USER, script, tools=[stop], **options)
     assert result.unwrap().content == "done"
     assert ran == [0, 5, 6]
+
+
+def test_a_call_that_waits_for_a_person_stays_counted_when_others_are_cancelled():
+    handle, ran = RunHandle(), []
+
+    @tool
+    def stop():
+        handle.cancel_all()
+
+    @tool(requires_approval=True)
+    def sign(n: int):
+        ran.append(n)
+
+    signed = call("sign", "s", n=1)
+    script = ScriptedLLM(calls(call("stop", "a"), signed), calls(call("sign", n=2)), "done")
+    loop = Loop(tools=[stop, sign], max_tool_calls=2)
+    paused = loop.run_sync(USER, script, handle=handle)
+    result = loop.resume_sync(paused, {one.id: approve for one in paused.pending}, script)
+    assert isinstance(result.reason, BudgetExhausted)
+    assert (ran, result.tool_calls_count) == ([1], 2)
 
 
 @pytest.fixture

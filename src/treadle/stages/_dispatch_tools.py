@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from treadle.codec import decode
@@ -48,7 +48,7 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
     for batch in batches:
         running = [run_call(ctx, call, nodes[call.id]) for call in batch]
         together = running[0] if len(running) == 1 else _together(ctx, running)
-        yield from together if in_flight.stop is None else _stoppable(ctx, together)
+        yield from together if in_flight.stop is None else _stoppable(ctx, calls, together)
         if in_flight.paused or in_flight.unknown:
             break
     in_flight.paused.update(still_paused)
@@ -103,14 +103,14 @@ def run_calls(ctx: Context, calls: Iterable[ToolCall | str]) -> Steps[Context]:
     return ctx.evolve(plan=dataclasses.replace(whole, approvals=ctx.plan.approvals))
 
 
-def _stoppable(ctx: Context, running: Steps[Any]) -> Steps[None]:
-    """Run the calls of a batch until a handle cancels them."""
+def _stoppable(ctx: Context, calls: Sequence[ToolCall], running: Steps[Any]) -> Steps[None]:
+    """Run a batch until a handle cancels the calls that run now; those that wait for a person stay reserved."""
     try:
         # After a batch that was cancelled, the next ends at once.
         yield Bounded(running, until=ctx.run.in_flight.stop)
     except Stopped:
         ctx.run.in_flight.cancel_all()  # again: a replay has only the effects, not the handle
-        ctx.run.release(*ctx.plan.calls)
+        ctx.run.release(*calls)
 
 
 def _together(ctx: Context, running: list[Steps[ToolResult]]) -> Steps[None]:
