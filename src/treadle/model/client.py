@@ -108,7 +108,7 @@ class ModelClient:
         return self._takes_any or option in self._signature.known
 
     def identity(self) -> list[Any]:
-        """The facts that distinguish the model from others, as far as the callable shows them."""
+        """The attributes by which the callable identifies its model."""
         info, fn = self.model_info(), self._fn
         filled: list[Any] = []
         while isinstance(fn, functools.partial):

@@ -172,8 +172,8 @@ def call_effect(
     else:
         invoke, mode = _resolving(resolver, call), resolver.mode
     return Call(
-        CallAttempt.run,
-        CallAttempt(invoke, call, context, in_flight, progress, mode is _ASYNC),
+        CallAttempt.run_async if mode is _ASYNC else CallAttempt.run,
+        CallAttempt(invoke, call, context, in_flight, progress),
         mode=mode,
         label=labels.EXECUTE_TOOL,
         key=call.id,
@@ -198,16 +198,30 @@ class CallAttempt(NamedTuple):
     context: ToolContext | None
     in_flight: ToolCallTable
     progress: ProgressReporter | None
-    is_async: bool
 
-    def run(self, reporter: Reporter) -> Any:
-        """Call the tool, and make its result, which is data; an awaitable of it if the tool returned one.
-
-        Code of a value or of an exception, such as its ``__str__``, must not block an event loop.
-        """
+    async def run_async(self, reporter: Reporter) -> Timed[ToolResult]:
+        """Call a tool on an event loop, which code of its value or exception (``__str__``) must not block."""
         invoke, call = self.invoke, self.call
         if self.progress is not None:
-            invoke = self.progress.wrap(invoke, reporter, is_async=self.is_async)
+            invoke = self.progress.wrap(invoke, reporter, is_async=True)
+        started = reporter.now()
+        try:
+            value = await invoke(call.input or _NO_ARGUMENTS, self.context)
+        except Exception as error:
+            if not is_plain_error(error):
+                await effects.in_daemon_thread(functools.partial(make_text, error))
+            raise
+        if is_plain(value):
+            result = _result(call, value)
+        else:
+            result = await effects.in_daemon_thread(functools.partial(_result, call, value))
+        return self.in_flight.complete(result), started, reporter.now()
+
+    def run(self, reporter: Reporter) -> Any:
+        """Call a tool in a thread, and make its result; an awaitable of the result if the tool returned one."""
+        invoke, call = self.invoke, self.call
+        if self.progress is not None:
+            invoke = self.progress.wrap(invoke, reporter, is_async=False)
         started = reporter.now()
 
         def timed(result: ToolResult) -> Timed[ToolResult]:
@@ -223,8 +237,8 @@ class CallAttempt(NamedTuple):
         try:
             value = invoke(call.input or _NO_ARGUMENTS, self.context)
             if is_awaitable(value):
-                made: Then[Timed[ToolResult]] = Then(value, awaited, _raise_late)
-                return made
+                late: Then[Timed[ToolResult]] = Then(value, awaited, _raise_late)
+                return late
             return timed(_result(call, value))
         except Exception as error:
             if not is_plain_error(error):

@@ -372,7 +372,7 @@ linear in its length."""
 
 
 class PartialReader:
-    """Reads the output, as far as it is valid JSON, from the pieces of a response to a request with some tools."""
+    """Parses the partial output in the chunks of a response."""
 
     def __init__(self, output: OutputContract, offered: Iterable[str]) -> None:
         self._names = output.tools.keys() & offered
