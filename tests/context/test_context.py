@@ -217,6 +217,8 @@ LIST_OF_TOOLS = "expected a list of tools or their names, got"
     ("verb", "given", "text"),
     [
         ("replace", {"outputs": 1}, "replace: a context has no field 'outputs'; did you mean 'output'?"),
+        ("replace", {"usage": 99}, "replace: a context has no field 'usage'"),
+        ("replace", {"tool_calls_count": 99}, "replace: a context has no field 'tool_calls_count'"),
         ("stop", {"reason": ValueError("x")}, "stop: expected a Reason or a text, got ValueError"),
         ("stop", {"reason": " "}, "stop: expected a text that is not empty, got str ' '"),
         ("remember", {"name": ["x"], "value": 1}, "remember: name: expected a text that is not empty, got list"),

@@ -875,6 +875,33 @@ def test_a_run_in_a_cancelled_task_begins_and_is_cancelled_at_its_first_wait(go,
     assert seen == ["begun", "cleaned up"]
 
 
+def test_a_run_of_a_caller_that_handles_its_cancellation_is_not_cancelled():
+    async def main():
+        asyncio.current_task().cancel()
+        try:
+            await asyncio.sleep(LONG)
+        except asyncio.CancelledError:
+            return await drive(steps_of(call(_seven)))
+
+    assert asyncio.run(main()) == 7
+
+
+def test_the_time_limit_of_the_caller_is_a_timeout_although_the_cleanup_of_a_branch_fails(caplog):
+    def failing():
+        try:
+            yield Sleep(LONG)
+        finally:
+            raise ValueError("in leaving")
+
+    async def main():
+        async with asyncio.timeout(0.02):
+            await drive(steps_of(Parallel([failing(), steps_of(Sleep(LONG))])))
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(main())
+    assert "in leaving" in caplog.text
+
+
 class TestACallableThatCancelsItsOwnTask:
     """On asyncio, where a task can be cancelled by anything that it calls."""
 

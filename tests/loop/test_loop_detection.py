@@ -121,6 +121,18 @@ def test_loops_of_up_to_three_iterations_end_the_run(script, ends_at, period, de
         assert (result.reason.period, result.reason.iterations) == (period, 3 + more)
 
 
+@pytest.mark.parametrize(("dedupe", "ends_at"), [("evidence", 8), ("strict", 6), ("off", 6)])
+def test_calls_that_each_may_change_what_the_other_returns_end_the_run_without_a_skip(
+    dedupe, ends_at
+):
+    """After each of them the other has to run: it could return something else."""
+    write = tool(name="write", parallel_safe=False)(lambda n: "ok")
+    script = [[("write", {"n": n})] for n in (1, 2)] * 5
+    result = run(*script, tools=[write], dedupe=dedupe, max_iterations=99)
+    assert (result.stop_reason, result.iterations) == ("loop_detected", ends_at)
+    assert result.tool_calls_count == ends_at
+
+
 @pytest.mark.parametrize("threshold", [1, 2, 3])
 def test_calls_that_fail_are_never_skipped_so_the_threshold_alone_counts(threshold):
     broken = tool(name="broken")(lambda: 1 / 0)

@@ -155,6 +155,24 @@ class TestStore:
         assert store.log == []
 
 
+def test_of_resumptions_in_several_threads_one_runs_the_calls(recorded):
+    """Also without a store: the table of the process is the default."""
+    loop, model, paused = paused_at(recorded)
+    start = threading.Barrier(8)
+
+    def resumed(_):
+        start.wait()
+        try:
+            return type(SYNC.resume(loop, paused, {"b": approve}, model))
+        except PausedStateError:
+            return None
+
+    with ThreadPoolExecutor(8) as pool:
+        outcomes = list(pool.map(resumed, range(8)))
+    assert (outcomes.count(Ok), outcomes.count(None)) == (1, 7)
+    assert recorded.did == ["note 1", "note 3", "wipe /"]
+
+
 def has(claims, claimant, *, take_over=False):
     """Whether a claimant has the pause now; a store may also refuse with an exception."""
     try:

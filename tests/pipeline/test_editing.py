@@ -56,8 +56,14 @@ def test_an_edit_returns_a_new_pipeline_and_does_not_change_the_old_one(runner, 
 def test_an_unknown_name_is_an_error_that_lists_the_names():
     with pytest.raises(PipelineError, match="by its name, a text, not Stage"):
         ABC.replace(stage(b), x)
-    with pytest.raises(PipelineError, match="no component 'd'; known are a, b, c"):
-        ABC.without("a", "d")
+    for edit in (
+        lambda: ABC.insert_before("d", x),
+        lambda: ABC.insert_after("d", x),
+        lambda: ABC.replace("d", x),
+        lambda: ABC.without("a", "d"),
+    ):
+        with pytest.raises(PipelineError, match="no component 'd'; known are a, b, c"):
+            edit()
 
 
 def test_the_new_pipeline_is_checked():

@@ -92,6 +92,8 @@ def test_another_name_is_an_error_that_lists_the_entry_points(runner, start):
         f"an item cannot start at {start!r}; entry points: "
         "a, how_many, plug, again, whole, end, compose, after"
     )
+    with pytest.raises(PipelineError, match=r"entry points: none$"):
+        runner.drive(Pipeline().steps((), start=start))
 
 
 def test_execution_starts_inside_an_embedded_pipeline_whether_or_not_there_is_an_until(runner):
