@@ -546,13 +546,28 @@ class TestACall:
         for _ in range(30):
             assert trio.run(main) in (["cancelled"], ["went on", "cancelled"])
 
-    def test_is_not_finished_if_the_task_is_already_cancelled(self):
+    @pytest.mark.parametrize("in_steps", [call, carried])
+    def test_is_not_made_if_the_run_is_already_cancelled(self, go, in_steps):
+        """Not even one that awaits nothing, which could not be cancelled afterwards."""
+        made = []
+
+        async def main():
+            with anyio.CancelScope() as scope:
+                scope.cancel()
+                await drive(steps_of(in_steps(_append, made)))
+            return scope.cancelled_caught
+
+        assert go(main)
+        assert made == []
+
+    @pytest.mark.parametrize("in_steps", [call, carried])
+    def test_is_not_made_if_the_task_is_already_cancelled(self, in_steps):
         made = []
 
         async def main():
             asyncio.current_task().cancel()
             with pytest.raises(asyncio.CancelledError):
-                await drive(steps_of(call(_append_later, made)))
+                await drive(steps_of(in_steps(_append, made)))
 
         asyncio.run(main())
         assert made == []
@@ -1127,9 +1142,4 @@ async def _seven():
 
 
 async def _append(items):
-    items.append(1)
-
-
-async def _append_later(items):
-    await _seven()
     items.append(1)

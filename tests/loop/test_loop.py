@@ -12,6 +12,7 @@ from treadle import (
     Err,
     Loop,
     OptionError,
+    RunHandle,
     RunState,
     Tool,
     ToolContext,
@@ -254,6 +255,33 @@ def test_tools_and_stages_receive_the_deps_of_the_caller():
     model = ScriptedLLM(calls(call("look")), "done")
     Loop.run_sync("Hi", model, tools=[look], deps=deps, stages=[watch, *default_stages()])
     assert seen == [deps, deps, deps]
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@pytest.mark.parametrize("options", [{}, {"max_seconds": 30}], ids=["no limit", "a time limit"])
+def test_a_run_in_a_cancelled_task_reports_its_end_and_makes_no_request(options, backend):
+    """Not even to a model that awaits nothing, and whose tools await nothing."""
+    made, events, handle = [], [], RunHandle()
+
+    @tool
+    async def pay() -> None:
+        made.append("paid")
+
+    async def model(messages):
+        made.append("asked")
+        return calls(call("pay", "c"))
+
+    async def main():
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            loop = Loop(tools=[pay], handle=handle, on_event=events.append, **options)
+            await loop.run(USER, model)
+        return scope.cancelled_caught
+
+    assert anyio.run(main, backend=backend)
+    assert made == []
+    assert (events[-1].stop_reason, handle.result.stop_reason) == ("cancelled", "cancelled")
+    check_history(handle.messages)
 
 
 def test_a_tool_that_cancels_its_own_task_fails_and_the_run_goes_on():

@@ -21,6 +21,7 @@ from contextvars import Context, copy_context
 from typing import Any, TypeAlias, TypeVar, cast
 
 import anyio
+import anyio.lowlevel
 
 from treadle.effects import cleanup
 from treadle.effects.cleanup import (
@@ -178,6 +179,7 @@ class _Worker:
         is_ending: whether all steps have to end.
         cancel_children: cancels the workers that it waits for; None if it waits for none.
         cancelling: returns how often a callable has cancelled the task, which trio does not allow.
+        begins_cancelled: whether the task of the caller was cancelled before the steps began.
         has_value: whether the steps have returned.
         error: the exception that they raised.
     """
@@ -188,7 +190,7 @@ class _Worker:
         self.effect: Effect | None = None
         self.cancel_children: Callable[[], None] | None = None
         self.error: BaseException | None = None
-        self.has_value = self.is_abandoned = False
+        self.has_value = self.is_abandoned = self.begins_cancelled = False
         self.cancelling: Callable[[], int] = int  # 0
         self._group = group
         self._cancel_timer: Callable[[], object] | None = None
@@ -216,7 +218,7 @@ class _Worker:
                 # Taken within the task, since trio begins tasks in any order.
                 self.index, steps = self._group.waiting.popleft()
                 self.frames.append((steps, None))
-                self._group.begun()
+                self.begins_cancelled = self._group.begun()
             self._group.results[self.index] = await self._run()
             self.has_value = True
         except BaseException as error:  # noqa: BLE001 - raised in the task that waits
@@ -254,6 +256,13 @@ class _Worker:
     def in_scope(self, effect: Awaitable[Any]) -> Awaitable[Any]:
         """Return an awaitable of an effect that can be cancelled."""
         return effect
+
+    def _unless_cancelled(self, effect: Awaitable[Any]) -> Awaitable[Any]:
+        """As `in_scope`, but the first effect that may wait is cancelled before it begins, except events."""
+        if self.is_ending or type(self.effect) is Emit:
+            return self.in_scope(effect)
+        self._group.cancel_running()
+        return self.in_scope(_not_begun(effect))
 
     def _cancel_effect(self) -> None:
         raise NotImplementedError
@@ -294,7 +303,8 @@ class _Worker:
     async def _run(self) -> Any:  # noqa: C901, PLR0912, PLR0915 - the hot loop: a call costs more than a branch
         """Perform the effects of the frames; return the value of the outermost steps, or raise their exception."""
         frames, origin = self.frames, self.drive.clock_origin
-        cancelling, in_scope = self.cancelling, self.in_scope
+        cancelling = self.cancelling
+        in_scope = self._unless_cancelled if self.begins_cancelled else self.in_scope
         advance: Callable[[Any], Effect] | None = frames[-1][0].send
         outcome: Any = None
         effect: Effect | None = None
@@ -656,6 +666,14 @@ class _TrioEvent:
             await self._lowlevel.wait_task_rescheduled(abort)
 
 
+async def _not_begun(effect: Awaitable[Any]) -> None:
+    """Receive the cancellation in place of an effect."""
+    close = getattr(effect, "close", None)
+    if close is not None:
+        close()
+    await anyio.lowlevel.checkpoint()
+
+
 class _Group:
     """The workers that run several steps at once, for another worker or for the task that called `drive`."""
 
@@ -685,13 +703,19 @@ class _Group:
 
     def _cancelled(self) -> None:
         if self._has_begun:
-            self._cancel_running()
+            self.cancel_running()
+        else:
+            self._is_cancelled = True
 
-    def begun(self) -> None:
-        """Note that a worker has begun: a run reports its end, so it begins even in a task that is cancelled."""
+    def begun(self) -> bool:
+        """Note that a worker has begun; return whether the task was cancelled before.
+
+        A run reports its end, so it begins nevertheless.
+        """
         self._has_begun = True
         if self._is_cancelled:
             self._event.set()
+        return self._is_cancelled
 
     async def run(self, limit: int | None = None) -> list[Any]:
         """Run the steps; return their values, or raise the first exception when all workers have ended."""
@@ -721,7 +745,7 @@ class _Group:
         self._running.remove(worker)
         self._start(worker.context, worker)
 
-    def _cancel_running(self) -> None:
+    def cancel_running(self) -> None:
         """Cancel the workers at once: until the waiting task resumes, one could start its next call."""
         if self._running and not self._is_ending:
             self._is_ending = True
@@ -759,7 +783,7 @@ class _Group:
     async def _wait(self) -> None:
         end: BaseException | None = None
         if self._parent is not None:
-            self._parent.cancel_children = self._cancel_running
+            self._parent.cancel_children = self.cancel_running
         try:
             while True:
                 is_shielded = self._is_ending or self._is_cancelled
@@ -769,13 +793,13 @@ class _Group:
                         await self._event.wait()
                 except GeneratorExit:  # nothing can be awaited now
                     with suppress(RuntimeError):  # the event loop is closed
-                        self._cancel_running()
+                        self.cancel_running()
                     raise
                 except BaseException as error:  # noqa: BLE001 - raised below
                     end = error
                 self._is_cancelled = end is not None and not self._has_begun
                 if self._has_begun and (end is not None or self._failure is not None):
-                    self._cancel_running()
+                    self.cancel_running()
                 if not self._running:
                     break
                 self._renew_event()
