@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -84,10 +85,20 @@ def checked(default: Any, check: ValueCheck, *, repr: bool = True, **metadata: A
 
 def check_fields(made: Any) -> None:
     """Check the fields that `checked` declared; raises `OptionError`."""
-    for spec in dataclasses.fields(made):
-        value = getattr(made, spec.name)
-        if "check" in spec.metadata and not (value is None and spec.default is None):
-            spec.metadata["check"].check(spec.name, value)
+    for name, check, takes_none in _checks_of(type(made)):
+        value = getattr(made, name)
+        if not (value is None and takes_none):
+            check.check(name, value)
+
+
+@functools.cache
+def _checks_of(cls: Any) -> tuple[tuple[str, ValueCheck, bool], ...]:
+    """The checked fields of a class, and whether each accepts None."""
+    return tuple(
+        (spec.name, spec.metadata["check"], spec.default is None)
+        for spec in dataclasses.fields(cls)
+        if "check" in spec.metadata
+    )
 
 
 def copied(value: Any) -> Any:

@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from treadle.telemetry.telemetry import ActiveTelemetry
 
 
+_GLOBAL = Telemetry()
+"""The telemetry of the global providers."""
+
+
 def active_telemetry(chosen: Telemetry | None = None) -> ActiveTelemetry | None:
     """Make the telemetry of a run; None if no provider has an SDK.
 
@@ -21,7 +25,7 @@ def active_telemetry(chosen: Telemetry | None = None) -> ActiveTelemetry | None:
     from treadle.telemetry.sinks import Sinks  # noqa: PLC0415 - see above
     from treadle.telemetry.telemetry import ActiveTelemetry  # noqa: PLC0415
 
-    sinks = Sinks.of(chosen or Telemetry())
+    sinks = Sinks.of(chosen or _GLOBAL)
     return None if sinks is None else ActiveTelemetry(sinks)
 
 
