@@ -85,7 +85,7 @@ def checked(default: Any, check: ValueCheck, *, repr: bool = True, **metadata: A
 
 def check_fields(made: Any) -> None:
     """Check the fields that `checked` declared; raises `OptionError`."""
-    for name, check, takes_none in _checks_of(type(made)):
+    for name, check, takes_none in _checks_of(made.__class__):
         value = getattr(made, name)
         if not (value is None and takes_none):
             check.check(name, value)
