@@ -88,18 +88,20 @@ class Observers:
 
     def _calls(self, event: Event) -> Generator[Awaitable[Any]]:
         """Call each observer once it has received the earlier events; yield what has to be awaited."""
-        before = self._latest
-        delivery = self._latest = _Delivery()
+        before, delivery = self._latest, None
         place = 0
         try:
             for observer in self._observers:
                 if before is not None and before.next_place <= place:
+                    delivery = self._waits_at(place, delivery)
                     yield before.passes(place)
                 place += 1
-                delivery.move(place)
+                if delivery is not None:
+                    delivery.move(place)
                 try:
                     result = observer(event)
                     if result is not None and is_awaitable(result):
+                        delivery = self._waits_at(place, delivery)
                         yield result
                 except BaseException as error:
                     if not _is_failure(error):
@@ -111,6 +113,16 @@ class Observers:
             self._call_now(event, place)
             raise
         finally:
+            self._delivered(delivery)
+
+    def _waits_at(self, place: int, delivery: _Delivery | None) -> _Delivery:
+        """Note how far an event is when it first waits: from then on, later events may arrive."""
+        if delivery is None:
+            delivery = self._latest = _Delivery(place)
+        return delivery
+
+    def _delivered(self, delivery: _Delivery | None) -> None:
+        if delivery is not None:
             delivery.move(len(self._observers))
             if self._latest is delivery:
                 self._latest = None
@@ -166,7 +178,9 @@ class Changed:
 class _Delivery(Changed):
     """An event on its way through the observers; the index is that of the first that has not received it."""
 
-    next_place = 0
+    def __init__(self, next_place: int) -> None:
+        super().__init__()
+        self.next_place = next_place
 
     def move(self, next_place: int) -> None:
         """Note that further observers have received the event."""
