@@ -99,7 +99,8 @@ def _draft_of(cls: Any) -> type:
     """
     own: dict[str, Any] = dict(cls.__dict__)
     bases: tuple[type, ...] = own.get("__orig_bases__", cls.__bases__)
-    attributes = {"__slots__": cls.__slots__, "__setattr__": object.__setattr__}
+    thawed = {"__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
+    attributes = {"__slots__": cls.__slots__, **thawed}
     return types.new_class(cls.__name__, bases, exec_body=lambda body: body.update(attributes))
 
 

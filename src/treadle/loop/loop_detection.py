@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from treadle.context import Context
-from treadle.messages import ToolCall, short_name
+from treadle.messages import short_name
 from treadle.results import LoopDetected
 from treadle.run_state import RunNode
 from treadle.tools import fingerprint, signature
 
 MAX_SHOWN = 5
 """The maximum number of calls that the reason names."""
-
-
-def _fingerprint_of(call: ToolCall) -> str:
-    return call.fingerprint or fingerprint(call.name, call.arguments)
 
 
 def detected_loop(context: Context, node: RunNode) -> LoopDetected | None:
@@ -24,7 +20,7 @@ def detected_loop(context: Context, node: RunNode) -> LoopDetected | None:
     calls, response = context.tool_calls, context.response
     made = ""
     if calls:
-        made = signature(tuple(map(_fingerprint_of, calls)))
+        made = signature([one.fingerprint or fingerprint(one.name, one.arguments) for one in calls])
         node.metadata["tool_signature"] = made
     looked_at = made if calls or response.is_blank else response.text
     found = context.run.repeats.look(looked_at, calls, context.tool_results, context.tools)

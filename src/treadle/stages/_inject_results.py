@@ -125,12 +125,9 @@ def _copies(ctx: Context, messages: list[JSONDict]) -> list[JSONDict] | None:
     if ctx.tool_calls:
         if any(map(_extra_of, ctx.tool_calls)):
             return None
-        copies[0]["tool_calls"] = list(map(_copied_call, copies[0]["tool_calls"]))
+        calls: list[JSONDict] = messages[0]["tool_calls"]
+        copies[0]["tool_calls"] = [{**one, "function": one["function"].copy()} for one in calls]
     return copies
-
-
-def _copied_call(call: JSONDict) -> JSONDict:
-    return {**call, "function": call["function"].copy()}
 
 
 _extra_of = operator.attrgetter("extra")
