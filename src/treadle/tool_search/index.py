@@ -15,8 +15,7 @@ from typing import Any
 
 from treadle.effects import Then, is_awaitable
 from treadle.messages import is_list, is_mapping
-from treadle.tool_search.word_index import MAX_QUERY, WordIndex, weigh_words
-from treadle.tool_search.words import words_of
+from treadle.tool_search.word_index import MAX_QUERY, WordIndex, weigh_words, words_of
 from treadle.tools import Tool
 
 NAME, DESCRIPTION, PARAMETERS = 2.0, 1.0, 0.2
