@@ -8,8 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from treadle.tools import MAX_BYTES, error_text, is_plain_error, render, truncate
-from treadle.tools.bounds import MAX_ITEMS
-from treadle.tools.rendering import MAX_LINES
+from treadle.tools.rendering import MAX_ITEMS, MAX_LINES
 
 
 class Point(BaseModel):
