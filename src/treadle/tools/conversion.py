@@ -73,16 +73,14 @@ class ToolOptions(ToolBehaviour, total=False):
     description: str | None
 
 
-class _Decorator(Protocol):
-    def __call__(self, fn: Callable[P, R], /) -> Tool[P, R]: ...
-
-
 @overload
 def tool(fn: Mapping[str, Any] | MCPTool, /, **options: Unpack[ToolOptions]) -> Tool: ...
 @overload
 def tool(fn: Callable[P, R], /, **options: Unpack[ToolOptions]) -> Tool[P, R]: ...
 @overload
-def tool(fn: None = None, /, **options: Unpack[ToolOptions]) -> _Decorator: ...
+def tool(
+    fn: None = None, /, **options: Unpack[ToolOptions]
+) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 def tool(fn: Any = None, /, **options: Any) -> Any:
     """Make a tool of a function: the schema from its type hints, the descriptions from its docstring.
 

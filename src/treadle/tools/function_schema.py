@@ -60,8 +60,6 @@ class Signature:
         self._positional: list[str] = []
         self._with_defaults: set[str] = set()
         given = self._read(fn, inner)
-        if _dispatches(inner) and given and not self._positional:
-            self._positional.append(next(iter(given)))
         types_of_all = (self._hint_of_extra or Any, *(hint for hint, _ in given.values()))
         self.is_plain = not self._with_defaults and all(map(_is_plain, types_of_all))
         self._with_defaults.update(self._positional)
@@ -233,8 +231,6 @@ def _parameters_of(fn: Callable[..., Any], inner: Any, name: str) -> list[inspec
             f"tool {name!r}: its signature cannot be read: {error}"
         ) from error
     first = parameters[0] if parameters and inspect.isfunction(inner) else None
-    if first is not None and hasattr(inner, "register") and not hasattr(inner, "dispatch"):
-        return parameters[1:]  # a method of `singledispatchmethod`, bound to its object
     if first is not None and first.name in {"self", "cls"} and first.annotation is first.empty:
         where = inner.__qualname__.rpartition("<locals>.")[2]
         if "." in where:
@@ -263,11 +259,6 @@ def _field(name: str, hint: Any, default: Any, described: Mapping[str, str]) -> 
     # Without a description in the docstring, the description in the type hint is kept.
     facts: dict[str, Any] = {"description": described[name]} if name in described else {}
     return Annotated[hint, Field(alias=name, **facts)], default
-
-
-def _dispatches(fn: Any) -> bool:
-    """Whether a function chooses its implementation by the type of its first argument, which has no name then."""
-    return hasattr(fn, "register") and (hasattr(fn, "dispatch") or hasattr(fn, "__wrapped__"))
 
 
 def _unpacked(hint: Any) -> dict[str, tuple[Any, Any]] | None:
