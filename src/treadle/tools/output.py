@@ -305,7 +305,7 @@ def _form_of(given: Any) -> _Form:
     is_schema = is_mapping(given)
     adapter = _adapter_of(Any if is_schema else given)
     schema: Mapping[str, Any] = given if is_schema else type_schema(adapter.json_schema, "output")
-    name, description = _of_schema(given) if is_schema else _of_type(given)
+    name, description = _described(given)
     of_python = None if is_schema else adapter.validate_python
     if schema.get("type") == "object":
         schema = {**schema, "properties": schema.get("properties", {})}
@@ -333,14 +333,11 @@ def _adapter_of(given: Any) -> TypeAdapter[Any]:
         ) from error
 
 
-def _of_schema(schema: Mapping[str, Any]) -> tuple[str, str]:
-    """The name and the description of a JSON Schema."""
-    title = str(schema.get("title") or "")
-    return valid_name(title) if title else NAME, str(schema.get("description") or DESCRIPTION)
-
-
-def _of_type(given: Any) -> tuple[str, str]:
-    """The name and the description of a type."""
+def _described(given: Any) -> tuple[str, str]:
+    """The name and the description of a JSON Schema or a type."""
+    if is_mapping(given):
+        title = str(given.get("title") or "")
+        return valid_name(title) if title else NAME, str(given.get("description") or DESCRIPTION)
     if not inspect.isclass(given) or given.__module__ == "builtins":
         return NAME, DESCRIPTION
     text = given.__dict__.get("__doc__") or ""

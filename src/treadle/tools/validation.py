@@ -117,7 +117,7 @@ _OF_AN_OBJECT = frozenset({"type", "properties", "required", "additionalProperti
 
 
 class _NotSimpleError(Exception):
-    """A schema has keywords that the quick check does not support."""
+    pass
 
 
 def _quick_check(schema: Mapping[str, Any]) -> Callable[[Any], bool]:
@@ -138,35 +138,27 @@ def _simple(schema: Any) -> CoreSchema:
         case ["type"]:
             kinds = [kind] if isinstance(kind, str) else kind
             return core_schema.union_schema([_KINDS[one] for one in kinds])
-        case ["enum", "type"] if kind == "string" and _are_texts(schema["enum"]):
-            return core_schema.literal_schema(schema["enum"])
+        case ["enum", "type"] if kind == "string" and schema["enum"]:
+            if all(isinstance(value, str) for value in schema["enum"]):  # else 1 is True in Python
+                return core_schema.literal_schema(schema["enum"])
         case ["items", "type"] if kind == "array":
             return core_schema.list_schema(_simple(schema["items"]), strict=True)
         case ["anyOf"]:
             return core_schema.union_schema(list(map(_simple, schema["anyOf"])))
         case keywords if kind == "object" and _OF_AN_OBJECT.issuperset(keywords):
-            return _simple_object(schema)
+            required, others = schema.get("required", []), schema.get("additionalProperties", True)
+            parts = schema.get("properties", {})
+            if isinstance(others, bool) and is_list(required) and parts.keys() >= {*required}:
+                fields = {
+                    name: core_schema.typed_dict_field(_simple(part), required=name in required)
+                    for name, part in parts.items()
+                }
+                return core_schema.typed_dict_schema(
+                    fields, strict=True, extra_behavior="allow" if others else "forbid"
+                )
         case _:
-            raise _NotSimpleError
-
-
-def _are_texts(values: Any) -> bool:
-    """Whether values are equal in JSON if they are in Python, as 1 and True are."""
-    return bool(values) and all(isinstance(value, str) for value in values)
-
-
-def _simple_object(schema: Mapping[str, Any]) -> CoreSchema:
-    required, others = schema.get("required", []), schema.get("additionalProperties", True)
-    parts = schema.get("properties", {})
-    if not (isinstance(others, bool) and is_list(required) and parts.keys() >= {*required}):
-        raise _NotSimpleError
-    fields = {
-        name: core_schema.typed_dict_field(_simple(part), required=name in required)
-        for name, part in parts.items()
-    }
-    return core_schema.typed_dict_schema(
-        fields, strict=True, extra_behavior="allow" if others else "forbid"
-    )
+            pass
+    raise _NotSimpleError
 
 
 # Bounds
@@ -174,12 +166,8 @@ def _simple_object(schema: Mapping[str, Any]) -> CoreSchema:
 _Keyword: TypeAlias = Callable[[Any, Any, Any, Any], Iterable[ValidationError] | None]
 
 
-class _Steps(threading.local):
-    left = 0
-
-
-_steps = _Steps()
-"""The steps that are left to the validation in this thread."""
+_steps = threading.local()
+"""``left`` are the steps that are left to the validation in this thread."""
 
 
 def _count(value: Any) -> int:
@@ -198,10 +186,8 @@ def _bounded(validator: Any) -> Any:
     """
     extend: Any = validators.extend  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     keywords: Mapping[str, _Keyword] = validator.VALIDATORS
-    anything = {name: (None, check) for name, check in keywords.items()}
-    linear = {name: _LINEAR[name] for name in _LINEAR if name in keywords}
-    made = {name: _counted(*one) for name, one in {**anything, **linear}.items()}
-    return extend(validator, made)
+    checks = {name: _LINEAR.get(name, (None, check)) for name, check in keywords.items()}
+    return extend(validator, {name: _counted(*one) for name, one in checks.items()})
 
 
 def _counted(kind: str | None, check: _Keyword) -> _Keyword:
