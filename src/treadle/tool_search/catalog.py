@@ -116,10 +116,9 @@ class SearchCatalog:
 
     def unwrapped(self, call: ToolCall, tools: Mapping[str, Tool]) -> ToolCall:
         """The call of the tool that a call of `call_tool` names; any other call is returned unchanged."""
-        if call.name != CALL_TOOL or call.raw_arguments is not None:
-            return call
         fixed = self.fixed.get(CALL_TOOL)
-        return unwrapped(call) if fixed is not None and tools.get(CALL_TOOL) is fixed else call
+        is_through = fixed is not None and tools.get(CALL_TOOL) is fixed
+        return unwrapped(call) if is_through and call.raw_arguments is None else call
 
     @staticmethod
     def wrapped(call: ToolCall) -> tuple[str, str]:

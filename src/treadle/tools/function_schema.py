@@ -141,8 +141,6 @@ def _model_of(name: str, hint_of_extra: Any, fields: dict[str, Any]) -> Any:
     """The pydantic model of arguments; the hint of ``**kwargs`` is the type of further ones, None forbids them."""
     extra: Literal["forbid", "allow"] = "forbid" if hint_of_extra is None else "allow"
     config = ConfigDict(extra=extra, validate_by_alias=True)
-    if hint_of_extra in (None, Any):
-        return create_model(name, __config__=config, **fields)
     hints = {"__pydantic_extra__": dict[str, hint_of_extra]}
     facts = {"__module__": __name__, "__annotations__": hints, "model_config": config}
     return create_model(name, __base__=type(name, (BaseModel,), facts), **fields)

@@ -66,17 +66,12 @@ def _truncated(parts: list[JSONDict]) -> list[JSONDict]:
 
 def read_call_result(value: Any) -> tuple[Any, bool]:
     """The content of MCP's ``CallToolResult`` or its JSON form, and whether it failed; else the value itself."""
-    if is_dict(value):
-        result = value if _is_call_result(value) else None
-    elif any(kind.__name__ == "CallToolResult" for kind in type(value).__mro__):
-        result = _result_as_json(value)
-    else:
-        result = None
-    if result is None:
+    if any(kind.__name__ == "CallToolResult" for kind in type(value).__mro__):
+        value = _result_as_json(value)
+    elif not (is_dict(value) and _is_call_result(value)):
         return value, False
-    parts = [_part_of(block) for block in result.get("content") or ()]
-    content: Any = parts or result.get("structuredContent")
-    return content, result.get("isError") is True
+    parts = [_part_of(block) for block in value.get("content") or ()]
+    return parts or value.get("structuredContent"), value.get("isError") is True
 
 
 _RESULT_KEYS = frozenset({"content", "isError", "structuredContent", "_meta", "resultType"})
