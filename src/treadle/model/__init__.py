@@ -20,7 +20,6 @@ from treadle.model.registry import (
     backend as backend,
     check_model as check_model,
     embedder as embedder,
-    find_provider as find_provider,
     named_model as named_model,
     providers as providers,
 )

@@ -15,14 +15,8 @@ from treadle.context import Context
 from treadle.effects import Call, Mode, Steps, call_mode
 from treadle.errors import OptionError, check_names, closest, one_of
 from treadle.fast_dataclass import light_dataclass
-from treadle.messages import (
-    JSONDict,
-    MalformedJSONError,
-    ToolCall,
-    is_dict,
-    parse_object,
-    short_name,
-)
+from treadle.messages import JSONDict, ToolCall, is_dict, short_name
+from treadle.messages.json_text import MalformedJSONError, parse_object
 from treadle.tools import MAX_BYTES, Locks, Tool
 
 if TYPE_CHECKING:
@@ -163,10 +157,7 @@ class SearchCatalog:
         what = "What the tool has to do and on what, in a few words; or the name of a tool."
         most = f"The maximum number of tools; {self._options.limit} by default."
         number = {"type": "integer", "minimum": 1, "maximum": MAX_RESULTS, "description": most}
-        fields = {
-            "query": {"type": "string", "minLength": 1, "description": what},
-            "limit": number,
-        }
+        fields = {"query": {"type": "string", "minLength": 1, "description": what}, "limit": number}
         how = f"Call a tool that was found with {CALL_TOOL}."
         if self._is_native:
             how = "The tools that were found can be called from then on."

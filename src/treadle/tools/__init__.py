@@ -51,7 +51,6 @@ from treadle.tools.rendering import (
     is_plain as is_plain,
     is_plain_error as is_plain_error,
     make_text as make_text,
-    render as render,
     truncate as truncate,
 )
 from treadle.tools.repeats import NOTE_FROM as NOTE_FROM, Repeats as Repeats

@@ -5,20 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from treadle.messages import (
-    ATOMS,
-    JSONDict,
-    ToolResult,
+from treadle.messages import ATOMS, JSONDict, ToolResult, is_dict, is_list, read_only
+from treadle.messages.message import dumped_of
+from treadle.messages.parts import (
+    audio_format,
     content_parts,
-    is_dict,
-    is_list,
-    read_only,
     sendable_parts,
     text_of_parts,
     text_part,
 )
-from treadle.messages.message import dumped_of
-from treadle.messages.parts import audio_format
 from treadle.tools.rendering import MAX_BYTES, MAX_LINES, render, truncate
 
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from treadle.fast_dataclass import light_dataclass
-from treadle.messages import JSONDict, is_list, is_mapping, json_type
+from treadle.messages import JSONDict, is_list, is_mapping
+from treadle.messages.json_text import json_type
 
 Legal: TypeAlias = Callable[[Any], bool]
 
