@@ -6,19 +6,7 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    ParamSpec,
-    Protocol,
-    TypeAlias,
-    TypedDict,
-    TypeGuard,
-    TypeVar,
-    Unpack,
-    cast,
-    overload,
-)
+from typing import Any, Protocol, TypeAlias, TypedDict, TypeGuard, Unpack, cast, overload
 
 from treadle.errors import ToolDefinitionError, check_names
 from treadle.messages import is_mapping
@@ -26,13 +14,7 @@ from treadle.messages.message import dumped_of
 from treadle.tools.definition import ApprovalRule, Lock, Tool
 from treadle.tools.docstrings import read_docstring
 from treadle.tools.fingerprints import Dedupe
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-
-
-P = ParamSpec("P")
-R = TypeVar("R")
+from treadle.type_vars import ParamsT, ReturnT_co
 
 
 class MCPTool(Protocol):
@@ -76,11 +58,13 @@ class ToolOptions(ToolBehaviour, total=False):
 @overload
 def tool(fn: Mapping[str, Any] | MCPTool, /, **options: Unpack[ToolOptions]) -> Tool: ...
 @overload
-def tool(fn: Callable[P, R], /, **options: Unpack[ToolOptions]) -> Tool[P, R]: ...
+def tool(
+    fn: Callable[ParamsT, ReturnT_co], /, **options: Unpack[ToolOptions]
+) -> Tool[ParamsT, ReturnT_co]: ...
 @overload
 def tool(
     fn: None = None, /, **options: Unpack[ToolOptions]
-) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+) -> Callable[[Callable[ParamsT, ReturnT_co]], Tool[ParamsT, ReturnT_co]]: ...
 def tool(fn: Any = None, /, **options: Any) -> Any:
     """Make a tool of a function: the schema from its type hints, the descriptions from its docstring.
 
@@ -141,7 +125,7 @@ def as_tool(given: Any, where: str = "tool") -> Tool:
     )
 
 
-def _is_model(given: Any) -> TypeGuard[type[BaseModel]]:
+def _is_model(given: Any) -> TypeGuard[type[Any]]:
     """Whether a value is a pydantic model class; decided without importing pydantic."""
     return inspect.isclass(given) and hasattr(given, "model_json_schema")
 

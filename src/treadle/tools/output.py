@@ -11,19 +11,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Generic,
-    Literal,
-    TypeAlias,
-    TypedDict,
-    TypeVar,
-    Union,
-    Unpack,
-    cast,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 from treadle.checks import FUNCTIONS, check_fields, checked, choice, copied, number
 from treadle.errors import OptionError, check_names
@@ -40,7 +28,7 @@ if TYPE_CHECKING:
 
 U = TypeVar("U")
 V = TypeVar("V")
-OutputMode = Literal["tool", "json"]
+OutputMode = typing.Literal["tool", "json"]
 Validator: TypeAlias = Callable[..., Any]
 Checked: TypeAlias = tuple[Any, Sequence[str]]
 """An output, and its violations with their paths; without violations, it is valid."""
@@ -247,9 +235,9 @@ class _Form:
 
 def _alternatives(given: Any, tools: Mapping[str, Tool]) -> list[Any]:
     """The types and tools of which the output is one; a union is the list of its members."""
-    is_union = typing.get_origin(given) in {Union, types.UnionType}
+    is_union = typing.get_origin(given) in {typing.Union, types.UnionType}
     if is_union or isinstance(given, (list, tuple)):
-        parts: Any = typing.get_args(given) if is_union else cast("Any", given)
+        parts: Any = typing.get_args(given) if is_union else typing.cast("Any", given)
         if not parts:
             raise OptionError("output: expected at least one type, got an empty list")
         return [one for part in parts for one in _alternatives(part, tools)]
@@ -287,12 +275,12 @@ def _json_form(alternatives: Sequence[Any]) -> _Form:
 
 def _form_of_any(kinds: Sequence[Any]) -> _Form:
     # The members of the union are known at run time only.
-    return _form_of(kinds[0] if len(kinds) == 1 else Union[tuple(kinds)])  # noqa: UP007
+    return _form_of(kinds[0] if len(kinds) == 1 else typing.Union[tuple(kinds)])  # noqa: UP007
 
 
 def _form_of(given: Any) -> _Form:
     if isinstance(given, Tool):
-        tool = cast("Tool", given)
+        tool = typing.cast("Tool", given)
         return _Form(tool.name, tool)
     from treadle.tools.function_schema import Parser, type_schema  # noqa: PLC0415 - slow to import
 
