@@ -286,32 +286,28 @@ def _object_from_data(data: Mapping[str, Any]) -> Any:
     """The object of which `_object_as_data` has stored something. No constructor is called."""
     name = str(data["class"])
     kind = imported(name)
-    if "member" not in data:
-        return _with_state(kind, name, data["state"])
-    if hasattr(kind, "_flag_mask_"):  # of a Flag, whose members may be combined
-        return kind(data["value"])
-    found: Any = getattr(kind, "__members__", {}).get(data["member"], data["value"])
-    return RecordedObject(name, data["member"]) if found is None else found
-
-
-def _has_state(kind: Any) -> bool:
-    """Whether objects of a class are restored from their state: dataclasses and pydantic models."""
-    return dataclasses.is_dataclass(kind) or hasattr(kind, "__pydantic_fields_set__")
-
-
-def _with_state(kind: Any, name: str, state: Any) -> Any:
-    if kind is None or not _has_state(kind):
-        return RecordedObject(name, state)
+    if "member" in data:
+        if hasattr(kind, "_flag_mask_"):  # of a Flag, whose members may be combined
+            return kind(data["value"])
+        found: Any = getattr(kind, "__members__", {}).get(data["member"], data["value"])
+        return RecordedObject(name, data["member"]) if found is None else found
+    if not _has_state(kind):
+        return RecordedObject(name, data["state"])
     made: Any = object.__new__(kind)
     if hasattr(made, "__setstate__"):
-        made.__setstate__(state)
+        made.__setstate__(data["state"])
     else:
-        set_state(made, state)
+        set_state(made, data["state"])
     fields: Any = getattr(kind, "__pydantic_fields__", None) or getattr(kind, _FIELDS, ())
     missing = [key for key in fields if not hasattr(made, key)]
     if missing:
         raise ValueError(f"{name} has fields that are not stored: {', '.join(missing)}")
     return made
+
+
+def _has_state(kind: Any) -> bool:
+    """Whether objects of a class are restored from their state: dataclasses and pydantic models."""
+    return dataclasses.is_dataclass(kind) or hasattr(kind, "__pydantic_fields_set__")
 
 
 def missing_classes(data: Any) -> list[str]:

@@ -141,7 +141,6 @@ class _Repair:
         message.update(sent, **others)
 
     def _is_empty(self, index: int, message: JSONDict) -> bool:
-        """Whether an assistant message has neither calls nor content."""
         if message.get("tool_calls") is not None:
             del message["tool_calls"]
             self._report(index, "its list of calls was empty; it was removed")

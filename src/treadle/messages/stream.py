@@ -102,8 +102,6 @@ def _merged(before: Usage, now: Usage) -> Usage:
 
 
 class _CallAccumulator:
-    """The pieces of one call."""
-
     def __init__(self, index: int) -> None:
         self.index = index
         self.id = ""

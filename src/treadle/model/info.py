@@ -16,13 +16,9 @@ Model: TypeAlias = LLMSendFn | str
 """A model, or its name, such as ``anthropic:claude-sonnet-5-5``; see `treadle.model.backend`."""
 
 _PROVIDERS: Mapping[str, str] = {
-    "anthropic": "anthropic",
-    "cohere": "cohere",
+    **{name: name for name in ("anthropic", "cohere", "groq", "ollama", "openai")},
     "google": "gcp.gen_ai",
-    "groq": "groq",
     "mistralai": "mistral_ai",
-    "ollama": "ollama",
-    "openai": "openai",
 }
 """The values of ``gen_ai.provider.name`` in OpenTelemetry's conventions, by the package of the SDK."""
 

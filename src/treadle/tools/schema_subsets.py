@@ -166,8 +166,6 @@ def resolve(root: Any, reference: str) -> Any:
 
 
 class _Fitting:
-    """Rewrites one schema."""
-
     def __init__(self, root: Mapping[str, Any], subset: Subset, *, is_of_type: bool) -> None:
         self._root = root
         self._subset = subset
