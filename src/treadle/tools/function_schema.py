@@ -92,11 +92,6 @@ class Signature:
             if parameter.kind is parameter.POSITIONAL_ONLY:
                 self._positional.append(name)
             if _takes_context(hint):
-                if self.context_parameter is not None:
-                    raise ToolDefinitionError(
-                        f"tool {self.name!r}: {self.context_parameter} and {name} are both a ToolContext; "
-                        f"a tool takes one"
-                    )
                 self.context_parameter = name
             elif parameter.kind is parameter.VAR_POSITIONAL:
                 raise ToolDefinitionError(

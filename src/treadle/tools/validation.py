@@ -340,11 +340,9 @@ def _describe(error: ValidationError) -> str:
         case "type":
             names = wanted if isinstance(wanted, str) else " or ".join(wanted)
             text = f"expected {names}, got {json_type(given)} {short_json(given)}"
-        case "required" if is_list(wanted):  # in draft 3 it is a flag of the field
-            missing = [name for name in wanted if name not in given]
-            # jsonschema makes one error for each missing field, in order, with the name in its message.
-            named = (name for name in missing if error.message.startswith(repr(name)))
-            text = f"missing required field {next(named, missing[0])!r}"
+        case "required":  # jsonschema makes one error for each missing field
+            name = error.message.removesuffix(" is a required property")
+            text = f"missing required field {name}"
         case "enum":
             text = f"expected one of {', '.join(map(short_json, wanted))}, got {short_json(given)}"
         case "const":
