@@ -30,10 +30,8 @@ def render(value: Any) -> str:
         text = value
     elif value is None:
         return "(no output)"
-    elif isinstance(value, (bytes, bytearray)):
-        return f"(binary output, {len(value)} bytes)"
-    elif isinstance(value, memoryview):
-        return f"(binary output, {value.nbytes} bytes)"
+    elif isinstance(value, (bytes, bytearray, memoryview)):
+        return f"(binary output, {memoryview(value).nbytes} bytes)"
     elif type(value) is int and abs(value) <= sys.maxsize:  # str refuses very long numbers
         return str(value)
     else:
