@@ -119,23 +119,6 @@ class Catalog:
         is_through = fixed is not None and tools.get(CALL_TOOL) is fixed
         return unwrapped(call) if is_through and call.raw_arguments is None else call
 
-    @staticmethod
-    def wrapped(call: ToolCall) -> tuple[str, str]:
-        """The name and the arguments of a call as the history shows them: as the model made it.
-
-        If a stage has changed a call that was made through `call_tool`, the arguments are those of such a call.
-        """
-        if call.raw_arguments is None:
-            return call.name, call.arguments
-        before = unwrapped(ToolCall(call.id, CALL_TOOL, call.raw_arguments))
-        if (before.name, before.arguments) == (call.name, call.arguments):
-            return CALL_TOOL, call.raw_arguments
-        arguments: Any = call.arguments
-        with contextlib.suppress(MalformedJSONError):
-            arguments = parse_object(call.arguments)
-        made = {"name": call.name, "arguments": arguments}
-        return CALL_TOOL, json.dumps(made, ensure_ascii=False)
-
     def on_unknown(self, name: str, tools: Mapping[str, Tool], *, suggests: bool) -> str:
         """The answer to a call of a tool that does not exist; it may suggest similar ones, by a search."""
         names: list[str] = []
@@ -281,5 +264,16 @@ def unwrapped(call: ToolCall) -> ToolCall:
 
 
 def as_made(catalog: Catalog | None, call: ToolCall) -> tuple[str, str]:
-    """The name and the arguments of a call as the model made it, see `Catalog.wrapped`."""
-    return (call.name, call.arguments) if catalog is None else catalog.wrapped(call)
+    """The name and the arguments of a call as the history shows them: as the model made it.
+
+    If a stage has changed a call that was made through `call_tool`, the arguments are those of such a call.
+    """
+    if catalog is None or call.raw_arguments is None:
+        return call.name, call.arguments
+    before = unwrapped(ToolCall(call.id, CALL_TOOL, call.raw_arguments))
+    if (before.name, before.arguments) == (call.name, call.arguments):
+        return CALL_TOOL, call.raw_arguments
+    arguments: Any = call.arguments
+    with contextlib.suppress(MalformedJSONError):
+        arguments = parse_object(call.arguments)
+    return CALL_TOOL, json.dumps({"name": call.name, "arguments": arguments}, ensure_ascii=False)
