@@ -213,18 +213,10 @@ def _restored_class(kind: Any, data: Any) -> Any:
             raise _wrong(f"one of {known}", data) from None
     if kind is History:
         return History(restore(list[Any], data))
-    known_as = _JSON_TYPES.get(kind)
-    if known_as and data.__class__ not in known_as:
+    is_known = data.__class__ is kind or (kind is float and data.__class__ is int)
+    if kind in {str, int, float, bool} and not is_known:
         raise _wrong(f"a value of type {kind.__name__}", data)
     return data
-
-
-_JSON_TYPES: Mapping[type, tuple[type, ...]] = {
-    str: (str,),
-    int: (int,),
-    float: (float, int),
-    bool: (bool,),
-}
 
 
 def restore_fields(kind: Any, data: Any, /, **known: Any) -> Any:

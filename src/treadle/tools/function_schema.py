@@ -259,7 +259,7 @@ def _field(name: str, hint: Any, default: Any, described: Mapping[str, str]) -> 
 
 def _unpacked(hint: Any) -> dict[str, tuple[Any, Any]] | None:
     """The keys of ``**kwargs: Unpack[SomeTypedDict]``, each with its type and its default; or None."""
-    if getattr(typing.get_origin(hint), "__name__", str(typing.get_origin(hint))) not in _UNPACK:
+    if not str(typing.get_origin(hint)).endswith(".Unpack"):
         return None
     (kind,) = typing.get_args(hint)
     hints = typing.get_type_hints(kind, include_extras=True)
@@ -269,7 +269,6 @@ def _unpacked(hint: Any) -> dict[str, tuple[Any, Any]] | None:
     return {key: (_bare(one), ... if key in required else optional) for key, one in hints.items()}
 
 
-_UNPACK = frozenset({"Unpack", "typing.Unpack", "typing_extensions.Unpack"})
 _QUALIFIERS = frozenset({"Required", "NotRequired", "ReadOnly"})
 
 
