@@ -61,10 +61,7 @@ from treadle.messages.message import (
     read_only as read_only,
     to_message as to_message,
 )
-from treadle.messages.origin import (
-    for_sdk as for_sdk,
-    has_bound_values as has_bound_values,
-)
+from treadle.messages.origin import for_sdk as for_sdk, has_bound_values as has_bound_values
 from treadle.messages.parts import (
     as_text_results as as_text_results,
     data_url as data_url,

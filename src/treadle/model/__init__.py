@@ -1,10 +1,7 @@
 """The model as a callable: how it is called, its requests and streams, and which errors to retry."""
 
 # ruff: noqa: I001 - the aliases of one module stand together
-from treadle.model.client import (
-    ModelClient as ModelClient,
-    check_no_tools as check_no_tools,
-)
+from treadle.model.client import ModelClient as ModelClient, check_no_tools as check_no_tools
 from treadle.model.info import (
     LLMSendFn as LLMSendFn,
     Model as Model,

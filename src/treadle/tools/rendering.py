@@ -31,7 +31,7 @@ def render(value: Any) -> str:
     elif value is None:
         return "(no output)"
     elif isinstance(value, (bytes, bytearray, memoryview)):
-        return f"(binary output, {memoryview(value).nbytes} bytes)"
+        return f"(binary output, {memoryview(value).nbytes} bytes)"  # pyright: ignore[reportUnknownArgumentType]
     elif type(value) is int and abs(value) <= sys.maxsize:  # str refuses very long numbers
         return str(value)
     else:
