@@ -70,9 +70,12 @@ class Signature:
         self.takes_as_given = not (is_converted or may_override)
         # Fields are numbered, with the real names as aliases: a tool may call a parameter "schema".
         self._names = {f"p{number}": name for number, name in enumerate(given)}
-        fields = {
-            field: _field(name, *given[name], described) for field, name in self._names.items()
-        }
+        fields: dict[str, Any] = {}
+        for field, name in self._names.items():
+            hint, default = given[name]
+            # Without a description in the docstring, the description in the type hint is kept.
+            facts: Any = {"description": described[name]} if name in described else {}
+            fields[field] = Annotated[hint, Field(alias=name, **facts)], default
         try:
             model: Any = _model_of(f"{self.name}_arguments", self._hint_of_extra, fields)
         except (PydanticUserError, SchemaError, TypeError) as error:
@@ -249,12 +252,6 @@ def _hints_of(fn: Any, name: str) -> dict[str, Any]:
             f"tool {name!r}: its type hints cannot be read: {error}; define or import the name at the top of the "
             "module, outside of TYPE_CHECKING: hints that are texts do not see the names of a function"
         ) from error
-
-
-def _field(name: str, hint: Any, default: Any, described: Mapping[str, str]) -> Any:
-    # Without a description in the docstring, the description in the type hint is kept.
-    facts: dict[str, Any] = {"description": described[name]} if name in described else {}
-    return Annotated[hint, Field(alias=name, **facts)], default
 
 
 def _unpacked(hint: Any) -> dict[str, tuple[Any, Any]] | None:

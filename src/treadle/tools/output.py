@@ -379,8 +379,6 @@ class PartialReader:
 
 
 class _PartialText:
-    """A JSON text that arrives in pieces."""
-
     def __init__(self) -> None:
         self.name = ""
         self.data: Any = None

@@ -68,7 +68,6 @@ class SearchIndex:
         return list(dict.fromkeys((*exact, *ranked)))[:limit]
 
     def _nearest(self, vector: Sequence[float]) -> list[str]:
-        """The names of the tools whose vectors are nearest to one."""
         [wanted] = unit_vectors([vector], 1)
         pairs = zip(self.vectors, self.tools, strict=False)
         scored = [(sum(map(operator.mul, known, wanted)), tool.name) for known, tool in pairs]

@@ -163,7 +163,6 @@ _steps = threading.local()
 
 
 def _count(value: Any) -> int:
-    """The number of values in JSON data."""
     if is_mapping(value):
         return 1 + sum(map(_count, value.values()))
     return 1 + sum(map(_count, value)) if is_list(value) else 1
