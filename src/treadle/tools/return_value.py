@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -83,20 +84,13 @@ def _is_call_result(value: JSONDict) -> bool:
 
 def _result_as_json(value: Any) -> JSONDict:
     """The JSON form of a result object. FastMCP's client has one of the same name that is no pydantic model."""
-    dumped = _dumped(value)
-    if dumped is not None:
-        return dumped
+    dump = functools.partial(dumped_of, mode="json", by_alias=True)
     blocks = getattr(value, "content", None)
-    return {
-        "content": [_dumped(block) or block for block in blocks] if is_list(blocks) else [],
+    return dump(value) or {
+        "content": [dump(block) or block for block in blocks] if is_list(blocks) else [],
         "structuredContent": getattr(value, "structured_content", None),
         "isError": getattr(value, "is_error", False),
     }
-
-
-def _dumped(given: Any) -> JSONDict | None:
-    dumped = dumped_of(given, mode="json", by_alias=True)
-    return dumped if is_dict(dumped) else None
 
 
 def _part_of(block: Any) -> JSONDict:

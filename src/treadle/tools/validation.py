@@ -310,13 +310,12 @@ def is_recursive(schema: Mapping[str, Any]) -> bool:
         for key in ("$defs", "definitions")
         for name, part in schema.get(key, {}).items()
     }
-    if not _references(schema) <= named.keys():
-        return True  # to the root, an anchor or a part: it may be anywhere
     try:
         TopologicalSorter(named).prepare()
     except CycleError:
         return True
-    return False
+    # A reference to the root, an anchor or a part may be anywhere.
+    return not _references(schema) <= named.keys()
 
 
 def _references(value: Any) -> set[str]:
