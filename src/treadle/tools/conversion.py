@@ -139,12 +139,10 @@ def is_mcp_tool(given: Any) -> TypeGuard[MCPTool]:
 
 def mcp_tool_as_json(given: MCPTool) -> Mapping[str, Any]:
     """The JSON form of an MCP tool: ``name``, ``title``, ``description``, ``inputSchema``, ``annotations``."""
-    dumped = dumped_of(given, mode="json", by_alias=True)
-    if is_mapping(dumped):
-        return dumped
     names = ("name", "title", "description", "inputSchema", "input_schema", "annotations")
-    found = {name: getattr(given, name, None) for name in names}
-    return {name: value for name, value in found.items() if value is not None}
+    return dumped_of(given, mode="json", by_alias=True) or {
+        name: getattr(given, name) for name in names if getattr(given, name, None) is not None
+    }
 
 
 def _from_dict(given: Mapping[str, Any], where: str) -> Tool:
