@@ -121,13 +121,12 @@ class Catalog:
 
     def on_unknown(self, name: str, tools: Mapping[str, Tool], *, suggests: bool) -> str:
         """The answer to a call of a tool that does not exist; it may suggest similar ones, by a search."""
-        names: list[str] = []
+        names: list[str | None] = []
         if suggests:
             index = self.index(tools)
-            alike = closest(name, (tool.name for tool in index.tools))
-            names += () if alike is None else (alike,)
+            names.append(closest(name, (tool.name for tool in index.tools)))
             names += index.search(name, MAX_CLOSEST)
-        close = list(dict.fromkeys(names))[:MAX_CLOSEST]
+        close = list(dict.fromkeys(filter(None, names)))[:MAX_CLOSEST]
         hint = f" Did you mean {one_of(close)}?" if close else ""
         return f"there is no tool named {short_name(name)!r}.{hint} Search for it with {SEARCH_TOOLS!r}."
 
