@@ -22,7 +22,7 @@ from catalog import catalog
 from treadle import Loop, Response, Tool, ToolSearch
 from treadle.messages import estimate_usage
 from treadle.testing import ScriptedLLM, call, calls
-from treadle.tools.search_index import SearchIndex
+from treadle.tool_search.index import SearchIndex
 
 LIMITS = (1, 3, 5, 10)
 FILES = ("tuning.txt", "held_out.txt", "unseen.txt", "fresh.txt")

@@ -98,6 +98,7 @@ from treadle.run_state import RunNodeStatus as RunNodeStatus
 from treadle.run_state import RunState as RunState
 from treadle.stages import default_stages as default_stages
 from treadle.telemetry import Telemetry as Telemetry
+from treadle.tool_search import ToolSearch as ToolSearch
 from treadle.tools import Approval as Approval
 from treadle.tools import BreakerState as BreakerState
 from treadle.tools import CircuitBreaker as CircuitBreaker
@@ -111,7 +112,6 @@ from treadle.tools import RecipeStep as RecipeStep
 from treadle.tools import Tool as Tool
 from treadle.tools import ToolContext as ToolContext
 from treadle.tools import ToolLike as ToolLike
-from treadle.tools import ToolSearch as ToolSearch
 from treadle.tools import approve as approve
 from treadle.tools import deny as deny
 from treadle.tools import edit as edit

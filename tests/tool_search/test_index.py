@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from treadle import Tool
-from treadle.tools.search_index import SearchIndex, text_of
-from treadle.tools.word_index import stem, synonyms, words_of
+from treadle.tool_search.index import SearchIndex, text_of
+from treadle.tool_search.word_index import stem, synonyms, words_of
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "tool_search"
 

@@ -37,7 +37,7 @@ from treadle.run_state import RunState
 from treadle.shown import shown_fields
 from treadle.stages import ask_model, checks_of, plan_calls
 from treadle.telemetry import Telemetry
-from treadle.tools import CircuitBreaker, Dedupe, Locks, ToolLike, ToolSearch
+from treadle.tools import CatalogOption, CircuitBreaker, Dedupe, Locks, ToolLike
 
 StageList: TypeAlias = (
     Sequence[ComponentLike | Callable[[Context], Any] | EllipsisType] | Pipeline[Context]
@@ -148,7 +148,7 @@ class LoopOptions(TypedDict, total=False):
     tools: Annotated[Iterable[ToolLike] | None, Option(copy=copied, makes_tools=True)]
     """The tools that the model may call: functions, `Tool` objects, pydantic models, tool dicts."""
     tool_search: Annotated[
-        ToolSearch | None, Option(instance(ToolSearch, "a ToolSearch"), makes_tools=True)
+        CatalogOption | None, Option(instance(CatalogOption, "a ToolSearch"), makes_tools=True)
     ]
     """Offers the model a search of the tools, and a tool that calls those that it finds; None offers all tools."""
     resolve_tool: Annotated[Any, Option(is_shown=False)]

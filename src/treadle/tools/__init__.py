@@ -16,6 +16,11 @@ from treadle.tools.breaker import (
     BreakerState as BreakerState,
     CircuitBreaker as CircuitBreaker,
 )
+from treadle.tools.catalog import (
+    Catalog as Catalog,
+    CatalogOption as CatalogOption,
+    as_made as as_made,
+)
 from treadle.tools.conversion import (
     ToolBehaviour as ToolBehaviour,
     ToolLike as ToolLike,
@@ -57,9 +62,4 @@ from treadle.tools.resolver import (
 )
 from treadle.tools.return_value import tool_result as tool_result
 from treadle.tools.tool_context import ToolContext as ToolContext
-from treadle.tools.tool_search import (
-    Catalog as Catalog,
-    ToolSearch as ToolSearch,
-    as_made as as_made,
-)
 from treadle.tools.unrun_calls import NotRun as NotRun, not_run as not_run

@@ -43,7 +43,7 @@ def fitting(facts: Iterable[Fact], max_facts: int, max_tokens: int) -> list[Fact
 
 
 def _ranked(facts: Sequence[Fact], query: str) -> list[Fact]:
-    from treadle.tools.word_index import WordIndex, weigh_words  # noqa: PLC0415 - seldom needed
+    from treadle.tool_search.word_index import WordIndex, weigh_words  # noqa: PLC0415 - seldom needed
 
     scores = WordIndex([weigh_words([(1.0, fact.text)]) for fact in facts]).scores(query)
     order = sorted(range(len(facts)), key=lambda place: (-scores.get(place, 0.0), -place))

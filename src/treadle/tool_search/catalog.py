@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from treadle import labels
 from treadle.checks import ValueCheck, check_fields, checked, choice
+from treadle.context import Context
 from treadle.effects import Call, Mode, Steps, call_mode
 from treadle.errors import OptionError, check_names, closest, one_of
 from treadle.fast_dataclass import light_dataclass
 from treadle.messages import JSONDict, ToolCall, is_dict, short_name
 from treadle.messages.json_text import MalformedJSONError, parse_object
-from treadle.queues import Locks
-from treadle.tools.definition import Tool
-from treadle.tools.rendering import MAX_BYTES
+from treadle.tools import MAX_BYTES, Locks, Tool
 
 if TYPE_CHECKING:
-    from treadle.tools.search_index import SearchIndex
+    from treadle.tool_search.index import SearchIndex
 
 CALL_TOOL = "call_tool"
 """The name of the tool that calls another."""
@@ -79,17 +78,13 @@ class ToolSearch:
         check_fields(self)
         object.__setattr__(self, "always", tuple(self.always))
 
-    def catalog(self, tools: Mapping[str, Tool]) -> Catalog:
+    def catalog(self, tools: Mapping[str, Tool]) -> SearchCatalog:
         """Make the catalog of a loop with these tools."""
-        return Catalog(self, tools)
+        return SearchCatalog(self, tools)
 
 
-class Catalog:
-    """The tools of a loop, of which a search finds those that the model needs; runs share it.
-
-    Attributes:
-        fixed: the fixed tools by name, which requests offer in place of those that the model has to find.
-    """
+class SearchCatalog:
+    """The tools of a loop, of which a search finds those that the model needs; see `treadle.tools.catalog`."""
 
     def __init__(self, options: ToolSearch, tools: Mapping[str, Tool]) -> None:
         self._options = options
@@ -108,7 +103,7 @@ class Catalog:
         self._index: tuple[object, SearchIndex | None] = (None, None)
 
     def offered(self, tools: Mapping[str, Tool], more: Iterable[str]) -> tuple[str, ...]:
-        """The names of the tools of a request, of those that the run has: the fixed ones, and further names."""
+        """The names of the tools of a request; see `treadle.tools.catalog`."""
         ending = (tool.name for tool in tools.values() if tool.terminal)
         names = dict.fromkeys((*self.fixed, *self._options.always, *ending, *more))
         return tuple(name for name in names if name in tools)
@@ -118,6 +113,23 @@ class Catalog:
         fixed = self.fixed.get(CALL_TOOL)
         is_through = fixed is not None and tools.get(CALL_TOOL) is fixed
         return unwrapped(call) if is_through and call.raw_arguments is None else call
+
+    @staticmethod
+    def wrapped(call: ToolCall) -> tuple[str, str]:
+        """The name and the arguments of a call as the history shows them: as the model made it.
+
+        If a stage has changed a call that was made through `call_tool`, the arguments are those of such a call.
+        """
+        if call.raw_arguments is None:
+            return call.name, call.arguments
+        before = unwrapped(ToolCall(call.id, CALL_TOOL, call.raw_arguments))
+        if (before.name, before.arguments) == (call.name, call.arguments):
+            return CALL_TOOL, call.raw_arguments
+        arguments: Any = call.arguments
+        with contextlib.suppress(MalformedJSONError):
+            arguments = parse_object(call.arguments)
+        made = {"name": call.name, "arguments": arguments}
+        return CALL_TOOL, json.dumps(made, ensure_ascii=False)
 
     def on_unknown(self, name: str, tools: Mapping[str, Tool], *, suggests: bool) -> str:
         """The answer to a call of a tool that does not exist; it may suggest similar ones, by a search."""
@@ -134,7 +146,7 @@ class Catalog:
         """The index of the tools of a run; made once, unless a stage has changed the tools."""
         seen, index = self._index
         if index is None or seen is not tools:
-            from treadle.tools.search_index import SearchIndex  # noqa: PLC0415 - searches need it
+            from treadle.tool_search.index import SearchIndex  # noqa: PLC0415 - searches need it
 
             index = SearchIndex(tool for name, tool in tools.items() if name not in self.fixed)
             self._index = tools, index
@@ -155,7 +167,7 @@ class Catalog:
         schema, hints = _closed(fields, ["query"]), {"readOnlyHint": True}
         return Tool(SEARCH_TOOLS, description, schema, steps=self._searching, annotations=hints)
 
-    def _searching(self, ctx: Any, call: ToolCall) -> Steps[str]:
+    def _searching(self, ctx: Context, call: ToolCall) -> Steps[str]:
         """Search the tools. The names are the outcome of an effect, so that a replay finds the same."""
         arguments, tools, embed = call.input or {}, ctx.tools, self._options.embed
         query, limit = arguments["query"], arguments.get("limit", self._options.limit)
@@ -260,19 +272,3 @@ def unwrapped(call: ToolCall) -> ToolCall:
         raw = call.arguments if call.raw_arguments is None else call.raw_arguments
         call = dataclasses.replace(call, name=name, arguments=arguments, raw_arguments=raw)
     return call
-
-
-def as_made(catalog: Catalog | None, call: ToolCall) -> tuple[str, str]:
-    """The name and the arguments of a call as the history shows them: as the model made it.
-
-    If a stage has changed a call that was made through `call_tool`, the arguments are those of such a call.
-    """
-    if catalog is None or call.raw_arguments is None:
-        return call.name, call.arguments
-    before = unwrapped(ToolCall(call.id, CALL_TOOL, call.raw_arguments))
-    if (before.name, before.arguments) == (call.name, call.arguments):
-        return CALL_TOOL, call.raw_arguments
-    arguments: Any = call.arguments
-    with contextlib.suppress(MalformedJSONError):
-        arguments = parse_object(call.arguments)
-    return CALL_TOOL, json.dumps({"name": call.name, "arguments": arguments}, ensure_ascii=False)

@@ -163,7 +163,7 @@ _ENDINGS = (
 def synonyms() -> Mapping[str, Sequence[str]]:
     """Stems of the same or nearly the same meaning, by stem."""
     found: defaultdict[str, list[str]] = defaultdict(list)
-    text = files("treadle.tools").joinpath("synonyms.txt").read_text(encoding="ascii")
+    text = files("treadle.tool_search").joinpath("synonyms.txt").read_text(encoding="ascii")
     for line in text.splitlines():
         group = list(map(stem, line.split()))
         for word in group:

@@ -15,8 +15,8 @@ from typing import Any
 
 from treadle.effects import Then, is_awaitable
 from treadle.messages import is_list, is_mapping
-from treadle.tools.definition import Tool
-from treadle.tools.word_index import MAX_QUERY, WordIndex, weigh_words, words_of
+from treadle.tool_search.word_index import MAX_QUERY, WordIndex, weigh_words, words_of
+from treadle.tools import Tool
 
 NAME, DESCRIPTION, PARAMETERS = 2.0, 1.0, 0.2
 """The weights of a word in the name, in the description, and in the names, descriptions and enum values of the
