@@ -1,6 +1,7 @@
 """Rendering a result ends, whatever the tool returned."""
 
 import dataclasses
+import enum
 import itertools
 import sys
 from collections import deque
@@ -64,6 +65,10 @@ class EndlessMapping(Mapping):
         return itertools.count()
 
 
+class Kind(enum.Enum):
+    ENDLESS = Endless()
+
+
 def tree():
     """An endless iterator of endless iterators."""
     while True:
@@ -81,6 +86,7 @@ ENDLESS = {
     "in a model": lambda: Page(name="x", items=itertools.count()),
     "in an unknown field of a model": lambda: Page(name="x", more=itertools.count()),
     "in a model in a list": lambda: [{"a": Page(name="x", more=[itertools.count()])}],
+    "in an enumeration": lambda: [Kind.ENDLESS],
     "in an iterator": tree,
     "in itself, through an iterator": lambda: [itertools.repeat(itertools.count())],
     "of long texts": lambda: {"a": itertools.repeat("x" * 100_000)},
@@ -100,6 +106,7 @@ def test_an_endless_iterator_anywhere_in_a_value_ends(make):
         (Page(name="x", items=iter([1, 2])), '{"name":"X","items":[1,2]}'),
         (Page(name="x", more=(iter([1]),)), '{"name":"X","items":[],"more":[[1]]}'),
         ({"a": [Page(name="x")]}, '{"a":[{"name":"X","items":[]}]}'),
+        (EndlessList([1, 2]), "[1,2]"),
         (deque([1, "a"]), '[1,"a"]'),
     ],
 )

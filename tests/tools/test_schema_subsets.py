@@ -248,9 +248,11 @@ SCHEMAS = [
     (holding({"enum": list(range(1000))}), True), (holding({"enum": list(range(1001))}), False),
     (holding({"enum": [f"{i:060}" for i in range(251)]}), False),
     (holding({"enum": [f"{i:060}" for i in range(250)]}), True),
-    (holding(DEEP), True),
+    (holding({"const": "x" * 120_000}), False), (holding(DEEP), True),
     (holding(holding(DEEP)), False),
     (holding({"$ref": "#/$defs/n0"}, **{"$defs": CHAIN}), False),
+    (holding({"type": "object", "properties": {f"p{i}": INT for i in range(5000)},
+              "required": [f"p{i}" for i in range(5000)], "additionalProperties": False}), False),
 ]  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import enum
 import itertools
 import operator
 import sys
@@ -157,6 +158,9 @@ class Bounds:
             raise ValueError("a cycle, or too many levels")
         if isinstance(value, Iterator):
             value = self.first(value)  # pyright: ignore[reportUnknownArgumentType]
+        if isinstance(value, enum.Enum):
+            inner = self.apply(value.value, depth + 1)
+            return value if inner is value.value else inner
         parts = _parts_of(value)
         within = itertools.islice(parts.items(), self._spend(len(parts)))
         kept = {key: self.apply(part, depth + 1) for key, part in within}
@@ -174,17 +178,20 @@ class Bounds:
 
 
 def _parts_of(value: Any) -> Mapping[Any, Any]:
-    """The parts of a value that the encoder reads."""
-    if isinstance(value, dict):
-        return value  # pyright: ignore[reportUnknownVariableType]
-    if isinstance(value, _COLLECTIONS):
-        return dict(enumerate(value))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-    if hasattr(value, _OF_PYDANTIC):
+    """The parts of a value as the encoder reads them: of a subclass, by the methods of its base."""
+    parts: Mapping[Any, Any] = {}
+    kinds = type(value).__mro__
+    base: Any = next((one for one in (dict, *_COLLECTIONS) if one in kinds), None)
+    if base is dict:
+        parts = dict(base.items(value))  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+    elif base is not None:
+        parts = dict(enumerate(base.__iter__(value)))  # pyright: ignore[reportUnknownArgumentType]
+    elif hasattr(value, _OF_PYDANTIC):
         extra: Any = getattr(value, "__pydantic_extra__", None) or {}
-        return {**getattr(value, "__dict__", {}), **extra}
-    if dataclasses.is_dataclass(value):
-        return {spec.name: getattr(value, spec.name) for spec in dataclasses.fields(value)}
-    return {}
+        parts = {**getattr(value, "__dict__", {}), **extra}
+    elif dataclasses.is_dataclass(value):
+        parts = {spec.name: getattr(value, spec.name) for spec in dataclasses.fields(value)}
+    return parts
 
 
 def _changed(value: Any, parts: Mapping[str, Any], kept: Mapping[str, Any]) -> Any:

@@ -5,9 +5,10 @@ What a model wrote is validated against the schema of the user, whatever was sen
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from treadle.fast_dataclass import light_dataclass
@@ -300,22 +301,32 @@ def _allows_null(root: Any, part: Any, steps: int = 20) -> bool:
 
 # Limits of OpenAI
 
-MAX_NESTING, MAX_ENUM = 10, 1_000
-"""The levels of a whole schema, and the values of its enumerations."""
+MAX_PROPERTIES, MAX_NESTING, MAX_ENUM, MAX_CHARACTERS = 5_000, 10, 1_000, 120_000
+"""Of a whole schema; the characters are those of names, and of values of ``enum`` and ``const``."""
 LONG_ENUM, MAX_LONG_ENUM = 250, 15_000
 """An enumeration of more texts than the first number may have this many characters."""
 
 
 def _check_limits(schema: JSONDict, nodes: list[JSONDict]) -> None:
+    names = [name for node in nodes for name in node.get("properties", ())]
     enums: list[list[Any]] = [node["enum"] for node in nodes if "enum" in node]
-    long = [sum(len(str(value)) for value in enum) for enum in enums if len(enum) > LONG_ENUM]
+    values = list(itertools.chain.from_iterable(enums))
+    texts = [*names, *values, *(node["const"] for node in nodes if "const" in node)]
+    texts += [name for key in _DEFINITIONS for name in schema.get(key, ())]
+    longest = max((_length(enum) for enum in enums if len(enum) > LONG_ENUM), default=0)
     for count, limit, title in (
-        (sum(map(len, enums)), MAX_ENUM, "values of enumerations"),
-        (max(long, default=0), MAX_LONG_ENUM, "characters of one enumeration"),
+        (len(names), MAX_PROPERTIES, "properties"),
+        (len(values), MAX_ENUM, "values of enumerations"),
+        (_length(texts), MAX_CHARACTERS, "characters of names and values"),
+        (longest, MAX_LONG_ENUM, "characters of one enumeration"),
         (_nesting(schema, schema, {}), MAX_NESTING, "levels"),
     ):
         if count > limit:
             raise NotInSubsetError(f"the output has {count} {title}, more than {limit}")
+
+
+def _length(values: Iterable[Any]) -> int:
+    return sum(len(str(value)) for value in values)
 
 
 def _nesting(root: JSONDict, node: Any, known: dict[str, int]) -> int:
