@@ -593,6 +593,26 @@ def test_a_cached_function_is_called_with_its_own_parameters():
     assert ran(tool(double), number=4) == "8"
 
 
+@functools.singledispatch
+def describe(value: int) -> str:
+    """Describe."""
+    return f"the number {value}"
+
+
+class Describing:
+    @functools.singledispatchmethod
+    def describe(self, value: int) -> str:
+        """Describe."""
+        return f"the number {value}"
+
+
+@pytest.mark.parametrize("fn", [describe, Describing().describe], ids=["function", "method"])
+def test_a_function_that_dispatches_on_its_first_argument(fn):
+    made = tool(fn)
+    assert list(made.input_schema["properties"]) == ["value"]
+    assert ran(made, value=3) == "the number 3"
+
+
 class Wanted(TypedDict, total=False):
     city: Required[str]
     days: int

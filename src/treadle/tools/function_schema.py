@@ -61,6 +61,8 @@ class Signature:
         self._positional: list[str] = []
         self._with_defaults: set[str] = set()
         given = self._read(fn, inner)
+        if _dispatches(inner) and given and not self._positional:
+            self._positional.append(next(iter(given)))
         types_of_all = (self._hint_of_extra or Any, *(hint for hint, _ in given.values()))
         self.is_plain = not self._with_defaults and all(map(_is_plain, types_of_all))
         self._with_defaults.update(self._positional)
@@ -230,6 +232,8 @@ def _parameters_of(
             f"tool {name!r}: its signature cannot be read: {error}"
         ) from error
     first = parameters[0] if parameters and inspect.isfunction(inner) else None
+    if first is not None and hasattr(inner, "register") and not hasattr(inner, "dispatch"):
+        return parameters[1:], filled  # a method of `singledispatchmethod`, bound to its object
     if first is not None and first.name in {"self", "cls"} and first.annotation is first.empty:
         where = inner.__qualname__.rpartition("<locals>.")[2]
         if "." in where:
@@ -252,6 +256,11 @@ def _hints_of(fn: Any, name: str) -> dict[str, Any]:
             f"tool {name!r}: its type hints cannot be read: {error}; define or import the name at the top of the "
             "module, outside of TYPE_CHECKING: hints that are texts do not see the names of a function"
         ) from error
+
+
+def _dispatches(fn: Any) -> bool:
+    """Whether a function chooses its implementation by the type of its first argument, which has no name then."""
+    return hasattr(fn, "register") and (hasattr(fn, "dispatch") or hasattr(fn, "__wrapped__"))
 
 
 def _unpacked(hint: Any) -> dict[str, tuple[Any, Any]] | None:

@@ -100,12 +100,7 @@ def _ways(tree: Any) -> int:
     for operation, argument in tree:
         match str(operation), argument:
             case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT", (least, most, body):
-                inner, lengths = (
-                    _ways(body),
-                    min(most, MAX_BACKTRACKED) - min(least, MAX_BACKTRACKED),
-                )
-                is_nested = most > 1 and (inner > 1 or body.getwidth()[0] == 0)
-                ways = MAX_WAYS + 1 if is_nested else inner * (lengths + 1)
+                ways = _ways_repeated(least, most, body)
             case "ASSERT" | "ASSERT_NOT", (_, body):  # a long one takes time at each place
                 ways = _ways(body) * (1 + min(body.getwidth()[0], MAX_BACKTRACKED) // 50)
             case "BRANCH", (_, branches):  # the first character of a text may choose the only one
@@ -122,6 +117,17 @@ def _ways(tree: Any) -> int:
                 ways = 1
         product = min(product * ways, MAX_WAYS + 1)
     return product
+
+
+def _ways_repeated(least: int, most: int, body: Any) -> int:
+    inner = _ways(body)
+    if body.getwidth()[0] == 0 and most > 1:
+        return MAX_WAYS + 1
+    if inner == 1:
+        return min(most, MAX_BACKTRACKED) - min(least, MAX_BACKTRACKED) + 1
+    # Each repetition multiplies them; so many repetitions exceed the limit in any case.
+    counts = range(min(least, MAX_WAYS), min(most, MAX_WAYS.bit_length() + least, MAX_WAYS) + 1)
+    return min(sum(inner**count for count in counts), MAX_WAYS + 1)
 
 
 _OPAQUE = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
