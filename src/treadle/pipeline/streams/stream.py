@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextvars
 import dataclasses
 import itertools
 from collections import deque
@@ -10,13 +9,13 @@ from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
     AsyncIterator,
-    Callable,
     Iterable,
     Iterator,
     Sequence,
 )
 from contextlib import AbstractAsyncContextManager
-from typing import Any, ClassVar, Generic, TypeAlias, TypeVar, cast
+from contextvars import copy_context
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import anyio
 
@@ -26,14 +25,13 @@ from treadle.effects import (
     Detached,
     DetachedTask,
     Mode,
+    Parallel,
     Scheduler,
     Signal,
     Steps,
-    Task,
     Wait,
     drive,
     drive_sync,
-    task_group,
 )
 from treadle.errors import TreadleError
 from treadle.pipeline.compiler import Kind, Op
@@ -48,11 +46,9 @@ from treadle.type_vars import ItemT
 
 T = TypeVar("T")
 
-Spawn: TypeAlias = Callable[[Steps[None]], object]
-"""Runs steps next to those that call it."""
 WAIT: Any = object()
 """Stands for a result that is not ready."""
-SLOT = "slot"
+SOURCE = "source"
 
 
 class NotOneItemError(TreadleError, LookupError):
@@ -154,9 +150,10 @@ class Stream(Generic[T]):
             if op.kind is Kind.COMPOSE
         }
         self._turns = Queues()
-        """Each item joins the queue of each composer when it is drawn: memos depend on the order of the items."""
-        self._slots = Queues(concurrency)
-        """An item has a slot from before it is drawn until its results were read."""
+        """Workers take turns to draw items; an item joins the queue of each composer: memos depend on the order."""
+        self._concurrency = concurrency
+        self._numbers = itertools.count()
+        self._is_drained = False
         self._ready: deque[tuple[list[Any] | Exception, Signal]] = deque()
         self._waiting: dict[int, tuple[list[Any] | Exception, Signal]] = {}
         self._next = 0
@@ -171,9 +168,9 @@ class Stream(Generic[T]):
 
         async def work() -> None:
             try:
-                source: Any = aiter(items) if isinstance(items, AsyncIterable) else iter(items)
-                async with task_group() as workers:
-                    await drive(self._feed(source, lambda steps: workers.start_soon(drive, steps)))
+                await drive(
+                    self._steps(aiter(items) if isinstance(items, AsyncIterable) else iter(items))
+                )
             finally:
                 self.end()
 
@@ -182,17 +179,7 @@ class Stream(Generic[T]):
     def read_sync(self, items: Iterable[T]) -> Iterator[T]:
         """Run the stream without an event loop, while it is read; see `StreamPipeline.stream_sync`."""
         scheduler = Scheduler()
-        running: set[Task] = set()
-
-        def spawn(steps: Steps[None]) -> None:
-            def finish(_result: None, _error: Exception | None) -> None:
-                running.remove(task)
-                self._is_over = not running
-
-            task = scheduler.spawn(steps, finish, contextvars.copy_context())
-            running.add(task)
-
-        spawn(self._feed(iter(items), spawn))
+        task = scheduler.spawn(self._steps(iter(items)), lambda *_: self.end(), copy_context())
         try:
             for result in self.results():
                 if result is WAIT:
@@ -200,7 +187,7 @@ class Stream(Generic[T]):
                 else:
                     yield result
         finally:
-            scheduler.cancel(running, Cancelled())
+            scheduler.cancel([task], Cancelled())
 
     def results(self) -> Iterator[T]:
         """The results in their order; `WAIT` while the next one is not there."""
@@ -208,11 +195,11 @@ class Stream(Generic[T]):
             if not self._ready:
                 yield WAIT
                 continue
-            results, slot = self._ready.popleft()
+            results, is_read = self._ready.popleft()
             if isinstance(results, Exception):
                 raise results
             yield from results
-            self._slots.leave(SLOT, slot)
+            is_read.set()
 
     async def arrival(self) -> None:
         """Wait for the next results, or for the end."""
@@ -224,27 +211,42 @@ class Stream(Generic[T]):
         self._is_over = True
         self._arrived.set()
 
-    def _feed(self, source: Iterator[T] | AsyncIterator[T], spawn: Spawn) -> Steps[None]:
+    def _steps(self, source: Iterator[T] | AsyncIterator[T]) -> Steps[None]:
         try:
-            for number in itertools.count():
-                slot = self._slots.enter(SLOT)
-                if not slot.is_set:
-                    yield Wait(slot)
-                try:
-                    item = yield from _next_of(source)
-                except StopAsyncIteration:
-                    break
-                except Exception as error:  # noqa: BLE001 - raised after the items before it
-                    self._add(number, error, slot)
-                    break
-                turns = {one: self._turns.enter(str(one)) for one in self._composers}
-                spawn(self._work(number, item, slot, turns))
+            yield Parallel([self._worker(source) for _ in range(self._concurrency)])
         finally:
             if isinstance(source, AsyncGenerator):
                 yield Call(cast("AsyncGenerator[T]", source).aclose, mode=Mode.ASYNC)
 
-    def _work(self, number: int, item: T, slot: Signal, turns: dict[int, Signal]) -> Steps[None]:
-        """Run one item through the pipeline, and add its results."""
+    def _worker(self, source: Iterator[T] | AsyncIterator[T]) -> Steps[None]:
+        """Run items through the pipeline, the next one when the results of the last one were read."""
+        while not self._is_drained:
+            drawn = yield from self._turns.holding({SOURCE: True}, self._draw(source))
+            if drawn is not None:
+                number, item, turns = drawn
+                results = yield from self._results_of(item, turns)
+                yield Wait(self._add(number, results))
+
+    def _draw(
+        self, source: Iterator[T] | AsyncIterator[T]
+    ) -> Steps[tuple[int, T, dict[int, Signal]] | None]:
+        """Draw an item; return its number, itself and its turns, or None at the end of the source."""
+        if self._is_drained:
+            return None
+        number = next(self._numbers)
+        try:
+            item = yield from _next_of(source)
+        except StopAsyncIteration:
+            self._is_drained = True
+        except Exception as error:  # noqa: BLE001 - raised after the items before it
+            self._is_drained = True
+            self._add(number, error)
+        else:
+            return number, item, {one: self._turns.enter(str(one)) for one in self._composers}
+        return None
+
+    def _results_of(self, item: T, turns: dict[int, Signal]) -> Steps[list[Any] | Exception]:
+        """Run one item through the pipeline; an exception is raised where the results are read."""
 
         def admit(position: int) -> Steps[None]:
             if not turns[position].is_set:
@@ -252,24 +254,27 @@ class Stream(Generic[T]):
             if self._composers[position]:  # entered once: the next item may follow at once
                 self._turns.leave(str(position), turns[position])
 
-        results: list[Any] | Exception
         try:
-            results = yield from execute_all(
-                self._ops, self._classes, item, Progress(), memos=self._memos, admit=admit
+            return (
+                yield from execute_all(
+                    self._ops, self._classes, item, Progress(), memos=self._memos, admit=admit
+                )
             )
-        except Exception as error:  # noqa: BLE001 - raised where the results are read
-            results = error
+        except Exception as error:  # noqa: BLE001 - see above
+            return error
         finally:
             for position, turn in turns.items():
                 self._turns.leave(str(position), turn)
-        self._add(number, results, slot)
 
-    def _add(self, number: int, results: list[Any] | Exception, slot: Signal) -> None:
-        self._waiting[number if self._is_ordered else self._next] = results, slot
+    def _add(self, number: int, results: list[Any] | Exception) -> Signal:
+        """Add results, in their order; return a signal that is set when they were read."""
+        is_read = Signal()
+        self._waiting[number if self._is_ordered else self._next] = results, is_read
         while self._next in self._waiting:
             self._ready.append(self._waiting.pop(self._next))
             self._next += 1
         self._arrived.set()
+        return is_read
 
 
 class _Reader(AsyncIterator[T]):
