@@ -150,7 +150,7 @@ class Stream(Generic[T]):
             if op.kind is Kind.COMPOSE
         }
         self._turns = Queues()
-        """Workers take turns to draw items; an item joins the queue of each composer: memos depend on the order."""
+        """Workers draw items in turn; an item joins the queue of each composer: memos depend on the order."""
         self._concurrency = concurrency
         self._numbers = itertools.count()
         self._is_drained = False
