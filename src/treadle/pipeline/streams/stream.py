@@ -15,7 +15,7 @@ from collections.abc import (
 )
 from contextlib import AbstractAsyncContextManager
 from contextvars import copy_context
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from typing import Any, ClassVar, TypeAlias, TypeVar, cast
 
 import anyio
 
@@ -46,6 +46,7 @@ from treadle.type_vars import ItemT
 
 T = TypeVar("T")
 
+Source: TypeAlias = Iterator[T] | AsyncIterator[T]
 WAIT: Any = object()
 """Stands for a result that is not ready."""
 SOURCE = "source"
@@ -111,13 +112,13 @@ class StreamPipeline(Pipeline[ItemT]):
             A context manager of the iterator. Leaving it cancels the items in progress. A failing
             item raises its `StageError` in place of its result.
         """
-        return self._stream(concurrency, ordered).read(items)
+        return self._stream(concurrency, ordered).within_loop(items)
 
     def stream_sync(
         self, items: Iterable[ItemT], *, concurrency: int = 1, ordered: bool = True
     ) -> Iterator[ItemT]:
         """Run many items without an event loop: a generator that works while it is read; see `stream`."""
-        return self._stream(concurrency, ordered).read_sync(items)
+        return self._stream(concurrency, ordered).within_thread(items)
 
     def _stream(self, concurrency: int, ordered: bool) -> Stream[ItemT]:
         if concurrency < 1:
@@ -127,8 +128,8 @@ class StreamPipeline(Pipeline[ItemT]):
         )
 
 
-class Stream(Generic[T]):
-    """The state that the items of one stream share: memos, limits, turns and results."""
+class Stream(AsyncIterator[T]):
+    """The state that the items of one stream share: memos, limits, turns and results; also their async reader."""
 
     def __init__(
         self,
@@ -142,6 +143,7 @@ class Stream(Generic[T]):
         # For the observers, an item that waits at a limit has not started the stage.
         self._ops = list(map(_limited, observed(list(map(_threaded, ops)), observers)))
         self._classes = classes
+        self._concurrency = concurrency
         self._is_ordered = ordered
         self._memos: dict[int, Any] = {}
         self._composers = {
@@ -151,37 +153,43 @@ class Stream(Generic[T]):
         }
         self._turns = Queues()
         """Workers draw items in turn; an item joins the queue of each composer: memos depend on the order."""
-        self._concurrency = concurrency
         self._numbers = itertools.count()
         self._is_drained = False
         self._ready: deque[tuple[list[Any] | Exception, Signal]] = deque()
         self._waiting: dict[int, tuple[list[Any] | Exception, Signal]] = {}
         self._next = 0
         self._is_over = False
+        self._results = self._read()
         self._arrived = anyio.Event()
 
-    def read(
+    def within_loop(
         self, items: Iterable[T] | AsyncIterable[T]
     ) -> AbstractAsyncContextManager[AsyncIterator[T]]:
         """Run the stream on the event loop until the ``async with`` ends; see `StreamPipeline.stream`."""
-        reader: _Reader[T] = _Reader(self)
 
         async def work() -> None:
             try:
-                await drive(
-                    self._steps(aiter(items) if isinstance(items, AsyncIterable) else iter(items))
-                )
+                source: Any = aiter(items) if isinstance(items, AsyncIterable) else iter(items)
+                await drive(self._steps(source))
             finally:
-                self.end()
+                self._end()
 
-        return Detached(lambda: (reader, DetachedTask(work, reader.close)))
+        return Detached(lambda: (self, DetachedTask(work, self._close)))
 
-    def read_sync(self, items: Iterable[T]) -> Iterator[T]:
+    async def __anext__(self) -> T:
+        for result in self._results:
+            if result is not WAIT:
+                return result
+            self._arrived = anyio.Event()
+            await self._arrived.wait()
+        raise StopAsyncIteration
+
+    def within_thread(self, items: Iterable[T]) -> Iterator[T]:
         """Run the stream without an event loop, while it is read; see `StreamPipeline.stream_sync`."""
         scheduler = Scheduler()
-        task = scheduler.spawn(self._steps(iter(items)), lambda *_: self.end(), copy_context())
+        task = scheduler.spawn(self._steps(iter(items)), lambda *_: self._end(), copy_context())
         try:
-            for result in self.results():
+            for result in self._results:
                 if result is WAIT:
                     scheduler.turn()
                 else:
@@ -189,7 +197,7 @@ class Stream(Generic[T]):
         finally:
             scheduler.cancel([task], Cancelled())
 
-    def results(self) -> Iterator[T]:
+    def _read(self) -> Iterator[T]:
         """The results in their order; `WAIT` while the next one is not there."""
         while self._ready or not self._is_over:
             if not self._ready:
@@ -201,52 +209,47 @@ class Stream(Generic[T]):
             yield from results
             is_read.set()
 
-    async def arrival(self) -> None:
-        """Wait for the next results, or for the end."""
-        self._arrived = anyio.Event()
-        await self._arrived.wait()
-
-    def end(self) -> None:
+    def _end(self) -> None:
         """Note that there are no more results."""
         self._is_over = True
         self._arrived.set()
 
-    def _steps(self, source: Iterator[T] | AsyncIterator[T]) -> Steps[None]:
+    def _close(self) -> None:
+        """Drop the results: the reader has left."""
+        self._results = iter(())
+        self._end()
+
+    def _steps(self, source: Source[T]) -> Steps[None]:
         try:
             yield Parallel([self._worker(source) for _ in range(self._concurrency)])
         finally:
             if isinstance(source, AsyncGenerator):
                 yield Call(cast("AsyncGenerator[T]", source).aclose, mode=Mode.ASYNC)
 
-    def _worker(self, source: Iterator[T] | AsyncIterator[T]) -> Steps[None]:
+    def _worker(self, source: Source[T]) -> Steps[None]:
         """Run items through the pipeline, the next one when the results of the last one were read."""
         while not self._is_drained:
-            drawn = yield from self._turns.holding({SOURCE: True}, self._draw(source))
-            if drawn is not None:
-                number, item, turns = drawn
-                results = yield from self._results_of(item, turns)
-                yield Wait(self._add(number, results))
+            work = yield from self._turns.holding({SOURCE: True}, self._draw(source))
+            if work is not None:
+                yield Wait((yield from work))
 
-    def _draw(
-        self, source: Iterator[T] | AsyncIterator[T]
-    ) -> Steps[tuple[int, T, dict[int, Signal]] | None]:
-        """Draw an item; return its number, itself and its turns, or None at the end of the source."""
-        if self._is_drained:
-            return None
+    def _draw(self, source: Source[T]) -> Steps[Steps[Signal] | None]:
+        """Draw an item; return the steps that run it, or None at the end of the source."""
         number = next(self._numbers)
         try:
-            item = yield from _next_of(source)
+            if not self._is_drained:
+                item = yield from _next_of(source)
+                turns = {one: self._turns.enter(str(one)) for one in self._composers}
+                return self._run(number, item, turns)
         except StopAsyncIteration:
             self._is_drained = True
         except Exception as error:  # noqa: BLE001 - raised after the items before it
             self._is_drained = True
             self._add(number, error)
-        else:
-            return number, item, {one: self._turns.enter(str(one)) for one in self._composers}
         return None
 
-    def _results_of(self, item: T, turns: dict[int, Signal]) -> Steps[list[Any] | Exception]:
-        """Run one item through the pipeline; an exception is raised where the results are read."""
+    def _run(self, number: int, item: T, turns: dict[int, Signal]) -> Steps[Signal]:
+        """Run one item through the pipeline, and add its results."""
 
         def admit(position: int) -> Steps[None]:
             if not turns[position].is_set:
@@ -254,17 +257,17 @@ class Stream(Generic[T]):
             if self._composers[position]:  # entered once: the next item may follow at once
                 self._turns.leave(str(position), turns[position])
 
+        results: list[Any] | Exception
         try:
-            return (
-                yield from execute_all(
-                    self._ops, self._classes, item, Progress(), memos=self._memos, admit=admit
-                )
+            results = yield from execute_all(
+                self._ops, self._classes, item, Progress(), memos=self._memos, admit=admit
             )
-        except Exception as error:  # noqa: BLE001 - see above
-            return error
+        except Exception as error:  # noqa: BLE001 - raised where the results are read
+            results = error
         finally:
             for position, turn in turns.items():
                 self._turns.leave(str(position), turn)
+        return self._add(number, results)
 
     def _add(self, number: int, results: list[Any] | Exception) -> Signal:
         """Add results, in their order; return a signal that is set when they were read."""
@@ -275,26 +278,6 @@ class Stream(Generic[T]):
             self._next += 1
         self._arrived.set()
         return is_read
-
-
-class _Reader(AsyncIterator[T]):
-    """Reads the results of a stream on the event loop."""
-
-    def __init__(self, stream: Stream[T]) -> None:
-        self._stream = stream
-        self._results = stream.results()
-
-    async def __anext__(self) -> T:
-        for result in self._results:
-            if result is not WAIT:
-                return result
-            await self._stream.arrival()
-        raise StopAsyncIteration
-
-    def close(self) -> None:
-        """Drop the results: the reader has left."""
-        self._results = iter(())
-        self._stream.end()
 
 
 def _threaded(op: Op) -> Op:
@@ -329,7 +312,7 @@ def _is_entered_once(ops: Sequence[Op], at: int) -> bool:
     )
 
 
-def _next_of(source: Iterator[T] | AsyncIterator[T]) -> Steps[T]:
+def _next_of(source: Source[T]) -> Steps[T]:
     """Draw an item; raise `StopAsyncIteration` at the end."""
     if isinstance(source, AsyncIterator):
         item: T = yield Call(anext, source, mode=Mode.ASYNC)
