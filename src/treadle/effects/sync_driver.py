@@ -152,7 +152,6 @@ class Scheduler:
                 task.within_context(self._advance, task)
 
     def _later(self, task: Task, seconds: float, act: Callable[[], None]) -> None:
-        """Call a function after some seconds, if the task still waits then."""
         due = time.monotonic() + seconds
         self._timers[task] = due, act
         self._next_timer = min(self._next_timer, due)
@@ -222,7 +221,6 @@ class Scheduler:
             del value, error, effect  # the traceback of an error may refer to this frame
 
     def _begin(self, task: Task, effect: Effect) -> None:
-        """Start the effect that a task waits for."""
         task.ticket = object()
         match effect:
             case Call():

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import operator
 from collections.abc import Collection, Mapping
-from typing import Any, Generic, Self, TypeGuard, cast
+from typing import Any, Generic, Self, cast
 
 from treadle.context import Context
 from treadle.errors import OptionError
@@ -54,7 +54,6 @@ class BuiltLoop(Generic[OutputT_co]):
         return named_model(chosen) if isinstance(chosen, str) else chosen
 
     def _changed(self, options: Mapping[str, Any]) -> Self:
-        """A loop with some options changed."""
         if not options:
             return self
         made = object.__new__(type(self))
@@ -140,10 +139,6 @@ def _expanded(given: list[Any]) -> tuple[Component, ...]:
     return tuple(made)
 
 
-def _is_default(made: Component) -> TypeGuard[Stage[..., Any]]:
-    return isinstance(made, Stage) and any(made.fn is fn for fn in BUILT_IN)
-
-
 def _provides(component: Component, name: str) -> bool:
     """Whether a component, or a stage nested in it, provides a field of the context."""
     if isinstance(component, Stage):
@@ -156,7 +151,7 @@ def _built(component: Component, chosen: Mapping[str, Any], taken: set[str]) -> 
 
     The names of the options that a stage takes are added to ``taken``.
     """
-    if _is_default(component):
+    if isinstance(component, Stage) and any(component.fn is fn for fn in BUILT_IN):
         mine = {name for name in chosen if STAGE_OPTIONS[name].fn is component.fn}
         taken |= mine
         options = {**{name: chosen[name] for name in mine}, **component.options}

@@ -315,5 +315,4 @@ def _as_tool_hint(name: str) -> str | None:
 
 @functools.cache
 def _default(owner: type[Loop[Any]]) -> Loop[Any]:
-    """The loop of a class with every option at its default."""
     return owner()

@@ -102,8 +102,8 @@ class Observers:
                     if result is not None and is_awaitable(result):
                         yield result
                 except BaseException as error:
-                    if not _is_failure(error):
-                        raise
+                    if not isinstance(error, Exception) and not is_exit(error):
+                        raise  # a cancellation or an interrupt of the run
                     _report(event, error)
         except GeneratorExit:
             raise
@@ -177,11 +177,6 @@ class _Delivery(Changed):
         """Wait until an observer has received the event."""
         while self.next_place <= place:
             await self.wait()
-
-
-def _is_failure(error: BaseException) -> bool:
-    """Whether the exception of an observer is its failure, and not a cancellation or an interrupt of the run."""
-    return isinstance(error, Exception) or is_exit(error)
 
 
 def _report(event: Event, error: BaseException) -> None:

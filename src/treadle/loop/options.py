@@ -90,14 +90,6 @@ def _is_many(value: Any) -> bool:
     return isinstance(value, (Iterable, Pipeline)) and not isinstance(value, (str, bytes, Mapping))
 
 
-def _is_instructions(value: Any) -> bool:
-    return isinstance(value, str) or is_sync_callable(value)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value)
-
-
 def _copied_requests(given: Mapping[str, Any]) -> dict[str, Any]:
     check_no_tools("llm_opts", given)
     return dict(given)
@@ -110,6 +102,7 @@ def _checked_model(given: Any) -> Any:
 
 _SESSION = "a session, such as SQLiteSessions(path).session('alice')"
 _JOURNAL = "a journal, such as SQLiteJournal(path)"
+_TEXT = "a text that is not empty"
 _OBSERVERS = "a callable that takes an event, or a list of such"
 
 
@@ -120,7 +113,11 @@ class LoopOptions(TypedDict, total=False):
     """The name of the agent, in the run state and in telemetry."""
     instructions: Annotated[
         str | Callable[[Context], str | None] | None,
-        Option(ValueCheck(_is_instructions, "text or a sync function")),
+        Option(
+            ValueCheck(
+                lambda it: isinstance(it, str) or is_sync_callable(it), "text or a sync function"
+            )
+        ),
     ]
     """The system message of every request, or a function of the context that makes it. It is not stored in the
     history."""
@@ -190,7 +187,8 @@ class LoopOptions(TypedDict, total=False):
     """Stores each outcome as it happens, such as ``SQLiteJournal(path)``, so that a run that was interrupted
     continues, in any process, when it is run with the same ``run_id``."""
     run_id: Annotated[
-        str | None, Option(ValueCheck(_is_text, "a text that is not empty"), is_of_run=True)
+        str | None,
+        Option(ValueCheck(lambda it: isinstance(it, str) and it, _TEXT), is_of_run=True),
     ]
     """The id of the run; None makes one up."""
     on_iteration: Annotated[

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, TypeGuard
 
 from treadle.errors import PausedStateError
+from treadle.messages import sha256
 
 VERSION = 8
 """The version of the format of a paused state. A state of another version is refused."""
@@ -42,9 +43,7 @@ def digest_of(state: Mapping[str, Any], secret: bytes | None) -> str:
     """The digest of a state, in hexadecimal: its HMAC-SHA-256, or its SHA-256 without a secret."""
     text = json.dumps(state, sort_keys=True).encode()
     if secret is None:
-        import hashlib  # noqa: PLC0415 - it is slow to import
-
-        return hashlib.sha256(text).hexdigest()
+        return sha256(text)
     import hmac  # noqa: PLC0415 - it imports hashlib
 
     return hmac.new(secret, text, "sha256").hexdigest()

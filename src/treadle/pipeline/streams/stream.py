@@ -210,7 +210,6 @@ class Stream(AsyncIterator[T]):
             is_read.set()
 
     def _end(self) -> None:
-        """Note that there are no more results."""
         self._is_over = True
         self._arrived.set()
 
@@ -249,8 +248,6 @@ class Stream(AsyncIterator[T]):
         return None
 
     def _run(self, number: int, item: T, turns: dict[int, Signal]) -> Steps[Signal]:
-        """Run one item through the pipeline, and add its results."""
-
         def admit(position: int) -> Steps[None]:
             if not turns[position].is_set:
                 yield Wait(turns[position])
