@@ -55,10 +55,9 @@ class BackgroundCall(Future[Any]):
             depth = _depth.get()
             context.run(_depth.set, depth + 1)
             self._loop = _running_loop(depth)
+        # anyio notes there which library runs, and this task may be one of trio.
         sniffio: Any = sys.modules.get("sniffio")
-        if (
-            sniffio is not None
-        ):  # anyio notes there which library runs, and this task may be one of trio
+        if sniffio is not None:
             context.run(sniffio.current_async_library_cvar.set, None)
         self._loop.call_soon_threadsafe(self._begin, self._loop, context=context)
         return self

@@ -31,9 +31,7 @@ def map_effects(steps: Steps[R], change: Change) -> Steps[R]:
 
 
 def intercept(
-    steps: Steps[R],
-    change: Change,
-    resume: Callable[..., Any] | None = None,
+    steps: Steps[R], change: Change, resume: Callable[..., Any] | None = None
 ) -> Steps[R]:
     """Wrap steps so that a function sees, and may replace, every effect that they yield themselves.
 

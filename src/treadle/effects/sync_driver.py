@@ -22,17 +22,6 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 from treadle.effects import cleanup
 from treadle.effects.background import LOOK_UP_SECONDS, BackgroundCall
-from treadle.effects.cleanup import (
-    Outcome,
-    close_steps,
-    discard,
-    log_abandoned,
-    log_suppressed,
-    outcome_of,
-    remaining_steps,
-    settle,
-    without_frame,
-)
 from treadle.effects.effects import (
     NOW,
     Bounded,
@@ -126,7 +115,8 @@ class Scheduler:
         except BaseException as interrupt:
             self.cancel([root], interrupt)
             raise
-        return settle(outcome.pop())  # not a local variable: the exception may refer to this frame
+        # No local variable: the exception may refer to this frame.
+        return cleanup.settle(outcome.pop())
 
     def spawn(
         self, steps: Steps[Any], finish: Finish, context: contextvars.Context | None = None
@@ -159,9 +149,8 @@ class Scheduler:
     def _fire_timers(self) -> None:
         now = time.monotonic()
         for task, (due, act) in sorted(self._timers.items(), key=lambda timer: timer[1][0]):
-            if (
-                due <= now and self._timers.pop(task, None) is not None
-            ):  # else its wait has just ended
+            # Its wait may just have ended.
+            if due <= now and self._timers.pop(task, None) is not None:
                 act()
         self._next_timer = min((due for due, _ in self._timers.values()), default=math.inf)
 
@@ -205,7 +194,7 @@ class Scheduler:
                     else:
                         value = effect.fn(*effect.args)
                 except BaseException as raised:  # noqa: BLE001 - raised in the steps
-                    error = _failure(without_frame(raised))
+                    error = _failure(cleanup.without_frame(raised))
                 if is_awaitable(value):
                     return self._outcome_of_awaitable(task, value)
                 if not self._inbox.empty():  # an event, or a signal that ends the steps
@@ -266,7 +255,7 @@ class Scheduler:
     def _make_posted_calls(self, task: Task) -> None:
         def done(_: Any, error: Exception | None) -> None:
             if error is not None:
-                log_suppressed(error)
+                cleanup.log_suppressed(error)
             task.posted.popleft()
             self._make_posted_calls(task)
 
@@ -283,7 +272,7 @@ class Scheduler:
 
         def finish(value: Any, error: Exception | None) -> None:
             if error is not None and isinstance(task.effect, Emit):
-                log_suppressed(error)
+                cleanup.log_suppressed(error)
                 error = None
             self._resume_soon(task, value, error)
 
@@ -308,7 +297,7 @@ class Scheduler:
         call.start()
 
     def _call_in_thread(self, task: Task, effect: Call) -> None:
-        outcome: list[Outcome] = []
+        outcome: list[cleanup.Outcome] = []
         ticket = task.ticket
         args = (*effect.args, CallReporter(self, task)) if effect.reporting else effect.args
 
@@ -322,12 +311,12 @@ class Scheduler:
         answer = self._answer(task, done)
 
         def work() -> None:
-            outcome.append(outcome_of(effect.fn, *args))
+            outcome.append(cleanup.outcome_of(effect.fn, *args))
             if task.ticket is not ticket:
-                discard(outcome)
+                cleanup.discard(outcome)
             answer()
 
-        task.on_cancel = functools.partial(discard, outcome)
+        task.on_cancel = functools.partial(cleanup.discard, outcome)
         # A daemon: a callable that never returns must not keep the interpreter from exiting.
         run = task.copied_context().run
         worker = threading.Thread(target=run, args=(work,), name="treadle-worker", daemon=True)
@@ -375,7 +364,7 @@ class Scheduler:
             finish(None, reason)
 
         if effect.until is not None and effect.until.is_set:
-            close_steps(effect.steps)
+            cleanup.close_steps(effect.steps)
             self._resume(task, None, Stopped())
             return
         child = Task(effect.steps, finish, task.context)
@@ -420,17 +409,17 @@ class Scheduler:
         task.is_over = True
         for started in list(task.awaited):
             if not started.wait_for_end(deadline):
-                log_abandoned(task.effect)
+                cleanup.log_abandoned(task.effect)
         task.within_context(self._clean_up, task.steps, end)
 
     def _clean_up(self, steps: Steps[Any], end: BaseException) -> None:
         """Raise a cancellation in steps, and perform their cleanup."""
         with contextlib.suppress(TimeLimitReached):
-            remaining = remaining_steps(steps, end)
+            remaining = cleanup.remaining_steps(steps, end)
             within = Bounded(remaining, seconds=cleanup.CLEANUP_SECONDS)
             failure = Scheduler(self._emit, self._clock_origin).run(_only(within))
             if failure is not None:
-                log_suppressed(failure)
+                cleanup.log_suppressed(failure)
 
     def now(self) -> float:
         """The clock of the driver, in seconds since the epoch."""
@@ -443,7 +432,7 @@ class Scheduler:
             try:
                 BackgroundCall(awaitable).start().wait()
             except BaseException as error:  # noqa: BLE001 - a listener must not affect the run
-                log_suppressed(_failure(error))
+                cleanup.log_suppressed(_failure(error))
 
     def notify(
         self, event: Any, listener: Callable[[Any], Any] | None = None
@@ -457,7 +446,7 @@ class Scheduler:
         except BaseException as error:
             if not isinstance(error, Exception) and failure_of(error) is None:
                 raise
-            log_suppressed(error)
+            cleanup.log_suppressed(error)
             return None
         return value if is_awaitable(value) else None
 

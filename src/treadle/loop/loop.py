@@ -253,11 +253,7 @@ class Loop(BuiltLoop[OutputT_co]):
         """Check a paused run, for `resume`; raises the errors of `resume`."""
         store = self.settings.pauses.claims
         return PausedRun(
-            self,
-            paused,
-            decisions,
-            PROCESS_CLAIMS if store is None else store,
-            take_over=take_over,
+            self, paused, decisions, PROCESS_CLAIMS if store is None else store, take_over=take_over
         )
 
     def as_tool(

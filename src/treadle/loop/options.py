@@ -187,8 +187,7 @@ class LoopOptions(TypedDict, total=False):
     """Stores each outcome as it happens, such as ``SQLiteJournal(path)``, so that a run that was interrupted
     continues, in any process, when it is run with the same ``run_id``."""
     run_id: Annotated[
-        str | None,
-        Option(ValueCheck(lambda it: isinstance(it, str) and it, _TEXT), is_of_run=True),
+        str | None, Option(ValueCheck(lambda it: isinstance(it, str) and it, _TEXT), is_of_run=True)
     ]
     """The id of the run; None makes one up."""
     on_iteration: Annotated[

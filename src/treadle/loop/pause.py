@@ -26,13 +26,7 @@ from treadle.errors import OptionError, PausedStateError
 from treadle.fast_dataclass import fast_dataclass
 from treadle.limits import Used
 from treadle.loop.built_loop import BuiltLoop
-from treadle.messages import (
-    JSONDict,
-    ToolCall,
-    is_mapping,
-    sendable_json,
-    sha256,
-)
+from treadle.messages import JSONDict, ToolCall, is_mapping, sendable_json, sha256
 from treadle.pauses import (
     VERSION,
     ClaimStore,
@@ -147,9 +141,8 @@ class PauseState:
 def kept_context(context: Context) -> Context:
     """The context of a paused run as it is stored: without tools, services and the decision of a stage."""
 
-    def sendable(
-        given: Any, **changes: Any
-    ) -> Any:  # the unknown keys are JSON, as in the messages
+    def sendable(given: Any, **changes: Any) -> Any:
+        # The unknown keys are JSON, as in the messages.
         return dataclasses.replace(given, extra=sendable_json(given.extra), **changes)
 
     response = context.response
