@@ -78,8 +78,7 @@ def soon_on_loop() -> Soon:
     trio = running_trio()
     if trio is None:
         return asyncio.get_running_loop().call_soon_threadsafe
-    soon: Soon = trio.lowlevel.current_trio_token().run_sync_soon
-    return soon
+    return trio.lowlevel.current_trio_token().run_sync_soon
 
 
 def caller_on_loop() -> Callable[[Callable[[], object]], object]:

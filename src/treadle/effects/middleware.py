@@ -57,8 +57,7 @@ def intercept(
             else:
                 advance = steps.send
     except StopIteration as stop:
-        result: R = stop.value
-        return result
+        return stop.value
     finally:
         del value  # an exception refers to this frame, which would keep it alive
 

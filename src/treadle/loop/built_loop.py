@@ -151,14 +151,15 @@ def _built(component: Component, chosen: Mapping[str, Any], taken: set[str]) -> 
 
     The names of the options that a stage takes are added to ``taken``.
     """
-    if isinstance(component, Stage) and any(component.fn is fn for fn in BUILT_IN):
-        mine = {name for name in chosen if STAGE_OPTIONS[name].fn is component.fn}
-        taken |= mine
-        options = {**{name: chosen[name] for name in mine}, **component.options}
-        check_options(component, options)
-        return dataclasses.replace(component, options=options) if mine else component
     if isinstance(component, Stage):
-        return checked(cast("Stage[..., Any]", component))
+        stage = cast("Stage[..., Any]", component)
+        if not any(stage.fn is fn for fn in BUILT_IN):
+            return checked(stage)
+        mine = {name for name in chosen if STAGE_OPTIONS[name].fn is stage.fn}
+        taken |= mine
+        options = {**{name: chosen[name] for name in mine}, **stage.options}
+        check_options(stage, options)
+        return dataclasses.replace(stage, options=options) if mine else stage
     nested = [tuple(_built(c, chosen, taken) for c in part) for part in component.nested()]
     return component.with_nested(nested) if nested else component
 

@@ -37,8 +37,7 @@ def as_user_message(message: str | Mapping[str, Any]) -> JSONDict:
     if given.get("role") != "user" or problems:
         problem = "; ".join(problems) or f"role: expected 'user', got {given.get('role')!r}"
         raise OptionError(f"steer: expected text or a user message: {problem}")
-    copied: JSONDict = copy_json(given)
-    return copied
+    return copy_json(given)
 
 
 class RunHandle:

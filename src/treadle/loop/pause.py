@@ -146,15 +146,11 @@ def kept_context(context: Context) -> Context:
         return dataclasses.replace(given, extra=sendable_json(given.extra), **changes)
 
     response = context.response
+    unset = ("run", "decision", "output", "parsed", "answered_by", "accepted")
     return context.evolve(
+        **dict.fromkeys(unset),
         tools={},
-        run=None,
         waiting=(),
-        decision=None,
-        output=None,
-        parsed=None,
-        answered_by=None,
-        accepted=None,
         paused_runs={},
         response=sendable(response, tool_calls=tuple(map(sendable, response.tool_calls))),
         tool_calls=tuple(map(sendable, context.tool_calls)),

@@ -30,8 +30,7 @@ def check_state(state: Mapping[str, Any], secret: bytes | None) -> dict[str, Any
     try:
         digests = str(state["digest"]).encode(), digest_of(signed, secret).encode()
         if hmac.compare_digest(*digests):
-            copied: dict[str, Any] = json.loads(json.dumps(signed))
-            return copied
+            return json.loads(json.dumps(signed))
     except (TypeError, ValueError, RecursionError):  # it is not JSON
         pass
     raise PausedStateError(

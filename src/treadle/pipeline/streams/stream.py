@@ -172,7 +172,7 @@ class Stream(AsyncIterator[T]):
                 source: Any = aiter(items) if isinstance(items, AsyncIterable) else iter(items)
                 await drive(self._steps(source))
             finally:
-                self._end()
+                self._finish()
 
         return Detached(lambda: (self, DetachedTask(work, self._close)))
 
@@ -187,7 +187,7 @@ class Stream(AsyncIterator[T]):
     def within_thread(self, items: Iterable[T]) -> Iterator[T]:
         """Run the stream without an event loop, while it is read; see `StreamPipeline.stream_sync`."""
         scheduler = Scheduler()
-        task = scheduler.spawn(self._steps(iter(items)), lambda *_: self._end(), copy_context())
+        task = scheduler.spawn(self._steps(iter(items)), self._finish, copy_context())
         try:
             for result in self._results:
                 if result is WAIT:
@@ -209,14 +209,14 @@ class Stream(AsyncIterator[T]):
             yield from results
             is_read.set()
 
-    def _end(self) -> None:
+    def _finish(self, _value: None = None, _error: Exception | None = None) -> None:
         self._is_over = True
         self._arrived.set()
 
     def _close(self) -> None:
         """Drop the results: the reader has left."""
         self._results = iter(())
-        self._end()
+        self._finish()
 
     def _steps(self, source: Source[T]) -> Steps[None]:
         try:
@@ -312,8 +312,7 @@ def _is_entered_once(ops: Sequence[Op], at: int) -> bool:
 def _next_of(source: Source[T]) -> Steps[T]:
     """Draw an item; raise `StopAsyncIteration` at the end."""
     if isinstance(source, AsyncIterator):
-        item: T = yield Call(anext, source, mode=Mode.ASYNC)
-        return item
+        return (yield Call(anext, source, mode=Mode.ASYNC))
     for item in source:
         return item
     raise StopAsyncIteration
