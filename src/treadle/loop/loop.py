@@ -9,6 +9,7 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
 
 from treadle import effects
+from treadle.checks import ValueCheck
 from treadle.effects import Steps
 from treadle.errors import OptionError, check_names
 from treadle.loop.built_loop import BuiltLoop
@@ -27,6 +28,7 @@ from treadle.type_vars import OutputT_co
 if TYPE_CHECKING:
     from treadle.loop import signatures
 
+_MAKE_MESSAGES = ValueCheck(callable, "a callable that takes the arguments and returns messages")
 T = TypeVar("T")
 U = TypeVar("U")
 
@@ -288,11 +290,8 @@ class Loop(BuiltLoop[OutputT_co]):
         check_names(
             options, ToolBehaviour.__annotations__, "as_tool: unknown option", _as_tool_hint
         )
-        if messages is not None and not callable(messages):  # pyright: ignore[reportUnnecessaryComparison]
-            raise OptionError(
-                f"as_tool: messages: expected a callable that takes the arguments and returns messages, "
-                f"got {type(messages).__name__}"
-            )
+        if messages is not None:
+            _MAKE_MESSAGES.check("as_tool: messages", messages)
         for option in ("session", "journal"):
             if getattr(self.settings, option) is not None:
                 raise OptionError(f"{option}: a subagent has none; give it to the outer loop")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
 
 from treadle import labels
+from treadle.checks import instance
 from treadle.codec import (
     NotDataError,
     decode,
@@ -49,6 +50,7 @@ PausedForm: TypeAlias = Paused | Mapping[str, Any] | str | bytes | os.PathLike[s
 """A paused run, its state, that as JSON text, or the path of a saved pause. JSON text starts with ``{``."""
 PROCESS_CLAIMS = ProcessClaims()
 """The claims of the loops without ``Pauses(claims=...)``."""
+_APPROVAL = instance(Approval, "approve, deny(reason) or edit(arguments)")
 R = TypeVar("R")
 log = logging.getLogger("treadle.loop")
 WAITING = (
@@ -121,7 +123,6 @@ class PauseState:
     """
 
     stage: str
-    paused_at: float
     elapsed: float
     pauses: int
     pending: list[PendingCall]
@@ -175,10 +176,7 @@ class PausedRun:
         *,
         take_over: bool = False,
     ) -> None:
-        if not is_mapping(decisions):
-            raise OptionError(
-                f"decisions: expected a mapping by id of the call, got {type(decisions).__name__}"
-            )
+        instance(Mapping, "a mapping by id of the call").check("decisions", decisions)
         self._claims: list[ClaimStore] = [] if store is None else [store]
         self._file: FileClaims | None = None
         self._claimant = ""
@@ -237,11 +235,7 @@ class PausedRun:
         for call_id, decision in decisions.items():
             if call_id not in waiting:
                 raise OptionError(f"decisions: {_why_not(call_id, waiting)}")
-            if not isinstance(decision, Approval):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise OptionError(
-                    f"decisions[{call_id!r}]: expected approve, deny(reason) or edit(arguments), "
-                    f"got {type(decision).__name__}"
-                )
+            _APPROVAL.check(f"decisions[{call_id!r}]", decision)
 
     def _check_tools(self, tools: Mapping[str, Tool]) -> None:
         for name, digest in self.state["tools"].items():
