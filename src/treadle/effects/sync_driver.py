@@ -32,6 +32,7 @@ from treadle.effects.effects import (
     Mode,
     Now,
     Parallel,
+    Signal,
     Sleep,
     Steps,
     Stopped,
@@ -58,6 +59,7 @@ class Task:
         outcome: the value or the exception with which they continue.
         awaited: what runs on a background loop for the effect.
         posted: calls to make in the context of the steps, one after another, such as events of the effect.
+        on_end: is called when the wait ends.
         is_alone: whether nothing runs concurrently with the steps and nothing ends them, so that their calls
             may block.
     """
@@ -74,7 +76,7 @@ class Task:
         self.children: list[Task] = []
         self.awaited: set[BackgroundCall] = set()
         self.posted: deque[Callable[[], Awaitable[Any] | None]] = deque()
-        self.on_cancel: Callable[[], object] | None = None
+        self.on_end: Callable[[], object] = lambda: None
         self.is_alone = False
         self.is_over = False
 
@@ -157,10 +159,11 @@ class Scheduler:
     def _stop_waiting(self, task: Task) -> None:
         task.ticket = None  # from here on every answer is stale
         self._timers.pop(task, None)
+        end, task.on_end = task.on_end, lambda: None
+        end()
 
     def _resume(self, task: Task, value: Any, error: Exception | None = None) -> None:
         self._stop_waiting(task)
-        task.on_cancel = None
         task.children, task.awaited, task.posted = [], set(), deque()
         task.outcome = value, error
         self._ready.append(task)
@@ -221,11 +224,15 @@ class Scheduler:
             case Sleep(seconds=seconds):
                 self._later(task, seconds, lambda: self._resume(task, None))
             case Wait(signal=signal):
-                answer = self._answer(task, lambda: self._resume(task, None))
-                task.on_cancel = functools.partial(signal.unsubscribe, signal.subscribe(answer))
+                self._subscribe(task, signal, lambda: self._resume(task, None))
             case _:
                 wrong = TypeError(f"a stage yielded {effect!r}, which is not an effect")
                 self._resume(task, None, wrong)
+
+    def _subscribe(self, task: Task, signal: Signal, act: Callable[[], None]) -> None:
+        """Call a function when a signal is set, if the task still waits then."""
+        ticket = signal.subscribe(self._answer(task, act))
+        task.on_end = functools.partial(signal.unsubscribe, ticket)
 
     def _answer(
         self, task: Task, act: Callable[[], None], ticket: object = None
@@ -316,7 +323,7 @@ class Scheduler:
                 cleanup.discard(outcome)
             answer()
 
-        task.on_cancel = functools.partial(cleanup.discard, outcome)
+        task.on_end = functools.partial(cleanup.discard, outcome)
         # A daemon: a callable that never returns must not keep the interpreter from exiting.
         run = task.copied_context().run
         worker = threading.Thread(target=run, args=(work,), name="treadle-worker", daemon=True)
@@ -355,29 +362,22 @@ class Scheduler:
             self._resume(task, results)
 
     def _bounded(self, task: Task, effect: Bounded) -> None:
-        def finish(value: Any, error: Exception | None) -> None:
-            unsubscribe()
-            self._resume(task, value, error)
-
         def end(reason: Exception) -> None:
             self.cancel(task.children, Cancelled())
-            finish(None, reason)
+            self._resume(task, None, reason)
 
         if effect.until is not None and effect.until.is_set:
             cleanup.close_steps(effect.steps)
             self._resume(task, None, Stopped())
             return
-        child = Task(effect.steps, finish, task.context)
+        child = Task(effect.steps, functools.partial(self._resume, task), task.context)
         child.is_alone = task.is_alone and effect.seconds is None and effect.until is None
         task.children.append(child)
         if effect.seconds is not None:
             over = TimeLimitReached(f"it took longer than {effect.seconds:g} s")
             self._later(task, effect.seconds, lambda: end(over))
-        unsubscribe: Callable[[], object] = lambda: None  # noqa: E731 - there is no subscription
         if effect.until is not None:
-            ticket = effect.until.subscribe(self._answer(task, lambda: end(Stopped())))
-            unsubscribe = functools.partial(effect.until.unsubscribe, ticket)
-        task.on_cancel = unsubscribe
+            self._subscribe(task, effect.until, lambda: end(Stopped()))
         # Started at once, so that steps that do not wait end within any time limit.
         self._advance(child)
 
@@ -398,8 +398,6 @@ class Scheduler:
         self._stop_waiting(task)
         for child in task.children:
             self._interrupt(child)
-        if task.on_cancel is not None:
-            task.on_cancel()
         for started in list(task.awaited):  # a copy, since the end of one removes it
             started.cancel()
 
