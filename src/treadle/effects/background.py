@@ -150,18 +150,18 @@ def _close_generators() -> None:
 
     Generators close what lives as long as a loop, such as connections.
     """
-    ends = [threading.Event() for _ in _loops]
-    for loop, end in zip(_loops, ends, strict=True):
-        loop.call_soon_threadsafe(_close_generators_of, loop, end)
+    closed = threading.Semaphore(0)
+
+    def close(loop: asyncio.AbstractEventLoop) -> None:
+        # A generator that still runs, in a call that was abandoned, cannot be closed. asyncio would log it.
+        loop.set_exception_handler(lambda _loop, _context: None)
+        loop.create_task(loop.shutdown_asyncgens()).add_done_callback(lambda _: closed.release())
+
+    for loop in _loops:
+        loop.call_soon_threadsafe(close, loop)
     deadline = time.monotonic() + 1.0  # a loop may be blocked
-    for end in ends:
-        end.wait(max(0.0, deadline - time.monotonic()))
-
-
-def _close_generators_of(loop: asyncio.AbstractEventLoop, end: threading.Event) -> None:
-    # A generator that still runs, in a call that was abandoned, cannot be closed. asyncio would log it.
-    loop.set_exception_handler(lambda _loop, _context: None)
-    loop.create_task(loop.shutdown_asyncgens()).add_done_callback(lambda _: end.set())
+    for _ in _loops:
+        closed.acquire(timeout=max(0.0, deadline - time.monotonic()))
 
 
 atexit.register(_close_generators)

@@ -32,8 +32,7 @@ def for_run(observer: Observer) -> Observer | None:
     """The observer of one run: the one that ``for_run()`` returns, or the observer itself."""
     # Looked up on the class, as special methods are: a mock has every attribute.
     makes = callable(getattr(type(observer), "for_run", None))
-    made: Observer | None = observer.for_run() if makes else observer  # type: ignore[attr-defined]
-    return made
+    return observer.for_run() if makes else observer  # type: ignore[attr-defined]
 
 
 def of_iterations(on_iteration: Callable[[Context], Any]) -> Observer:
