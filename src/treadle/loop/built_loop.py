@@ -123,19 +123,17 @@ def _expanded(given: list[Any]) -> tuple[Component, ...]:
     A default stage elsewhere in the list, or one that replaces it, takes the position of the default one.
     """
     others = components_of([one for one in given if one is not ...])
-    if len(given) == 0 or not any(one is ... for one in given):
+    if not any(one is ... for one in given):
         return others
-    roles = [default.fn for default in default_stages()]
     stages: list[Stage[Any, Any]] = [one for one in others if isinstance(one, Stage)]
-    own = [one for one in stages if any(one.role is fn for fn in roles)]
     defaults = [
         placed
         for default in default_stages()
-        for placed in [one for one in own if one.role is default.fn] or [default]
+        for placed in [one for one in stages if one.role is default.fn] or [default]
     ]
     made: list[Component] = []
     for one in given:
-        made += defaults if one is ... else [c for c in components_of(one) if c not in own]
+        made += defaults if one is ... else [c for c in components_of(one) if c not in defaults]
     return tuple(made)
 
 
