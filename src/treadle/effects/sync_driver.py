@@ -144,6 +144,7 @@ class Scheduler:
                 task.within_context(self._advance, task)
 
     def _later(self, task: Task, seconds: float, act: Callable[[], None]) -> None:
+        """Call a function after some seconds, if the task still waits then."""
         due = time.monotonic() + seconds
         self._timers[task] = due, act
         self._next_timer = min(self._next_timer, due)
