@@ -6,9 +6,9 @@
 from treadle.pauses.claims import ClaimStore as ClaimStore
 from treadle.pauses.claims import Outcome as Outcome
 from treadle.pauses.claims import ProcessClaims as ProcessClaims
-from treadle.pauses.policy import Pauses as Pauses
-from treadle.pauses.signature import VERSION as VERSION
-from treadle.pauses.signature import check_state as check_state
-from treadle.pauses.signature import digest_of as digest_of
-from treadle.pauses.signature import is_state as is_state
+from treadle.pauses.protection import VERSION as VERSION
+from treadle.pauses.protection import Pauses as Pauses
+from treadle.pauses.protection import check_state as check_state
+from treadle.pauses.protection import digest_of as digest_of
+from treadle.pauses.protection import is_state as is_state
 from treadle.pauses.sqlite_claims import SQLiteClaims as SQLiteClaims
