@@ -37,7 +37,7 @@ from treadle.errors import TreadleError
 from treadle.pipeline.compiler import Kind, Op
 from treadle.pipeline.errors import PipelineError
 from treadle.pipeline.execute import Progress, run_stage
-from treadle.pipeline.observe import StageObserver, observed
+from treadle.pipeline.observe import observed
 from treadle.pipeline.pipeline import Pipeline
 from treadle.pipeline.streams.components import Replicated
 from treadle.pipeline.streams.execute import execute_all
@@ -123,25 +123,18 @@ class StreamPipeline(Pipeline[ItemT]):
     def _stream(self, concurrency: int, ordered: bool) -> Stream[ItemT]:
         if concurrency < 1:
             raise PipelineError(f"concurrency must be at least 1, not {concurrency}")
-        return Stream(
-            self._compiled.ops, self._classes, self._observers, concurrency, ordered=ordered
-        )
+        # For the observers, an item that waits at a limit has not started the stage.
+        ops = observed(list(map(_threaded, self._compiled.ops)), self._observers)
+        return Stream(list(map(_limited, ops)), self._classes, concurrency, ordered=ordered)
 
 
 class Stream(AsyncIterator[T]):
     """The state that the items of one stream share: memos, limits, turns and results; also their async reader."""
 
     def __init__(
-        self,
-        ops: Sequence[Op],
-        classes: tuple[type, ...],
-        observers: Sequence[StageObserver],
-        concurrency: int,
-        *,
-        ordered: bool,
+        self, ops: Sequence[Op], classes: tuple[type, ...], concurrency: int, *, ordered: bool
     ) -> None:
-        # For the observers, an item that waits at a limit has not started the stage.
-        self._ops = list(map(_limited, observed(list(map(_threaded, ops)), observers)))
+        self._ops = ops
         self._classes = classes
         self._concurrency = concurrency
         self._is_ordered = ordered
