@@ -59,7 +59,7 @@ class Task:
         outcome: the value or the exception with which they continue.
         awaited: what runs on a background loop for the effect.
         posted: calls to make in the context of the steps, one after another, such as events of the effect.
-        on_end: is called when the wait ends.
+        on_end: is called when the wait ends; None calls nothing.
         is_alone: whether nothing runs concurrently with the steps and nothing ends them, so that their calls
             may block.
     """
@@ -76,7 +76,7 @@ class Task:
         self.children: list[Task] = []
         self.awaited: set[BackgroundCall] = set()
         self.posted: deque[Callable[[], Awaitable[Any] | None]] = deque()
-        self.on_end: Callable[[], object] = lambda: None
+        self.on_end: Callable[[], object] | None = None
         self.is_alone = False
         self.is_over = False
 
@@ -160,8 +160,9 @@ class Scheduler:
     def _stop_waiting(self, task: Task) -> None:
         task.ticket = None  # from here on every answer is stale
         self._timers.pop(task, None)
-        end, task.on_end = task.on_end, lambda: None
-        end()
+        end, task.on_end = task.on_end, None
+        if end is not None:
+            end()
 
     def _resume(self, task: Task, value: Any, error: Exception | None = None) -> None:
         self._stop_waiting(task)
@@ -310,6 +311,7 @@ class Scheduler:
         args = (*effect.args, CallReporter(self, task)) if effect.reporting else effect.args
 
         def done() -> None:
+            task.on_end = None
             value, error = outcome.pop()
             if is_awaitable(value):
                 task.within_context(self._outcome_of_awaitable, task, value)
