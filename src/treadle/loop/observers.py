@@ -32,7 +32,8 @@ def for_run(observer: Observer) -> Observer | None:
     """The observer of one run: the one that ``for_run()`` returns, or the observer itself."""
     # Looked up on the class, as special methods are: a mock has every attribute.
     makes = callable(getattr(type(observer), "for_run", None))
-    return observer.for_run() if makes else observer  # type: ignore[attr-defined]
+    made: Observer | None = observer.for_run() if makes else observer  # type: ignore[attr-defined]
+    return made
 
 
 def of_iterations(on_iteration: Callable[[Context], Any]) -> Observer:
@@ -101,8 +102,8 @@ class Observers:
                     if result is not None and is_awaitable(result):
                         yield result
                 except BaseException as error:
-                    if not isinstance(error, Exception) and not is_exit(error):
-                        raise  # a cancellation or an interrupt of the run
+                    if not _is_failure(error):
+                        raise
                     _report(event, error)
         except GeneratorExit:
             raise
@@ -176,6 +177,11 @@ class _Delivery(Changed):
         """Wait until an observer has received the event."""
         while self.next_place <= place:
             await self.wait()
+
+
+def _is_failure(error: BaseException) -> bool:
+    """Whether the exception of an observer is its failure, and not a cancellation or an interrupt of the run."""
+    return isinstance(error, Exception) or is_exit(error)
 
 
 def _report(event: Event, error: BaseException) -> None:
