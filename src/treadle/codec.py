@@ -34,18 +34,10 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from treadle.errors import TreadleError
+from treadle.errors import TreadleError, safe_str
 from treadle.fast_dataclass import set_state
-from treadle.messages import (
-    ATOMS,
-    History,
-    JSONDict,
-    is_dict,
-    is_list,
-    is_mapping,
-    safe_str,
-    short_json,
-)
+from treadle.messages import ATOMS, History, JSONDict, is_dict, is_list, is_mapping
+from treadle.messages.json_text import short_json
 
 MAX_DEPTH = 60
 """Maximum nesting of a value. Deeper parts become text, because readers in other languages have limits."""
@@ -221,18 +213,10 @@ def _restored_class(kind: Any, data: Any) -> Any:
             raise _wrong(f"one of {known}", data) from None
     if kind is History:
         return History(restore(list[Any], data))
-    known_as = _JSON_TYPES.get(kind)
-    if known_as and data.__class__ not in known_as:
+    is_known = data.__class__ is kind or (kind is float and data.__class__ is int)
+    if kind in {str, int, float, bool} and not is_known:
         raise _wrong(f"a value of type {kind.__name__}", data)
     return data
-
-
-_JSON_TYPES: Mapping[type, tuple[type, ...]] = {
-    str: (str,),
-    int: (int,),
-    float: (float, int),
-    bool: (bool,),
-}
 
 
 def restore_fields(kind: Any, data: Any, /, **known: Any) -> Any:
@@ -294,32 +278,28 @@ def _object_from_data(data: Mapping[str, Any]) -> Any:
     """The object of which `_object_as_data` has stored something. No constructor is called."""
     name = str(data["class"])
     kind = imported(name)
-    if "member" not in data:
-        return _with_state(kind, name, data["state"])
-    if hasattr(kind, "_flag_mask_"):  # of a Flag, whose members may be combined
-        return kind(data["value"])
-    found: Any = getattr(kind, "__members__", {}).get(data["member"], data["value"])
-    return RecordedObject(name, data["member"]) if found is None else found
-
-
-def _has_state(kind: Any) -> bool:
-    """Whether objects of a class are restored from their state: dataclasses and pydantic models."""
-    return dataclasses.is_dataclass(kind) or hasattr(kind, "__pydantic_fields_set__")
-
-
-def _with_state(kind: Any, name: str, state: Any) -> Any:
-    if kind is None or not _has_state(kind):
-        return RecordedObject(name, state)
+    if "member" in data:
+        if hasattr(kind, "_flag_mask_"):  # of a Flag, whose members may be combined
+            return kind(data["value"])
+        found: Any = getattr(kind, "__members__", {}).get(data["member"], data["value"])
+        return RecordedObject(name, data["member"]) if found is None else found
+    if not _has_state(kind):
+        return RecordedObject(name, data["state"])
     made: Any = object.__new__(kind)
     if hasattr(made, "__setstate__"):
-        made.__setstate__(state)
+        made.__setstate__(data["state"])
     else:
-        set_state(made, state)
+        set_state(made, data["state"])
     fields: Any = getattr(kind, "__pydantic_fields__", None) or getattr(kind, _FIELDS, ())
     missing = [key for key in fields if not hasattr(made, key)]
     if missing:
         raise ValueError(f"{name} has fields that are not stored: {', '.join(missing)}")
     return made
+
+
+def _has_state(kind: Any) -> bool:
+    """Whether objects of a class are restored from their state: dataclasses and pydantic models."""
+    return dataclasses.is_dataclass(kind) or hasattr(kind, "__pydantic_fields_set__")
 
 
 def missing_classes(data: Any) -> list[str]:

@@ -221,6 +221,12 @@ def check_names(
             )
 
 
+def parsed_hints(table: str) -> Mapping[str, str]:
+    """The hints of a table by name: its rows are ``NAME NAME ... -> HINT``, and ``<name>`` stands for the name."""
+    rows = (row.partition(" -> ") for row in table.replace("\n    ", " ").splitlines())
+    return {name: hint.replace("<name>", name) for names, _, hint in rows for name in names.split()}
+
+
 class InitSignature:
     """The ``__signature__`` of a class that takes ``*_``, or has a ``__new__``, only to refuse arguments."""
 

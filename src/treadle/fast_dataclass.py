@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import operator
+import types
 import typing
 from collections.abc import Callable
 from dataclasses import MISSING, FrozenInstanceError, dataclass
@@ -18,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
 def fast_dataclass(cls: type[T]) -> type[T]:
-    """Make a frozen dataclass with slots, an ``__init__`` that sets them directly, and shared other methods.
+    """Make a frozen dataclass with slots, an ``__init__`` that is quick, and shared other methods.
 
     Generating methods takes most of the time of a module's import.
     """
@@ -87,28 +88,48 @@ class _Default:
         return repr(self._factory())
 
 
+_set_class: Any = vars(object)["__class__"].__set__
+
+
+def _draft_of(cls: Any) -> type:
+    """A class of the same layout that is not frozen, which an object has until its attributes are set.
+
+    To set an attribute of such an object takes a tenth of the time of a call of the descriptor. A subclass may
+    have another layout.
+    """
+    own: dict[str, Any] = dict(cls.__dict__)
+    bases: tuple[type, ...] = own.get("__orig_bases__", cls.__bases__)
+    thawed = {"__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
+    attributes = {"__slots__": cls.__slots__, **thawed}
+    return types.new_class(cls.__name__, bases, exec_body=lambda body: body.update(attributes))
+
+
 def _init_of(cls: Any) -> Any:
     specs: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(cls)
-    names: dict[str, Any] = {}
+    names: dict[str, Any] = {"cls": cls, "draft": _draft_of(cls), "set_class": _set_class}
     parameters: list[str] = []
     keywords: list[str] = []
-    lines: list[str] = []
+    quick, lines = ["if self.__class__ is cls:", "    set_class(self, draft)"], ["else:"]
     for spec in specs:
         name, value, default = spec.name, spec.name, spec.default
         if spec.default_factory is not MISSING:
             # `dict` is faster to call than `dict[str, Any]`.
             factory: Any = typing.get_origin(spec.default_factory) or spec.default_factory
-            names[f"make_{name}"], default = factory, _Default(factory)
-            value = f"make_{name}() if {name} is default_{name} else {name}"
+            default = factory()
+            if factory() is not default:  # else all objects share the value
+                names[f"make_{name}"], default = factory, _Default(factory)
+                value = f"make_{name}() if {name} is default_{name} else {name}"
         names[f"set_{name}"], names[f"default_{name}"] = getattr(cls, name).__set__, default
         listed = keywords if spec.kw_only else parameters
         listed.append(name if default is MISSING else f"{name}=default_{name}")
-        lines.append(f"set_{name}(self, {value})")
+        quick.append(f"    self.{name} = {value}")
+        lines.append(f"    set_{name}(self, {value})")
+    lines = [*quick, "    self.__class__ = cls", *lines] if specs else ["pass"]
     if hasattr(cls, "__post_init__"):
         lines.append("self.__post_init__()")
     if keywords:
         parameters += ["*", *keywords]
-    body = "\n    ".join(lines or ["pass"])
+    body = "\n    ".join(lines)
     exec(f"def __init__(self, {', '.join(parameters)}):\n    {body}", names)  # noqa: S102 - see above
     init = names["__init__"]
     init.__qualname__ = f"{cls.__qualname__}.__init__"

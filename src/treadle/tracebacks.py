@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
 from types import TracebackType
 from typing import TypeVar, cast
 
@@ -75,24 +73,18 @@ def format_traceback(error: BaseException) -> str:
         lines = "".join(traceback.format_exception(error, limit=-MAX_FRAMES)).splitlines()
     except Exception:  # noqa: BLE001 - an attribute of a user-supplied exception may raise
         return f"{type(error).__name__}: its traceback cannot be formatted"
-    lines = [redacted(shortened(line)) for line in lines]
-    if sum(map(len, lines)) + len(lines) <= MAX_LENGTH:
-        return "\n".join(lines)
-    start = _fitting(lines, MAX_LENGTH // 4)
-    end = _fitting(lines[start:][::-1], MAX_LENGTH - MAX_LENGTH // 4 - MAX_LINE)
-    left_out = f"  [{len(lines) - start - end:,} lines left out]"
-    return "\n".join((*lines[:start], left_out, *lines[len(lines) - end :]))
+    text = "\n".join(redacted(shortened(line)) for line in lines)
+    if len(text) < MAX_LENGTH:
+        return text
+    start = text[: MAX_LENGTH // 4].rpartition("\n")[0]
+    end = text[MAX_LINE + MAX_LENGTH // 4 - MAX_LENGTH :].partition("\n")[2]
+    left_out = text.count("\n") - start.count("\n") - end.count("\n") - 1
+    return f"{start}\n  [{left_out:,} lines left out]\n{end}"
 
 
 def shortened(line: str) -> str:
     """A line of at most `MAX_LINE` characters, and a note if it was longer."""
     return line if len(line) <= MAX_LINE else f"{line[:MAX_LINE]} [cut]"
-
-
-def _fitting(lines: Sequence[str], length: int) -> int:
-    """The number of lines at the start that fit into a length."""
-    ends = itertools.accumulate(len(line) + 1 for line in lines)
-    return sum(1 for _ in itertools.takewhile(lambda end: end <= length, ends))
 
 
 # The accessor of the base class, since that of a subclass may raise.

@@ -22,8 +22,7 @@ from treadle.context import RequestChanges
 from treadle.loop.migration_hints import HINTS
 from treadle.loop.options import OPTIONS
 from treadle.testing import ScriptedLLM
-from treadle.tools import ToolBehaviour
-from treadle.tools.conversion import HINTS as TOOL_HINTS
+from treadle.tools import ToolBehaviour, tool_hint
 
 FRAMEWORKS = {
     # 2.68: Agent, Agent.run, ModelSettings and UsageLimits
@@ -199,8 +198,7 @@ def test_the_hints_name_only_options_that_exist():
 
 def test_no_hint_hides_an_option_of_treadle():
     assert not HINTS.keys() & OPTIONS.keys()
-    hinted = {name for names in TOOL_HINTS.values() for name in names.split()}
-    assert not hinted & (ToolBehaviour.__annotations__.keys() | {"name", "description"})
+    assert not any(map(tool_hint, (*ToolBehaviour.__annotations__, "name", "description")))
     assert typing.get_type_hints(LoopOptions).keys() <= OPTIONS.keys()
 
 

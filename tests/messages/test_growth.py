@@ -14,11 +14,11 @@ from treadle.messages import (
     StreamAccumulator,
     ToolCall,
     parse_object,
-    repair_history,
     sendable_json,
     valid_arguments,
     valid_name,
 )
+from treadle.messages.repair import repair_history
 from treadle.testing.history import history_problems
 from treadle.tools import tool
 from treadle.tools.output import Output, PartialReader, make_output

@@ -5,16 +5,14 @@ import json
 import pytest
 
 from treadle.messages import (
-    MAX_LENGTH,
-    MAX_PATH,
     MalformedJSONError,
     canonical_json,
     format_path,
-    json_type,
     parse_object,
     short_json,
     short_name,
 )
+from treadle.messages.json_text import MAX_LENGTH, MAX_PATH, json_type
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\t "])

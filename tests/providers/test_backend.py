@@ -8,7 +8,8 @@ import textwrap
 import pytest
 
 from treadle import Loop, MissingExtraError, OptionError
-from treadle.model import find_provider, named_model, registry
+from treadle.model import named_model, registry
+from treadle.model.registry import find_provider
 from treadle.providers import add_alias, aliases, backend, embedder, providers
 from treadle.providers.endpoint import PLACEHOLDER
 from treadle.providers.openai import GrokModel, OpenAIModel

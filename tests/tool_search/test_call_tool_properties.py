@@ -16,8 +16,7 @@ from treadle.events import (
     ToolStarted,
 )
 from treadle.testing import ScriptedLLM, call, calls, check_history
-from treadle.tool_search.fixed_tools import unwrapped
-from treadle.tool_search.fixed_tools import wrapped as as_made
+from treadle.tool_search.catalog import SearchCatalog, unwrapped
 
 KINDS = (CallsPlanned, CallNotRun, RepeatWarned)
 """The events of calls that are equal if they say the same; those of running calls have times."""
@@ -193,4 +192,4 @@ def test_whatever_call_tool_is_called_with_is_answered(arguments):
 @given(ARGUMENTS)
 def test_a_call_is_written_as_it_was(arguments):
     made = ToolCall("c", "call_tool", arguments)
-    assert as_made(unwrapped(made)) == ("call_tool", arguments)
+    assert SearchCatalog.wrapped(unwrapped(made)) == ("call_tool", arguments)

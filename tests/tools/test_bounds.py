@@ -13,8 +13,8 @@ import pytest
 from pydantic import BaseModel, ConfigDict, field_serializer
 from tests.growth import is_linear
 
-from treadle.tools import MAX_BYTES, is_plain, render
-from treadle.tools.bounds import MAX_DEPTH, MAX_PARTS, MAX_PLAIN, MAX_TEXT
+from treadle.tools import MAX_BYTES, is_plain
+from treadle.tools.rendering import MAX_DEPTH, MAX_PARTS, MAX_PLAIN, MAX_TEXT, render
 
 
 @dataclasses.dataclass

@@ -42,4 +42,4 @@ def test_the_signature_of_an_iteration_is_of_a_multiset():
     assert signature(["a", "a"]) != signature(["a"])
     assert signature(["a", "b"]) != signature(["a", "c"])
     assert signature(["a"]) == "a"
-    assert signature(iter(["a", "b"])) == signature(["a", "b"])
+    assert signature(("a", "b")) == signature(["a", "b"])

@@ -337,7 +337,6 @@ def test_a_lone_surrogate_reaches_a_function_of_converted_types():
 
 
 def take_many(*numbers: int): ...
-def take_both(first: ToolContext, n: int, second: ToolContext): ...
 
 
 class Greeter:
@@ -439,7 +438,6 @@ def test_a_class_is_a_tool_that_creates_an_instance():
         (classmethod(Greeter.static), "its signature cannot be read"),
         (max, "its signature cannot be read"),
         (take_many, r"\*numbers cannot be filled; take a list instead"),
-        (take_both, "first and second are both a ToolContext; a tool takes one"),
     ],
 )
 def test_a_callable_that_a_model_cannot_call_is_a_definition_error(made, text):

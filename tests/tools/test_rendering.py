@@ -7,9 +7,8 @@ import itertools
 import pytest
 from pydantic import BaseModel
 
-from treadle.tools import MAX_BYTES, error_text, is_plain_error, render, truncate
-from treadle.tools.bounds import MAX_ITEMS
-from treadle.tools.rendering import MAX_LINES
+from treadle.tools import MAX_BYTES, error_text, is_plain_error, truncate
+from treadle.tools.rendering import MAX_ITEMS, MAX_LINES, render
 
 
 class Point(BaseModel):

@@ -17,7 +17,8 @@ from tests.ways import ASYNCIO, SYNC, TRIO, Way
 
 from treadle import Chunk, Err, Limits, Ok, Response, RunHandle, Tool, ToolCall, Usage, tool
 from treadle.events import RunFinished
-from treadle.messages import CallChunk, for_sdk, repair_history
+from treadle.messages import CallChunk, for_sdk
+from treadle.messages.repair import repair_history
 from treadle.stages import _attempts as calling
 from treadle.testing import ScriptedLLM, call, calls, check_history, history_problems
 

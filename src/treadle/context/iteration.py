@@ -163,7 +163,7 @@ class Iteration:
         """A copy with some fields changed, unchecked. A stage of a loop uses the verbs of its context instead."""
         # dataclasses.replace would look at every field each time; this is one dict copied.
         copy = _new(self.__class__)
-        _set_dict(copy, self.__dict__ | changes)
+        _set_dict(copy, {**self.__dict__, **changes})
         return copy
 
     def begin(
@@ -173,8 +173,10 @@ class Iteration:
 
         The pipeline appends the names of its stages to ``trace``.
         """
+        copy = _new(self.__class__)
         begun = {"iteration": iteration, "trace": trace, "request_changes": request_changes}
-        return self.evolve(**{**_UNASKED, **begun})
+        _set_dict(copy, {**self.__dict__, **_UNASKED, **begun})
+        return copy
 
 
 _new = object.__new__  # used several times in an iteration, like the next one

@@ -164,10 +164,11 @@ class RunServices:
 
     def count_response(self, response: Response) -> None:
         """Count the usage of a response, in the budget and in the node of the iteration."""
-        usage, node = response.usage, self.state.current_node
+        usage, nodes = response.usage, self.state.nodes
         self.state.record_usage(usage)
         self.budget.record_response(response)
-        if node is not None:
+        if nodes:
+            node = nodes[-1]
             node.usage = usage if node.usage is None else node.usage.plus(usage)
             node.asked += ((response.times, usage, response.model, response.provider),)
 
@@ -179,14 +180,13 @@ class RunServices:
 
     def new_node(self, call: ToolCall) -> RunNode:
         """Make the node of a call of the current iteration."""
-        current, agent_name = self.state.current_node, self.state.agent_name
-        if current is None:
-            return RunNode(agent_name, 0, "tool", call.name, call.id, created_at=self.ledger.clock)
-        created = current.created_at
-        node = RunNode(
-            agent_name, current.step_index, "tool", call.name, call.id, created_at=created
-        )
-        current.tool_calls.append(node)
+        state, index, at = self.state, 0, self.ledger.clock
+        current = state.nodes[-1] if state.nodes else None
+        if current is not None:
+            index, at = current.step_index, current.created_at
+        node = RunNode(state.agent_name, index, "tool", call.name, call.id, created_at=at)
+        if current is not None:
+            current.tool_calls.append(node)
         return node
 
     def has_run(self, call: ToolCall) -> bool:

@@ -98,6 +98,7 @@ async def drive(steps: Steps[R], emit: Callable[[Any], Any] | None = None) -> R:
 
 
 _MISSING = object()
+_UNSHIELDED = nullcontext()
 
 
 class _Drive:
@@ -106,7 +107,6 @@ class _Drive:
     def __init__(self, emit: Callable[[Any], Any] | None) -> None:
         self.emit = emit
         self.trio = running_trio()
-        self.call_on_loop = caller_on_loop()
         self.clock_origin = time.time() - perf_counter()
         """The time, in seconds since the epoch, at which the performance counter was 0."""
         native = asyncio.CancelledError if self.trio is None else self.trio.Cancelled
@@ -116,6 +116,11 @@ class _Drive:
             concurrent.futures.CancelledError,
             Cancelled,
         )
+
+    @functools.cached_property
+    def call_on_loop(self) -> Callable[[Callable[[], object]], object]:
+        """Calls a function on the event loop from any thread; first read in a task of the loop."""
+        return caller_on_loop()
 
 
 class _Bound:
@@ -144,6 +149,7 @@ class _Bound:
             strike = functools.partial(self._strike, reason)
             self._cancel_timer = call_later(seconds, strike, worker.drive.trio)
         if until is not None:
+            self._call_on_loop = worker.drive.call_on_loop
             self._ticket = until.subscribe(self._stop)
 
     def disarm(self) -> None:
@@ -157,9 +163,8 @@ class _Bound:
 
     def _stop(self) -> None:
         """Interrupt the steps; called in the thread that sets the signal."""
-        worker = self.worker
-        if worker is not None:
-            worker.drive.call_on_loop(functools.partial(self._strike, Stopped()))
+        if self.worker is not None:
+            self._call_on_loop(functools.partial(self._strike, Stopped()))
 
     def _strike(self, reason: Exception) -> None:
         if self.worker is not None and self.reason is None:
@@ -209,8 +214,12 @@ class _Worker:
         """Start the task."""
         raise NotImplementedError
 
+    def _enter_task(self) -> None:
+        """Note the task, which has begun."""
+
     async def _work(self) -> None:
         """Run the steps. Their exception stays out of the task: asyncio would log it, or end the loop."""
+        self._enter_task()
         try:
             if not self.frames:
                 if self.is_cancelled:
@@ -329,8 +338,10 @@ class _Worker:
                                     if mode is _THREAD or mode is _BRIEF:
                                         outcome = call_in_thread(effect, self)
                                     else:
-                                        reporter = (self,) if effect.reporting else ()
-                                        outcome = effect.fn(*effect.args, *reporter)
+                                        args = effect.args
+                                        if effect.reporting:
+                                            args += (self,)
+                                        outcome = effect.fn(*args)
                                     if mode is _ASYNC or is_awaitable(outcome):
                                         outcome = await in_scope(outcome)
                                     if cancelling():
@@ -542,13 +553,15 @@ class _AsyncioWorker(_Worker):
         task = self._task = loop.create_task(self._work(), context=self.context)
         # Otherwise `asyncio.run` would wait for the task at its end, even for an abandoned one.
         asyncio._unregister_task(task)  # noqa: SLF001 - documented, for such tasks
-        task.add_done_callback(lambda _: self._group.ended(self))
+        task.add_done_callback(self._left)
 
-    async def _work(self) -> None:
+    def _left(self, _: object) -> None:
+        self._group.ended(self)
+
+    def _enter_task(self) -> None:
         native = asyncio.current_task()
         if native is not None:  # an eager task runs while it is being started
             self._task, self.cancelling = native, native.cancelling
-        await super()._work()
 
     def _cancel_effect(self) -> None:
         self._task.cancel()
@@ -787,7 +800,7 @@ class _Group:
         try:
             while True:
                 is_shielded = self._is_ending or self._is_cancelled
-                shield = anyio.CancelScope(shield=True) if is_shielded else nullcontext()
+                shield = anyio.CancelScope(shield=True) if is_shielded else _UNSHIELDED
                 try:
                     with shield:
                         await self._event.wait()

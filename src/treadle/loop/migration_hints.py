@@ -7,7 +7,7 @@ unknown.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from treadle.errors import parsed_hints
 
 _TABLE = """\
 on_unknown -> use pauses=Pauses(<name>=...)
@@ -160,11 +160,5 @@ user_id -> pass it in deps=, or to the model as llm_opts={'user': ...}
 """
 """Options, and the hint for them, in which the name of the option takes the place of ``<name>``."""
 
-HINTS: Mapping[str, str] = {
-    name: hint.replace("<name>", name)
-    for names, _, hint in (
-        row.partition(" -> ") for row in _TABLE.replace("\n    ", " ").splitlines()
-    )
-    for name in names.split()
-}
+HINTS = parsed_hints(_TABLE)
 """The hint for each known name."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from treadle.context import Context, EventCounter
@@ -82,38 +81,58 @@ class Observers:
             number(event, self._counter.latest)
         except TypeError:  # an object of a custom stage that is no event: it has no number
             self._counter.latest -= 1
-        calls = self._calls(event)
-        waiting = next(calls, None)
-        return None if waiting is None else _awaited(calls, waiting)
-
-    def _calls(self, event: Event) -> Generator[Awaitable[Any]]:
-        """Call each observer once it has received the earlier events; yield what has to be awaited."""
         before = self._latest
-        delivery = self._latest = _Delivery()
-        place = 0
+        waits = self._call_from(0, event, before)
+        return None if waits is None else self._go_on(event, before, *waits)
+
+    def _call_from(
+        self, place: int, event: Event, before: _Delivery | None
+    ) -> tuple[int, Awaitable[Any]] | None:
+        """Call the observers from an index on, each once it has received the earlier events.
+
+        Returns:
+            The index from which to go on and what has to be awaited first; None if all were called.
+        """
+        for observer in self._observers[place:]:
+            if before is not None and before.next_place <= place:
+                return place, before.passes(place)
+            place += 1
+            try:
+                result = observer(event)
+                if result is not None and is_awaitable(result):
+                    return place, result
+            except BaseException as error:  # noqa: BLE001 - see `_failed`
+                self._failed(event, place, error)
+        return None
+
+    async def _go_on(
+        self, event: Event, before: _Delivery | None, place: int, waiting: Awaitable[Any]
+    ) -> None:
+        """Await what an event waits for, and call the other observers; later events may arrive meanwhile."""
+        delivery = self._latest = _Delivery(place)
+        waits: tuple[int, Awaitable[Any]] | None = place, waiting
         try:
-            for observer in self._observers:
-                if before is not None and before.next_place <= place:
-                    yield before.passes(place)
-                place += 1
+            while waits is not None:
+                place, waiting = waits
                 delivery.move(place)
                 try:
-                    result = observer(event)
-                    if result is not None and is_awaitable(result):
-                        yield result
-                except BaseException as error:
-                    if not _is_failure(error):
-                        raise
-                    _report(event, error)
-        except GeneratorExit:
-            raise
-        except BaseException:
-            self._call_now(event, place)
-            raise
+                    await waiting
+                except GeneratorExit:
+                    raise
+                except BaseException as error:  # noqa: BLE001 - of an observer, or a cancellation
+                    self._failed(event, place, error)
+                waits = self._call_from(place, event, before)
         finally:
             delivery.move(len(self._observers))
             if self._latest is delivery:
                 self._latest = None
+
+    def _failed(self, event: Event, place: int, error: BaseException) -> None:
+        """Log the failure of an observer; re-raise a cancellation or an interrupt, after the other observers."""
+        if not _is_failure(error):
+            self._call_now(event, place)
+            raise error
+        _report(event, error)
 
     def _call_now(self, event: Event, place: int) -> None:
         """Call the others during an interrupt, when nothing can be awaited.
@@ -128,18 +147,6 @@ class Observers:
                 continue
             if isinstance(result, Coroutine):
                 result.close()  # pyright: ignore[reportUnknownMemberType]
-
-
-async def _awaited(calls: Generator[Awaitable[Any]], waiting: Awaitable[Any]) -> None:
-    """Await what `Observers._calls` yields, and call the other observers."""
-    with contextlib.suppress(StopIteration):
-        while True:
-            try:
-                await waiting
-            except BaseException as error:  # noqa: BLE001 - of an observer, or a cancellation
-                waiting = calls.throw(error)
-            else:
-                waiting = next(calls)
 
 
 class Changed:
@@ -166,7 +173,9 @@ class Changed:
 class _Delivery(Changed):
     """An event on its way through the observers; the index is that of the first that has not received it."""
 
-    next_place = 0
+    def __init__(self, next_place: int) -> None:
+        super().__init__()
+        self.next_place = next_place
 
     def move(self, next_place: int) -> None:
         """Note that further observers have received the event."""

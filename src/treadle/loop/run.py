@@ -245,11 +245,16 @@ class Run:
             iterating = self._iterate(is_resumed=is_resumed)
         else:  # it was paused at its last answer
             iterating = self._last_answer(self.limit, is_resumed=True)
-        handle, seconds = self.handle, self.services.budget.limits.max_seconds
-        if handle is None and seconds is None:
-            return (yield from iterating)
+        seconds = self.services.budget.limits.max_seconds
+        if self.handle is None and seconds is None:
+            return iterating
+        return self._within_bounds(iterating, seconds)
+
+    def _within_bounds(
+        self, iterating: Steps[Reason | None], seconds: float | None
+    ) -> Steps[Reason | None]:
         left = None if seconds is None else max(0.0, seconds - self._elapsed_before)
-        until = None if handle is None else handle.ended
+        until = None if self.handle is None else self.handle.ended
         try:
             return (yield Bounded(iterating, seconds=left, until=until))
         except TimeLimitReached:

@@ -27,14 +27,10 @@ from treadle.messages.estimate import (
 from treadle.messages.history import History as History
 from treadle.messages.json_text import (
     MAX_COUNTED as MAX_COUNTED,
-    MAX_LENGTH as MAX_LENGTH,
-    MAX_PATH as MAX_PATH,
     MAX_VIOLATIONS as MAX_VIOLATIONS,
     MalformedJSONError as MalformedJSONError,
     canonical_json as canonical_json,
     format_path as format_path,
-    json_type as json_type,
-    parse_json as parse_json,
     parse_object as parse_object,
     sha256 as sha256,
     short_json as short_json,
@@ -65,13 +61,9 @@ from treadle.messages.message import (
     read_only as read_only,
     to_message as to_message,
 )
-from treadle.messages.origin import (
-    for_sdk as for_sdk,
-    has_bound_values as has_bound_values,
-)
+from treadle.messages.origin import for_sdk as for_sdk, has_bound_values as has_bound_values
 from treadle.messages.parts import (
     as_text_results as as_text_results,
-    content_parts as content_parts,
     data_url as data_url,
     has_parts as has_parts,
     is_content_part as is_content_part,
@@ -86,7 +78,6 @@ from treadle.messages.repair import (
     checked_messages as checked_messages,
     is_blank as is_blank,
     join_messages as join_messages,
-    repair_history as repair_history,
     validate_messages as validate_messages,
 )
 from treadle.messages.response import (

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from treadle.errors import TreadleError
@@ -57,8 +58,14 @@ def parse_json(text: str) -> Any:
         MalformedJSONError: it is not JSON, such as NaN; has a number that is too large for a float; or is nested
             more than `MAX_DEPTH` levels deep.
     """
+    value: Any = None
     try:
-        value = _decoder.decode(text)
+        try:
+            value, end = _decoder.raw_decode(text)
+        except json.JSONDecodeError:
+            end = -1
+        if end != len(text):  # white space around it, or no JSON
+            value = _decoder.decode(text)
         if len(text) > MAX_DEPTH and text.count("{") + text.count("[") > MAX_DEPTH:
             _check_depth(value, MAX_DEPTH)
     except json.JSONDecodeError as error:
@@ -100,9 +107,14 @@ canonical_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 def sha256(data: bytes) -> str:
     """The SHA-256 digest of data, in hexadecimal."""
+    return _hasher()(data).hexdigest()
+
+
+@functools.cache
+def _hasher() -> Callable[[bytes], Any]:
     import hashlib  # noqa: PLC0415 - it loads OpenSSL, which takes 3 ms
 
-    return hashlib.sha256(data).hexdigest()
+    return hashlib.sha256
 
 
 def format_path(parts: Iterable[str | int]) -> str:

@@ -23,13 +23,12 @@ def is_content_part(value: object) -> TypeGuard[JSONDict]:
     if not is_dict(value) or len(value) != 2:  # noqa: PLR2004 - the type and the value
         return False
     match value:
-        case {"type": "text", "text": str()}:
-            return True
-        case {"type": "image_url", "image_url": {"url": str()}}:
-            return True
-        case {"type": "input_audio", "input_audio": {"data": str(), "format": str()}}:
-            return True
-        case {"type": "file", "file": {"file_data": str()} | {"file_id": str()}}:
+        case (
+            {"type": "text", "text": str()}
+            | {"type": "image_url", "image_url": {"url": str()}}
+            | {"type": "input_audio", "input_audio": {"data": str(), "format": str()}}
+            | {"type": "file", "file": {"file_data": str()} | {"file_id": str()}}
+        ):
             return True
         case _:
             return False

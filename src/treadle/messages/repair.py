@@ -14,14 +14,7 @@ from typing import Any
 from treadle.errors import TreadleError
 from treadle.messages.history import History
 from treadle.messages.json_text import is_object, short_name
-from treadle.messages.message import (
-    ORIGIN,
-    JSONDict,
-    describe,
-    is_list,
-    problems_of,
-    to_message,
-)
+from treadle.messages.message import ORIGIN, JSONDict, describe, is_list, problems_of, to_message
 from treadle.messages.parts import sendable_parts
 from treadle.messages.sanitizing import sendable, sendable_json, valid_arguments, valid_name
 
@@ -148,7 +141,6 @@ class _Repair:
         message.update(sent, **others)
 
     def _is_empty(self, index: int, message: JSONDict) -> bool:
-        """Whether an assistant message has neither calls nor content."""
         if message.get("tool_calls") is not None:
             del message["tool_calls"]
             self._report(index, "its list of calls was empty; it was removed")

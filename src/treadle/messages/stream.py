@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -22,7 +23,7 @@ class StreamAccumulator:
         self._texts: list[str] = []
         self._calls: list[_CallAccumulator] = []
         self._open: dict[int, _CallAccumulator] = {}
-        self._extra = _ExtraAccumulator()
+        self._extra: list[Mapping[str, Any]] = []
         self._usage: Usage | None = None
         self._finish_reason: str | None = None
         self._model: str | None = None
@@ -48,7 +49,7 @@ class StreamAccumulator:
                 call = self._open[piece.index] = _CallAccumulator(piece.index)
                 self._calls.append(call)
             call.add(piece)
-        self._extra.add(chunk.extra)
+        self._extra.append(chunk.extra)
         if chunk.finish_reason:
             self._finish_reason = gravest(self._finish_reason, chunk.finish_reason)
         self._model = chunk.model or self._model
@@ -73,7 +74,7 @@ class StreamAccumulator:
             made = call.joined()
             # Some servers send a call again under another index.
             calls.setdefault((made.id, made.name, made.arguments) if made.id else number, made)
-        extra = self._extra.joined()
+        extra = _joined_object(self._extra, _joined)
         return Response(
             content=self.text or None,
             tool_calls=tuple(calls.values()),
@@ -101,14 +102,12 @@ def _merged(before: Usage, now: Usage) -> Usage:
 
 
 class _CallAccumulator:
-    """The pieces of one call."""
-
     def __init__(self, index: int) -> None:
         self.index = index
         self.id = ""
         self.name = ""
         self.arguments: list[str] = []
-        self.extra = _ExtraAccumulator()
+        self.extra: list[Mapping[str, Any]] = []
         self.is_whole: bool | None = None
 
     def ends_before(self, piece: CallChunk) -> bool:
@@ -132,11 +131,11 @@ class _CallAccumulator:
             self.name += piece.name
         if piece.arguments:
             self.arguments.append(piece.arguments)
-        self.extra.add(piece.extra)
+        self.extra.append(piece.extra)
         self.is_whole = piece.is_whole if self.is_whole is None else self.is_whole
 
     def joined(self) -> ToolCall:
-        pieces, extra = self.arguments, self.extra.joined()
+        pieces, extra = self.arguments, _joined_object(self.extra, _joined)
         if len(pieces) > 1 and pieces[-1].lstrip().startswith("{"):
             before = "".join(pieces[:-1])
             if is_object(before) and is_object(pieces[-1]):
@@ -145,25 +144,7 @@ class _CallAccumulator:
         return ToolCall(self.id, self.name, arguments, extra=extra, is_whole=self.is_whole)
 
 
-class _ExtraAccumulator:
-    """The pieces of unknown keys: texts and lists are joined, objects merged; another value replaces the last."""
-
-    def __init__(self) -> None:
-        self._pieces: dict[str, list[Any]] = {}
-
-    def add(self, extra: Mapping[str, Any]) -> None:
-        for key, piece in extra.items():
-            pieces = self._pieces.setdefault(key, [])
-            if piece is None:
-                continue
-            kind = piece.__class__
-            if pieces and not (kind in {str, list, dict} and pieces[-1].__class__ is kind):
-                pieces.clear()
-            pieces.append(piece)
-
-    def joined(self) -> JSONDict:
-        return {key: _joined(key, pieces) for key, pieces in self._pieces.items()}
-
+# Unknown keys
 
 _TEXTS = frozenset({*REASONING_KEYS, "refusal", "thinking"})
 """The keys of texts, of which two equal pieces may follow each other."""
@@ -179,32 +160,39 @@ _SAME = ("type", "index", "part", "format")
 """The keys that pieces of one block have in common. ``part`` is the position of a part within its block."""
 
 
-def _joined(key: str, pieces: list[Any]) -> Any:
-    last = pieces[-1] if pieces else None
-    if isinstance(last, str):
+def _joined_object(
+    pieces: Iterable[Mapping[str, Any]], join: Callable[[str, list[Any]], Any]
+) -> JSONDict:
+    """Objects as one, in which the values of each key are joined; values that are None do not count."""
+    found: dict[str, list[Any]] = {}
+    for piece in pieces:
+        for key, value in piece.items():
+            found.setdefault(key, []).extend(() if value is None else (value,))
+    return {key: join(key, values) if values else None for key, values in found.items()}
+
+
+def _joined(key: str, values: list[Any]) -> Any:
+    """The value of a key of a response or a call: texts, lists and objects are joined, others replaced."""
+    if all(isinstance(value, str) for value in values):
         # Servers repeat a value that is no piece of a text, such as a name or a signature, in each piece.
-        return _joined_text(pieces, may_repeat=key not in _TEXTS)
-    if is_list(last):
-        return _joined_blocks(chain.from_iterable(pieces))
-    return _joined_object(pieces, _SIGNATURES) if is_dict(last) else last
+        return _joined_text(values, may_repeat=key not in _TEXTS)
+    if all(map(is_list, values)):
+        return _joined_blocks(chain.from_iterable(values))
+    return _joined_part(_SIGNATURES, key, values)
+
+
+def _joined_part(texts: Mapping[str, bool], key: str, values: list[Any]) -> Any:
+    """The value of a key of an object within: objects and some texts are joined, others replaced."""
+    if all(map(is_dict, values)):
+        return _joined_object(values, partial(_joined_part, _SIGNATURES))
+    if key in texts and all(isinstance(value, str) for value in values):
+        return _joined_text(values, may_repeat=texts[key])
+    return values[-1]
 
 
 def _joined_text(pieces: list[str], *, may_repeat: bool) -> str:
     is_repeated = may_repeat and pieces.count(pieces[0]) == len(pieces)
     return pieces[0] if is_repeated else "".join(pieces)
-
-
-def _joined_object(pieces: list[JSONDict], texts: Mapping[str, bool]) -> JSONDict:
-    """Objects with the last value of each key; the pieces of objects and of some texts are joined."""
-    made: JSONDict = {}
-    for key in dict.fromkeys(chain.from_iterable(pieces)):
-        found = [piece[key] for piece in pieces if piece.get(key) is not None]
-        made[key] = found[-1] if found else None
-        if found and all(map(is_dict, found)):
-            made[key] = _joined_object(found, _SIGNATURES)
-        elif key in texts and found and all(isinstance(value, str) for value in found):
-            made[key] = _joined_text(found, may_repeat=texts[key])
-    return made
 
 
 def _joined_blocks(items: Iterable[Any]) -> list[Any]:
@@ -225,9 +213,8 @@ def _joined_blocks(items: Iterable[Any]) -> list[Any]:
             blocks.append([])
         blocks[-1].append(item)
         known.update((key, item[key]) for key in ("id", "signature") if item.get(key))
-    return [
-        _joined_object(block, _TEXTS_OF_BLOCKS) if len(block) > 1 else block[0] for block in blocks
-    ]
+    join = partial(_joined_part, _TEXTS_OF_BLOCKS)
+    return [_joined_object(block, join) if len(block) > 1 else block[0] for block in blocks]
 
 
 def _is_piece(item: JSONDict) -> bool:

@@ -1,10 +1,7 @@
 """The model as a callable: how it is called, its requests and streams, and which errors to retry."""
 
 # ruff: noqa: I001 - the aliases of one module stand together
-from treadle.model.client import (
-    ModelClient as ModelClient,
-    check_no_tools as check_no_tools,
-)
+from treadle.model.client import ModelClient as ModelClient, check_no_tools as check_no_tools
 from treadle.model.info import (
     LLMSendFn as LLMSendFn,
     Model as Model,
@@ -20,7 +17,6 @@ from treadle.model.registry import (
     backend as backend,
     check_model as check_model,
     embedder as embedder,
-    find_provider as find_provider,
     named_model as named_model,
     providers as providers,
 )

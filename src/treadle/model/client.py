@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from types import FunctionType
-from typing import Any, NamedTuple
+from typing import Any
 
 from treadle.effects import Mode, call_mode, generator_mode
 from treadle.errors import OptionError, did_you_mean
+from treadle.fast_dataclass import light_dataclass
 from treadle.messages import JSONDict, Response, copy_json, is_mapping, read_only
 from treadle.messages.decode import text_or_none
 from treadle.model.info import (
@@ -136,7 +138,7 @@ class ModelClient:
         """
         if options is not self.options:
             self._check_options(options)
-        opts: dict[str, Any] = copy_json({**options})
+        opts: dict[str, Any] = copy_json({**options}) if options else {}
         if tools:
             opts.setdefault("tools", tools)
         if tool_choice is not None and "tools" in opts:
@@ -172,7 +174,8 @@ def check_no_tools(where: str, options: Mapping[str, Any]) -> None:
         )
 
 
-class Signature(NamedTuple):
+@light_dataclass(frozen=True)
+class Signature:
     """How a callable is called; a builtin without a signature is taken to have the defaults."""
 
     mode: Mode
@@ -185,7 +188,7 @@ class Signature(NamedTuple):
     """Whether it takes options of any name."""
     known: frozenset[str] = frozenset()
     """The names of its parameters, without the messages."""
-    lacking: Mapping[str, None] = {}
+    lacking: Mapping[str, None] = field(default_factory=dict[str, None])
     """The names of tool options that need a value."""
 
 

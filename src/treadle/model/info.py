@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from treadle.messages import is_dict
+from treadle.messages.decode import text_or_none
 from treadle.messages.ending import words_of
 
 LLMSendFn: TypeAlias = Callable[..., Any]
@@ -16,13 +17,9 @@ Model: TypeAlias = LLMSendFn | str
 """A model, or its name, such as ``anthropic:claude-sonnet-5-5``; see `treadle.model.backend`."""
 
 _PROVIDERS: Mapping[str, str] = {
-    "anthropic": "anthropic",
-    "cohere": "cohere",
+    **{name: name for name in ("anthropic", "cohere", "groq", "ollama", "openai")},
     "google": "gcp.gen_ai",
-    "groq": "groq",
     "mistralai": "mistral_ai",
-    "ollama": "ollama",
-    "openai": "openai",
 }
 """The values of ``gen_ai.provider.name`` in OpenTelemetry's conventions, by the package of the SDK."""
 
@@ -52,12 +49,10 @@ def model_info(fn: Any, opts: Mapping[str, Any]) -> ModelInfo:
     own = attribute_of(fn, "opts")
     if is_dict(own):
         request = {**own, **request}
-    provider = _name(attribute_of(fn, "provider"))
-    if provider is None:
-        provider = _PROVIDERS.get(package_of(fn))
+    models = (text_or_none(one) for one in (request.get("model"), attribute_of(fn, "model")))
     return ModelInfo(
-        _name(request.get("model")) or _name(attribute_of(fn, "model")),
-        provider,
+        next(filter(None, models), None),
+        text_or_none(attribute_of(fn, "provider")) or _PROVIDERS.get(package_of(fn)),
         {name: request[name] for name in sorted(OPTIONS & request.keys())},
     )
 
@@ -86,10 +81,6 @@ def package_of(fn: Any) -> str:
     owner = attribute_of(fn, "__self__")
     module = str(attribute_of(type(fn if owner is None else owner), "__module__"))
     return module.partition(".")[0]
-
-
-def _name(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
 
 
 def attribute_of(holder: Any, name: str) -> Any:

@@ -8,6 +8,7 @@ import functools
 import inspect
 import itertools
 import logging
+import operator
 from collections.abc import (
     AsyncIterable,
     AsyncIterator,
@@ -76,10 +77,8 @@ class ModelRequest:
     _events_of: EventsOf | None = None
     _iterator: Any = None
     _unawaited: Any = None
-    _is_abandoned = False
     _accumulator: StreamAccumulator | None = None
     _started: float | None = None
-    _first_chunk: float | None = None
 
     def __init__(
         self,
@@ -92,6 +91,8 @@ class ModelRequest:
         self.messages = messages
         self.opts = opts
         self.events = events
+        self._is_abandoned = False
+        self._first_chunk: float | None = None
 
     def copy(self, model: ModelClient | None = None) -> ModelRequest:
         """Copy the request: one that was sent cannot be sent again, since its model may have changed it.
@@ -149,7 +150,7 @@ class ModelRequest:
         model, first, response = self.model, self._first_chunk, settled(response)
         if response is raw:  # it may be in use elsewhere
             response = dataclasses.replace(response)
-        if response.extra or any(call.extra for call in response.tool_calls):
+        if response.extra or any(map(_extra_of, response.tool_calls)):
             _set(response, "origin", model.origin)
         _set(response, "times", (started, ended) if first is None else (started, ended, first))
         if model.provider is not None and response.provider is None:
@@ -247,6 +248,7 @@ _WHOLE = frozenset({dict, str, Response})
 _END = object()
 """Takes the place of the piece after the last one."""
 _set = object.__setattr__
+_extra_of = operator.attrgetter("extra")
 
 
 def _awaited(awaitable: Awaitable[None]) -> Steps[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import math
 import time
@@ -233,11 +234,9 @@ def _headers_of(error: BaseException) -> dict[str, str]:
     # aiohttp and urllib have headers on the error, botocore in the metadata of a dict.
     metadata = _part(_part(response, "ResponseMetadata"), "HTTPHeaders")
     for raw in (_part(error, "headers"), metadata, _part(response, "headers")):
-        try:
+        with contextlib.suppress(Exception):  # these are no headers
             pairs = raw.items() if hasattr(raw, "items") else raw
             found |= {_text(name).lower(): _text(value) for name, value in pairs}
-        except Exception:  # noqa: BLE001, S112 - these are no headers
-            continue
     return found
 
 

@@ -190,7 +190,8 @@ def _resolving(resolver: Resolver, call: ToolCall) -> Invoke:
     )
 
 
-class CallAttempt(NamedTuple):
+@dataclasses.dataclass(slots=True, eq=False)
+class CallAttempt:
     """One attempt of a call: the argument of its effect, made where the driver performs it."""
 
     invoke: Invoke

@@ -47,6 +47,8 @@ def circuit_breaker(ctx: Context, *, threshold: Annotated[int, number(1)] = 3) -
             else:
                 outcomes[call.name] = None
     before: Streaks = ctx.memo.get("circuit_breaker", {})
+    if not before and not any(outcomes.values()):
+        return ctx
     streaks, broken = dict(before), None
     for tool, failed in outcomes.items():
         last, count = streaks.pop(tool, ("", 0))

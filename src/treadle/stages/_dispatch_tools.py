@@ -31,8 +31,8 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
     if not ctx.plan.batches or ctx.result_messages:  # the answers to the calls are in the history
         return ctx
     run, plan = ctx.run, ctx.plan
-    batches, calls = plan.batches, plan.calls
-    in_flight = run.in_flight
+    batches, in_flight = plan.batches, run.in_flight
+    calls = planned = plan.calls
     if in_flight.results:  # calls of this iteration ran before
         ctx = ctx.evolve(tool_results={**in_flight.results, **ctx.tool_results})
     still_paused: Mapping[str, Paused] = {}
@@ -46,9 +46,8 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
     for call in new:
         run.repeats.count(call)
     for batch in batches:
-        running = [run_call(ctx, call, nodes[call.id]) for call in batch]
-        together = running[0] if len(running) == 1 else _together(ctx, running)
-        yield from together if in_flight.stop is None else _stoppable(ctx, calls, together)
+        running = _running(ctx, batch, nodes)
+        yield from running if in_flight.stop is None else _stoppable(ctx, calls, running)
         if in_flight.paused or in_flight.unknown:
             break
     in_flight.paused.update(still_paused)
@@ -60,8 +59,8 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
         if waiting or in_flight.paused:
             return ctx.pause(waiting)
     if run.breaker is not None:
-        yield from report_calls(ctx, plan.calls)
-    return concluded(ctx, plan.calls)
+        yield from report_calls(ctx, planned)
+    return concluded(ctx, planned)
 
 
 def run_calls(ctx: Context, calls: Iterable[ToolCall | str]) -> Steps[Context]:
@@ -113,6 +112,14 @@ def _stoppable(ctx: Context, calls: Sequence[ToolCall], running: Steps[Any]) -> 
         ctx.run.release(*calls)
 
 
+def _running(
+    ctx: Context, batch: Sequence[ToolCall], nodes: Mapping[str, RunNode]
+) -> Steps[ToolResult] | Steps[None]:
+    """The steps of the calls of a batch."""
+    running = [run_call(ctx, call, nodes[call.id]) for call in batch]
+    return running[0] if len(running) == 1 else _together(ctx, running)
+
+
 def _together(ctx: Context, running: list[Steps[ToolResult]]) -> Steps[None]:
     yield Parallel(running, ctx.limits.max_parallel_calls)
 
@@ -124,13 +131,13 @@ def _nodes(
 
     A call that continues after a pause has one already, and was counted.
     """
-    iteration = ctx.run.state.current_node
+    run, iterations = ctx.run, ctx.run.state.nodes
     nodes: dict[str, RunNode] = {}
-    if iteration is not None and iteration.tool_calls:
-        nodes = {node.group_id or "": node for node in iteration.tool_calls}
+    if iterations and iterations[-1].tool_calls:
+        nodes = {node.group_id or "": node for node in iterations[-1].tool_calls}
         calls = tuple(call for call in calls if call.id not in nodes)
     for call in calls:
-        nodes[call.id] = ctx.run.new_node(call)
+        nodes[call.id] = run.new_node(call)
     return nodes, calls
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -121,14 +122,15 @@ def _copies(ctx: Context, messages: list[JSONDict]) -> list[JSONDict] | None:
     if ctx.response.extra:
         return None
     copies: list[JSONDict] = list(map(dict, messages))
-    calls: list[JSONDict] = []
-    for call, made in zip(ctx.tool_calls, messages[0].get("tool_calls", ()), strict=True):
-        if call.extra:
+    if ctx.tool_calls:
+        if any(map(_extra_of, ctx.tool_calls)):
             return None
-        calls.append({**made, "function": made["function"].copy()})
-    if calls:
-        copies[0]["tool_calls"] = calls
+        calls: list[JSONDict] = messages[0]["tool_calls"]
+        copies[0]["tool_calls"] = [{**one, "function": one["function"].copy()} for one in calls]
     return copies
+
+
+_extra_of = operator.attrgetter("extra")
 
 
 def assistant_message(ctx: Context) -> JSONDict:
@@ -144,9 +146,8 @@ def assistant_message(ctx: Context) -> JSONDict:
     if response.refusal is not None:
         message["refusal"] = sendable(response.refusal)
     if ctx.tool_calls:
-        message["tool_calls"] = list(
-            map(_call_message, ctx.tool_calls, itertools.repeat(ctx.run.catalog))
-        )
+        catalogs = itertools.repeat(ctx.run.catalog)
+        message["tool_calls"] = list(map(_call_message, ctx.tool_calls, catalogs))
     if response.origin is not None and has_bound_values(message):
         message[ORIGIN] = {"origin": response.origin}
     return message

@@ -64,7 +64,8 @@ def loop_decision(
         return ctx.stop(incomplete(ctx, "filtered"))
     is_cut = ending is _CUT
     if ctx.tool_calls:
-        ctx = _after_calls(ctx, output, is_cut)
+        if is_cut or ctx.memo:
+            ctx = _after_calls(ctx, output, is_cut)
         if ctx.decision is None:
             ctx, call = _ending_call(ctx)
         if ctx.decision is not None or output is None:

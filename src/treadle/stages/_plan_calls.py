@@ -188,7 +188,7 @@ def plan_calls(
     waiting = [call for call in calls if call.id not in done] if done else calls
     if len(waiting) == 1 and _is_simple(ctx, waiting[0]):
         run.reserve(waiting)
-        plan = Plan(((waiting[0],),), PlanReason.SINGLE_CALL)
+        plan = Plan(((waiting[0],),), _SINGLE)
     elif waiting:
         refused = yield from refused_calls(ctx, waiting)
         planner = Planner(ctx, in_step=sequential == "in_step")
@@ -207,6 +207,7 @@ def plan_calls(
 
 
 _fingerprint_of = operator.attrgetter("fingerprint")
+_SINGLE = PlanReason.SINGLE_CALL  # access to a member of an Enum is slow
 
 
 def _is_simple(ctx: Context, call: ToolCall) -> bool:

@@ -65,24 +65,33 @@ def _run(
         result, began, ended = unknown(ctx, call), started, (yield NOW)
     except BaseException:
         in_flight.calls_run += within is None
-        ended = yield NOW
-        # "cancelled", or what it returned meanwhile: an effect, since it is set outside of the steps.
-        late = yield Call(in_flight.late_result, call.id, label=labels.CANCELLED, key=call.id)
-        if late is None:
-            node.fail("cancelled", ended)
-        else:
-            yield from _ended(ctx, call, node, (late, started, ended))
+        yield from _interrupted(ctx, call, node, started)
         raise
     in_flight.calls_run += within is None
     node.started_at = began if is_new else node.started_at
     run.ledger.advance(ended)
-    yield from _ended(ctx, call, node, (result, started, ended))
+    _record(ctx, call, node, result, ended)
+    if run.has_listeners:
+        yield _finished(ctx, call, (result, started, ended))
     return result
 
 
-def _ended(ctx: Context, call: ToolCall, node: RunNode, outcome: Timed[ToolResult]) -> Steps[None]:
-    """Record and emit the end of a call."""
-    result, _, ended = outcome
+def _interrupted(ctx: Context, call: ToolCall, node: RunNode, started: float) -> Steps[None]:
+    """Record and report the end of a call that was interrupted."""
+    ended = yield NOW
+    # "cancelled", or what it returned meanwhile: an effect, since it is set outside of the steps.
+    ask = ctx.run.in_flight.late_result
+    late = yield Call(ask, call.id, label=labels.CANCELLED, key=call.id)
+    if late is None:
+        node.fail("cancelled", ended)
+        return
+    _record(ctx, call, node, late, ended)
+    if ctx.run.has_listeners:
+        yield _finished(ctx, call, (late, started, ended))
+
+
+def _record(ctx: Context, call: ToolCall, node: RunNode, result: ToolResult, ended: float) -> None:
+    """Record the end of a call."""
     in_flight = ctx.run.in_flight
     in_flight.running.pop(call.id, None)  # a thread may have cancelled the call as it ended
     in_flight.results[call.id] = result
@@ -92,8 +101,6 @@ def _ended(ctx: Context, call: ToolCall, node: RunNode, outcome: Timed[ToolResul
         node.fail(result.content, ended)
     else:
         node.succeed(at=ended)
-    if ctx.run.has_listeners:
-        yield _finished(ctx, call, outcome)
 
 
 def _waiting(ctx: Context, call: ToolCall, started: float) -> Steps[ToolResult]:

@@ -15,8 +15,7 @@ from typing import Any
 
 from treadle.effects import Then, is_awaitable
 from treadle.messages import is_list, is_mapping
-from treadle.tool_search.word_index import MAX_QUERY, WordIndex, weigh_words
-from treadle.tool_search.words import words_of
+from treadle.tool_search.word_index import MAX_QUERY, WordIndex, weigh_words, words_of
 from treadle.tools import Tool
 
 NAME, DESCRIPTION, PARAMETERS = 2.0, 1.0, 0.2
@@ -66,7 +65,6 @@ class SearchIndex:
         return list(dict.fromkeys((*exact, *ranked)))[:limit]
 
     def _nearest(self, vector: Sequence[float]) -> list[str]:
-        """The names of the tools whose vectors are nearest to one."""
         [wanted] = unit_vectors([vector], 1)
         pairs = zip(self.vectors, self.tools, strict=False)
         scored = [(sum(map(operator.mul, known, wanted)), tool.name) for known, tool in pairs]

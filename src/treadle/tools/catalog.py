@@ -46,6 +46,4 @@ class CatalogOption(Protocol):
 
 def as_made(catalog: Catalog | None, call: ToolCall) -> tuple[str, str]:
     """The name and the arguments of a call as the model made it, see `Catalog.wrapped`."""
-    if catalog is None or call.raw_arguments is None:
-        return call.name, call.arguments
-    return catalog.wrapped(call)
+    return (call.name, call.arguments) if catalog is None else catalog.wrapped(call)

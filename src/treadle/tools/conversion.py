@@ -6,33 +6,15 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    ParamSpec,
-    Protocol,
-    TypeAlias,
-    TypedDict,
-    TypeGuard,
-    TypeVar,
-    Unpack,
-    cast,
-    overload,
-)
+from typing import Any, Protocol, TypeAlias, TypedDict, TypeGuard, Unpack, cast, overload
 
-from treadle.errors import ToolDefinitionError, check_names
+from treadle.errors import ToolDefinitionError, check_names, parsed_hints
 from treadle.messages import is_mapping
 from treadle.messages.message import dumped_of
 from treadle.tools.definition import ApprovalRule, Lock, Tool
 from treadle.tools.docstrings import read_docstring
 from treadle.tools.fingerprints import Dedupe
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-
-
-P = ParamSpec("P")
-R = TypeVar("R")
+from treadle.type_vars import ParamsT, ReturnT_co
 
 
 class MCPTool(Protocol):
@@ -73,16 +55,16 @@ class ToolOptions(ToolBehaviour, total=False):
     description: str | None
 
 
-class _Decorator(Protocol):
-    def __call__(self, fn: Callable[P, R], /) -> Tool[P, R]: ...
-
-
 @overload
 def tool(fn: Mapping[str, Any] | MCPTool, /, **options: Unpack[ToolOptions]) -> Tool: ...
 @overload
-def tool(fn: Callable[P, R], /, **options: Unpack[ToolOptions]) -> Tool[P, R]: ...
+def tool(
+    fn: Callable[ParamsT, ReturnT_co], /, **options: Unpack[ToolOptions]
+) -> Tool[ParamsT, ReturnT_co]: ...
 @overload
-def tool(fn: None = None, /, **options: Unpack[ToolOptions]) -> _Decorator: ...
+def tool(
+    fn: None = None, /, **options: Unpack[ToolOptions]
+) -> Callable[[Callable[ParamsT, ReturnT_co]], Tool[ParamsT, ReturnT_co]]: ...
 def tool(fn: Any = None, /, **options: Any) -> Any:
     """Make a tool of a function: the schema from its type hints, the descriptions from its docstring.
 
@@ -115,7 +97,7 @@ def tool(fn: Any = None, /, **options: Any) -> Any:
 
 def tool_hint(name: str) -> str | None:
     """Where an option that other frameworks give to a tool belongs; None if it is not known."""
-    return next((hint for hint, names in HINTS.items() if name in names.split()), None)
+    return parsed_hints(_HINTS).get(name)
 
 
 def as_tool(given: Any, where: str = "tool") -> Tool:
@@ -143,7 +125,7 @@ def as_tool(given: Any, where: str = "tool") -> Tool:
     )
 
 
-def _is_model(given: Any) -> TypeGuard[type[BaseModel]]:
+def _is_model(given: Any) -> TypeGuard[type[Any]]:
     """Whether a value is a pydantic model class; decided without importing pydantic."""
     return inspect.isclass(given) and hasattr(given, "model_json_schema")
 
@@ -157,12 +139,10 @@ def is_mcp_tool(given: Any) -> TypeGuard[MCPTool]:
 
 def mcp_tool_as_json(given: MCPTool) -> Mapping[str, Any]:
     """The JSON form of an MCP tool: ``name``, ``title``, ``description``, ``inputSchema``, ``annotations``."""
-    dumped = dumped_of(given, mode="json", by_alias=True)
-    if is_mapping(dumped):
-        return dumped
     names = ("name", "title", "description", "inputSchema", "input_schema", "annotations")
-    found = {name: getattr(given, name, None) for name in names}
-    return {name: value for name, value in found.items() if value is not None}
+    return dumped_of(given, mode="json", by_alias=True) or {
+        name: getattr(given, name) for name in names if getattr(given, name, None) is not None
+    }
 
 
 def _from_dict(given: Mapping[str, Any], where: str) -> Tool:
@@ -204,44 +184,34 @@ def toolset(given: Any, where: str = "tools") -> dict[str, Tool]:
     return made
 
 
-HINTS: Mapping[str, str] = {
-    "use description=": "description_override doc",
-    "use dedupe=": "cache_results cache use_cache",
-    "use max_uses=": "max_usage_count max_invocations max_calls usage_limit tool_call_limit",
-    "use name=": "name_override tool_name func_name",
-    "use parallel_safe=": "sequential parallel concurrent",
-    "use requires_approval=": (
-        "approval approval_mode ask_user confirm external_execution human_in_the_loop needs_approval "
-        "require_approval require_confirmation requires_confirmation requires_user_input"
-    ),
-    "use retries=": "attempts max_attempts max_retries num_retries retry",
-    "use terminal=": "return_direct result_as_answer stop_after_tool_call ends_run is_final",
-    "use timeout=": "deadline max_seconds seconds time_limit timeout_seconds tool_timeout",
-    "the function itself is the first argument": "func function callable coroutine async_fn",
-    "the schema comes from the type hints; give one as tool({'name': ..., 'input_schema': ...})": (
-        "args_schema fn_schema input_model input_schema inputs parameters params_json_schema schema json_schema"
-    ),
-    "the descriptions of arguments come from the docstring, in Google's, NumPy's or Sphinx's style": (
-        "docstring_format docstring_style docstring_processor parse_docstring require_parameter_descriptions "
-        "arg_descriptions use_docstring_info"
-    ),
-    "schemas are sent as they are; arguments are always validated": (
-        "strict strict_mode handle_validation_error error_on_invalid_docstring infer_schema"
-    ),
-    "an exception becomes an error result; raise treadle.Retry('...') to ask the model for another call": (
-        "failure_error_function handle_tool_error error_function include_detail_in_error max_invocation_exceptions"
-    ),
-    "offer tools step by step with a stage: ctx.with_request(tools=[...])": (
-        "is_enabled enabled prepare defer_loading"
-    ),
-    "annotate a parameter with ToolContext": "takes_ctx takes_context pass_context context",
-    "the tool of an agent is loop.as_tool(name, description)": "agent handoff",
-    "check arguments in the function, and raise treadle.Retry('...')": (
-        "args_validator tool_input_guardrails tool_output_guardrails pre_hook post_hook tool_hooks"
-    ),
-    "annotations= has MCP's annotations": "hints metadata kind tags extras additional_properties",
-    "a result may be any value, which is rendered as text or JSON": (
-        "response_format result_parser show_result return_schema output_schema"
-    ),
-}
+_HINTS = """\
+description_override doc -> use description=
+cache_results cache use_cache -> use dedupe=
+max_usage_count max_invocations max_calls usage_limit tool_call_limit -> use max_uses=
+name_override tool_name func_name -> use name=
+sequential parallel concurrent -> use parallel_safe=
+approval approval_mode ask_user confirm external_execution human_in_the_loop needs_approval require_approval
+    require_confirmation requires_confirmation requires_user_input -> use requires_approval=
+attempts max_attempts max_retries num_retries retry -> use retries=
+return_direct result_as_answer stop_after_tool_call ends_run is_final -> use terminal=
+deadline max_seconds seconds time_limit timeout_seconds tool_timeout -> use timeout=
+func function callable coroutine async_fn -> the function itself is the first argument
+args_schema fn_schema input_model input_schema inputs parameters params_json_schema schema json_schema -> the
+    schema comes from the type hints; give one as tool({'name': ..., 'input_schema': ...})
+docstring_format docstring_style docstring_processor parse_docstring require_parameter_descriptions
+    arg_descriptions use_docstring_info -> the descriptions of arguments come from the docstring, in Google's,
+    NumPy's or Sphinx's style
+strict strict_mode handle_validation_error error_on_invalid_docstring infer_schema -> schemas are sent as they are;
+    arguments are always validated
+failure_error_function handle_tool_error error_function include_detail_in_error max_invocation_exceptions -> an
+    exception becomes an error result; raise treadle.Retry('...') to ask the model for another call
+is_enabled enabled prepare defer_loading -> offer tools step by step with a stage: ctx.with_request(tools=[...])
+takes_ctx takes_context pass_context context -> annotate a parameter with ToolContext
+agent handoff -> the tool of an agent is loop.as_tool(name, description)
+args_validator tool_input_guardrails tool_output_guardrails pre_hook post_hook tool_hooks -> check arguments in the
+    function, and raise treadle.Retry('...')
+hints metadata kind tags extras additional_properties -> annotations= has MCP's annotations
+response_format result_parser show_result return_schema output_schema -> a result may be any value, which is
+    rendered as text or JSON
+"""
 """Where the options that other frameworks give to tools belong, for errors about unknown options."""

@@ -159,8 +159,7 @@ class Tool(Generic[ParamsT, ReturnT_co]):
     @cached_property
     def invoke(self) -> Invoke:
         """Calls `fn` with a copy of valid arguments, and with a `ToolContext` if it takes one."""
-        call = _call_of(self)
-        return lambda arguments, context: call(copy_json(arguments), context)
+        return _call_of(self)
 
     @cached_property
     def takes_context(self) -> bool:
@@ -301,18 +300,18 @@ def parsed(parse: Callable[[Any], Any], value: Any) -> tuple[Any, list[str]]:
 
 
 def _call_of(tool: Tool) -> Invoke:
-    """The call of a tool's function, which may change nested arguments."""
+    """The call of a tool's function with copies of arguments, since it may change nested ones."""
     fn, signature = tool.fn, tool.signature
     if fn is None:
         return lambda _arguments, _context: tool()  # which raises
-    if signature is None:
-        in_context: Invoke | None = getattr(fn, "call_in_context", None)
-        return in_context or (lambda arguments, _context: fn(**arguments))
-    if signature.takes_as_given:
-        return lambda arguments, _context: fn(**arguments)
+    in_context: Invoke | None = getattr(fn, "call_in_context", None)
+    if signature is None and in_context is not None:
+        return lambda arguments, context: in_context(copy_json(arguments), context)
+    if signature is None or signature.takes_as_given:
+        return lambda arguments, _context: fn(**copy_json(arguments))
 
     def bound(arguments: Mapping[str, Any], context: ToolContext | None) -> Any:
-        positional, named = signature.bind(arguments, context)
+        positional, named = signature.bind(copy_json(arguments), context)
         return fn(*positional, **named)
 
     return bound

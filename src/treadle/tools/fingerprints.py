@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
 from treadle.messages import ATOMS, ToolCall, canonical_json, is_list, sha256
@@ -44,11 +44,11 @@ def _encoder() -> Callable[[Any], bytes]:
 def _sorted(value: Any) -> Any:
     """JSON with the keys of every object in order."""
     if isinstance(value, dict):
-        fields: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
-        return {
-            key: part if (part := fields[key]).__class__ in ATOMS else _sorted(part)
-            for key in sorted(fields)
-        }
+        fields: dict[str, Any] = dict(sorted(value.items()))  # pyright: ignore[reportUnknownArgumentType]
+        for key, part in fields.items():
+            if part.__class__ not in ATOMS:
+                fields[key] = _sorted(part)
+        return fields
     return list(map(_sorted, value)) if is_list(value) else value
 
 
@@ -58,7 +58,8 @@ def marked(call: ToolCall) -> ToolCall:
     return dataclasses.replace(call, input=None, fingerprint=print_)
 
 
-def signature(fingerprints: Iterable[str]) -> str:
+def signature(fingerprints: Sequence[str]) -> str:
     """Make a digest of all calls of an iteration that does not depend on their order."""
-    ordered = sorted(fingerprints)
-    return ordered[0] if len(ordered) == 1 else sha256("\n".join(ordered).encode())
+    if len(fingerprints) == 1:
+        return fingerprints[0]
+    return sha256("\n".join(sorted(fingerprints)).encode())

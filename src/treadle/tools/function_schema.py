@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import itertools
 import math
 import sys
 import textwrap
@@ -71,9 +72,12 @@ class Signature:
         self.takes_as_given = not (is_converted or may_override)
         # Fields are numbered, with the real names as aliases: a tool may call a parameter "schema".
         self._names = {f"p{number}": name for number, name in enumerate(given)}
-        fields = {
-            field: _field(name, *given[name], described) for field, name in self._names.items()
-        }
+        fields: dict[str, Any] = {}
+        for field, name in self._names.items():
+            hint, default = given[name]
+            # Without a description in the docstring, the description in the type hint is kept.
+            facts: Any = {"description": described[name]} if name in described else {}
+            fields[field] = Annotated[hint, Field(alias=name, **facts)], default
         try:
             model: Any = _model_of(f"{self.name}_arguments", self._hint_of_extra, fields)
         except (PydanticUserError, SchemaError, TypeError) as error:
@@ -86,18 +90,13 @@ class Signature:
         given: dict[str, tuple[Any, Any]] = {}
         self._hint_of_extra: Any = None
         hints = _hints_of(inner, self.name)
-        parameters = _parameters_of(fn, inner, self.name)
+        parameters, filled = _parameters_of(fn, inner, self.name)
         for parameter in (one for one in parameters if one.name not in self._filled):
             name, default = parameter.name, parameter.default
             hint = hints.get(name, Any)
             if parameter.kind is parameter.POSITIONAL_ONLY:
                 self._positional.append(name)
             if _takes_context(hint):
-                if self.context_parameter is not None:
-                    raise ToolDefinitionError(
-                        f"tool {self.name!r}: {self.context_parameter} and {name} are both a ToolContext; "
-                        f"a tool takes one"
-                    )
                 self.context_parameter = name
             elif parameter.kind is parameter.VAR_POSITIONAL:
                 raise ToolDefinitionError(
@@ -111,8 +110,8 @@ class Signature:
             elif (keys := _unpacked(hint)) is None:
                 self._hint_of_extra = hint
             else:
-                taken = self._filled | _filled_by_wrappers(inner)
-                given.update({key: one for key, one in keys.items() if key not in taken})
+                filled |= self._filled
+                given.update({key: one for key, one in keys.items() if key not in filled})
         return given
 
     def normal(
@@ -142,8 +141,6 @@ def _model_of(name: str, hint_of_extra: Any, fields: dict[str, Any]) -> Any:
     """The pydantic model of arguments; the hint of ``**kwargs`` is the type of further ones, None forbids them."""
     extra: Literal["forbid", "allow"] = "forbid" if hint_of_extra is None else "allow"
     config = ConfigDict(extra=extra, validate_by_alias=True)
-    if hint_of_extra in (None, Any):
-        return create_model(name, __config__=config, **fields)
     hints = {"__pydantic_extra__": dict[str, hint_of_extra]}
     facts = {"__module__": __name__, "__annotations__": hints, "model_config": config}
     return create_model(name, __base__=type(name, (BaseModel,), facts), **fields)
@@ -225,16 +222,18 @@ def _described(fn: Any) -> tuple[str, dict[str, str]]:
     return text or of_call, {**arguments, **more}
 
 
-def _parameters_of(fn: Callable[..., Any], inner: Any, name: str) -> list[inspect.Parameter]:
+def _parameters_of(
+    fn: Callable[..., Any], inner: Any, name: str
+) -> tuple[list[inspect.Parameter], set[str]]:
     try:
-        parameters = list(_signature_of(fn).parameters.values())
+        parameters, filled = _signature_of(fn)
     except (TypeError, ValueError) as error:
         raise ToolDefinitionError(
             f"tool {name!r}: its signature cannot be read: {error}"
         ) from error
     first = parameters[0] if parameters and inspect.isfunction(inner) else None
     if first is not None and hasattr(inner, "register") and not hasattr(inner, "dispatch"):
-        return parameters[1:]  # a method of `singledispatchmethod`, bound to its object
+        return parameters[1:], filled  # a method of `singledispatchmethod`, bound to its object
     if first is not None and first.name in {"self", "cls"} and first.annotation is first.empty:
         where = inner.__qualname__.rpartition("<locals>.")[2]
         if "." in where:
@@ -242,7 +241,7 @@ def _parameters_of(fn: Callable[..., Any], inner: Any, name: str) -> list[inspec
                 f"tool {name!r}: {where} is a method without its object, and a model cannot give "
                 f"{first.name!r}; make the tool of a bound method: tool(thing.{name})"
             )
-    return parameters
+    return parameters, filled
 
 
 def _hints_of(fn: Any, name: str) -> dict[str, Any]:
@@ -259,12 +258,6 @@ def _hints_of(fn: Any, name: str) -> dict[str, Any]:
         ) from error
 
 
-def _field(name: str, hint: Any, default: Any, described: Mapping[str, str]) -> Any:
-    # Without a description in the docstring, the description in the type hint is kept.
-    facts: dict[str, Any] = {"description": described[name]} if name in described else {}
-    return Annotated[hint, Field(alias=name, **facts)], default
-
-
 def _dispatches(fn: Any) -> bool:
     """Whether a function chooses its implementation by the type of its first argument, which has no name then."""
     return hasattr(fn, "register") and (hasattr(fn, "dispatch") or hasattr(fn, "__wrapped__"))
@@ -272,7 +265,7 @@ def _dispatches(fn: Any) -> bool:
 
 def _unpacked(hint: Any) -> dict[str, tuple[Any, Any]] | None:
     """The keys of ``**kwargs: Unpack[SomeTypedDict]``, each with its type and its default; or None."""
-    if getattr(typing.get_origin(hint), "__name__", str(typing.get_origin(hint))) not in _UNPACK:
+    if not str(typing.get_origin(hint)).endswith(".Unpack"):
         return None
     (kind,) = typing.get_args(hint)
     hints = typing.get_type_hints(kind, include_extras=True)
@@ -282,7 +275,6 @@ def _unpacked(hint: Any) -> dict[str, tuple[Any, Any]] | None:
     return {key: (_bare(one), ... if key in required else optional) for key, one in hints.items()}
 
 
-_UNPACK = frozenset({"Unpack", "typing.Unpack", "typing_extensions.Unpack"})
 _QUALIFIERS = frozenset({"Required", "NotRequired", "ReadOnly"})
 
 
@@ -320,8 +312,8 @@ def _is_plain(hint: Any) -> bool:
 _ARGS, _KWARGS = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
 
 
-def _signature_of(fn: Callable[..., Any]) -> inspect.Signature:
-    """The signature with which a callable can be called; raises `TypeError` or `ValueError` if it has none.
+def _signature_of(fn: Callable[..., Any]) -> tuple[list[inspect.Parameter], set[str]]:
+    """The parameters with which a callable can be called, and the names of those that its wrappers fill.
 
     `inspect.signature` describes the innermost function of `functools.wraps`. A wrapper that names its parameters
     is called with these. One that takes ``*args`` and ``**kwargs`` is called with the parameters of the function
@@ -329,48 +321,41 @@ def _signature_of(fn: Callable[..., Any]) -> inspect.Signature:
     """
     wrapped = getattr(fn, "__wrapped__", None)
     if not isinstance(fn, types.FunctionType) or wrapped is None or hasattr(fn, "__signature__"):
-        return inspect.signature(fn)
-    own = inspect.signature(fn, follow_wrapped=False)
-    named = [one for one in own.parameters.values() if one.kind not in {_ARGS, _KWARGS}]
-    if len(named) == len(own.parameters):
-        return own
-    leading, filled = _filled_by(fn, wrapped)
-    inner = list(_signature_of(wrapped).parameters.values())[leading:]
+        return [*inspect.signature(fn).parameters.values()], set()
+    own = [*inspect.signature(fn, follow_wrapped=False).parameters.values()]
+    named = [one for one in own if one.kind not in {_ARGS, _KWARGS}]
+    if len(named) == len(own):
+        return own, set()
+    inner, before = _signature_of(wrapped)
+    filled = _filled_by(fn, own, wrapped, inner)
     rest = {one.name: one for one in inner if one.name not in filled}
     added = [one for one in named if one.name not in rest]
     first = [one for one in added if one.kind is not one.KEYWORD_ONLY and one.default is one.empty]
     others = [one.replace(kind=one.KEYWORD_ONLY) for one in added if one not in first]
-    parameters = [*first, *rest.values(), *others]
-    return inspect.Signature(parameters, __validate_parameters__=False)
+    return [*first, *rest.values(), *others], before | filled
 
 
-def _filled_by_wrappers(fn: Any) -> set[str]:
-    """The names of the arguments that the wrappers of a function fill."""
-    wrapped: Any = getattr(fn, "__wrapped__", None)
-    if not isinstance(fn, types.FunctionType) or wrapped is None:
-        return set()
-    return _filled_by(fn, wrapped)[1] | _filled_by_wrappers(wrapped)
-
-
-def _filled_by(fn: types.FunctionType, wrapped: Any) -> tuple[int, set[str]]:
-    """How many positional arguments a wrapper adds in front, and the names of the arguments that it fills."""
+def _filled_by(
+    fn: types.FunctionType,
+    parameters: list[inspect.Parameter],
+    wrapped: Any,
+    inner: list[inspect.Parameter],
+) -> set[str]:
+    """The names of the arguments of a function that a wrapper of it fills."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(fn.__code__)))
         cells = inspect.getclosurevars(fn).nonlocals
     except (OSError, TypeError, SyntaxError, ValueError):  # `exec` made it; a cell is empty
-        return 0, set()
+        return set()
     names = {name for name, one in cells.items() if one is wrapped}
-    kinds = {
-        one.kind: one.name
-        for one in inspect.signature(fn, follow_wrapped=False).parameters.values()
-    }
+    kinds = {one.kind: one.name for one in parameters}
     args, kwargs = kinds.get(_ARGS), kinds.get(_KWARGS)
-    leading, filled = 0, list[Any]()
+    filled = list[Any]()
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Name(id=name), args=given, keywords=keywords) if name in names:
-                stars = [ast.unparse(argument) == f"*{args}" for argument in given]
-                leading = max(leading, stars.index(True) if True in stars else len(stars))
+                plain = itertools.takewhile(lambda one: ast.unparse(one) != f"*{args}", given)
+                filled += [one.name for one, _ in zip(inner, plain, strict=False)]
                 filled += [keyword.arg for keyword in keywords]
             case ast.Subscript(
                 value=ast.Name(id=name), slice=ast.Constant(value=key), ctx=ast.Store()
@@ -385,4 +370,4 @@ def _filled_by(fn: types.FunctionType, wrapped: Any) -> tuple[int, set[str]]:
                 filled += [keyword.arg for keyword in keywords]
             case _:
                 pass
-    return leading, {one for one in filled if isinstance(one, str)}
+    return {one for one in filled if isinstance(one, str)}

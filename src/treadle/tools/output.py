@@ -11,31 +11,13 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Generic,
-    Literal,
-    TypeAlias,
-    TypedDict,
-    TypeVar,
-    Union,
-    Unpack,
-    cast,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 from treadle.checks import FUNCTIONS, check_fields, checked, choice, copied, number
 from treadle.errors import OptionError, check_names
 from treadle.fast_dataclass import fast_dataclass, light_dataclass
-from treadle.messages import (
-    Chunk,
-    MalformedJSONError,
-    is_mapping,
-    parse_json,
-    safe_str,
-    valid_name,
-)
+from treadle.messages import Chunk, is_mapping, safe_str, valid_name
+from treadle.messages.json_text import MalformedJSONError, parse_json
 from treadle.tools.conversion import as_tool
 from treadle.tools.definition import Tool, parsed
 from treadle.tools.docstrings import read_docstring
@@ -46,7 +28,7 @@ if TYPE_CHECKING:
 
 U = TypeVar("U")
 V = TypeVar("V")
-OutputMode = Literal["tool", "json"]
+OutputMode = typing.Literal["tool", "json"]
 Validator: TypeAlias = Callable[..., Any]
 Checked: TypeAlias = tuple[Any, Sequence[str]]
 """An output, and its violations with their paths; without violations, it is valid."""
@@ -253,9 +235,9 @@ class _Form:
 
 def _alternatives(given: Any, tools: Mapping[str, Tool]) -> list[Any]:
     """The types and tools of which the output is one; a union is the list of its members."""
-    is_union = typing.get_origin(given) in {Union, types.UnionType}
+    is_union = typing.get_origin(given) in {typing.Union, types.UnionType}
     if is_union or isinstance(given, (list, tuple)):
-        parts: Any = typing.get_args(given) if is_union else cast("Any", given)
+        parts: Any = typing.get_args(given) if is_union else typing.cast("Any", given)
         if not parts:
             raise OptionError("output: expected at least one type, got an empty list")
         return [one for part in parts for one in _alternatives(part, tools)]
@@ -293,19 +275,19 @@ def _json_form(alternatives: Sequence[Any]) -> _Form:
 
 def _form_of_any(kinds: Sequence[Any]) -> _Form:
     # The members of the union are known at run time only.
-    return _form_of(kinds[0] if len(kinds) == 1 else Union[tuple(kinds)])  # noqa: UP007
+    return _form_of(kinds[0] if len(kinds) == 1 else typing.Union[tuple(kinds)])  # noqa: UP007
 
 
 def _form_of(given: Any) -> _Form:
     if isinstance(given, Tool):
-        tool = cast("Tool", given)
+        tool = typing.cast("Tool", given)
         return _Form(tool.name, tool)
     from treadle.tools.function_schema import Parser, type_schema  # noqa: PLC0415 - slow to import
 
     is_schema = is_mapping(given)
     adapter = _adapter_of(Any if is_schema else given)
     schema: Mapping[str, Any] = given if is_schema else type_schema(adapter.json_schema, "output")
-    name, description = _of_schema(given) if is_schema else _of_type(given)
+    name, description = _described(given)
     of_python = None if is_schema else adapter.validate_python
     if schema.get("type") == "object":
         schema = {**schema, "properties": schema.get("properties", {})}
@@ -333,14 +315,11 @@ def _adapter_of(given: Any) -> TypeAdapter[Any]:
         ) from error
 
 
-def _of_schema(schema: Mapping[str, Any]) -> tuple[str, str]:
-    """The name and the description of a JSON Schema."""
-    title = str(schema.get("title") or "")
-    return valid_name(title) if title else NAME, str(schema.get("description") or DESCRIPTION)
-
-
-def _of_type(given: Any) -> tuple[str, str]:
-    """The name and the description of a type."""
+def _described(given: Any) -> tuple[str, str]:
+    """The name and the description of a JSON Schema or a type."""
+    if is_mapping(given):
+        title = str(given.get("title") or "")
+        return valid_name(title) if title else NAME, str(given.get("description") or DESCRIPTION)
     if not inspect.isclass(given) or given.__module__ == "builtins":
         return NAME, DESCRIPTION
     text = given.__dict__.get("__doc__") or ""
@@ -400,8 +379,6 @@ class PartialReader:
 
 
 class _PartialText:
-    """A JSON text that arrives in pieces."""
-
     def __init__(self) -> None:
         self.name = ""
         self.data: Any = None

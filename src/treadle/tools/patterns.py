@@ -10,7 +10,7 @@ import functools
 import importlib
 import itertools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 Matcher: TypeAlias = Callable[[str], bool]
@@ -98,8 +98,23 @@ def _ways(tree: Any) -> int:
     """In how many ways a parsed pattern can match at one place, at most; ``MAX_WAYS + 1`` if there are more."""
     product = 1
     for operation, argument in tree:
-        # A character, a place and the text of a group match in one way.
-        ways = _WAYS[str(operation)](argument) if str(operation) in _WAYS else 1
+        match str(operation), argument:
+            case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT", (least, most, body):
+                ways = _ways_repeated(least, most, body)
+            case "ASSERT" | "ASSERT_NOT", (_, body):  # a long one takes time at each place
+                ways = _ways(body) * (1 + min(body.getwidth()[0], MAX_BACKTRACKED) // 50)
+            case "BRANCH", (_, branches):  # the first character of a text may choose the only one
+                starts = [one[0][1] for one in branches if one and str(one[0][0]) == "LITERAL"]
+                is_chosen = len({chr(code).casefold() for code in starts}) == len(branches)
+                ways = (max if is_chosen else sum)(map(_ways, branches))
+            case "SUBPATTERN", (*_, body):
+                ways = _ways(body)
+            case "ATOMIC_GROUP", body:
+                ways = _ways(body)
+            case "GROUPREF_EXISTS", (_, *bodies):
+                ways = sum(_ways(body) for body in bodies if body is not None)
+            case _:  # a character, a place, or the text of a group
+                ways = 1
         product = min(product * ways, MAX_WAYS + 1)
     return product
 
@@ -114,33 +129,6 @@ def _ways_repeated(least: int, most: int, body: Any) -> int:
     counts = range(min(least, MAX_WAYS), min(most, MAX_WAYS.bit_length() + least, MAX_WAYS) + 1)
     return min(sum(inner**count for count in counts), MAX_WAYS + 1)
 
-
-def _ways_of_branch(branches: list[Any]) -> int:
-    """The ways of alternatives: as many as of one of them, if the first character of a text chooses it."""
-    starts = [branch[0] for branch in branches if branch and str(branch[0][0]) == "LITERAL"]
-    is_chosen = len({chr(code).casefold() for _, code in starts}) == len(branches)
-    return (max if is_chosen else sum)(map(_ways, branches))
-
-
-def _ways_looking(argument: Any) -> int:
-    """The ways of an assertion, of which a long one takes time at each place."""
-    return _ways(argument[1]) * (1 + min(argument[1].getwidth()[0], MAX_BACKTRACKED) // 50)
-
-
-_WAYS: Mapping[str, Callable[[Any], int]] = {
-    **dict.fromkeys(
-        ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"),
-        lambda argument: _ways_repeated(*argument),
-    ),
-    **dict.fromkeys(("ASSERT", "ASSERT_NOT"), _ways_looking),
-    "BRANCH": lambda argument: _ways_of_branch(argument[1]),
-    "SUBPATTERN": lambda argument: _ways(argument[-1]),
-    "ATOMIC_GROUP": _ways,
-    "GROUPREF_EXISTS": lambda argument: sum(
-        _ways(part) for part in argument[1:] if part is not None
-    ),
-}
-"""The ways of the operations of Python's parser."""
 
 _OPAQUE = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 """An escape, or a character class, whose first ``]`` is a member."""

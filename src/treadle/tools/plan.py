@@ -50,4 +50,6 @@ class Plan:
     @property
     def calls(self) -> tuple[ToolCall, ...]:
         """All calls that run."""
+        if len(self.batches) == 1:
+            return self.batches[0]
         return tuple(itertools.chain.from_iterable(self.batches))

@@ -1,15 +1,23 @@
-"""Renders the return value or exception of a tool as the text that the model reads."""
+"""Renders the return value or exception of a tool as the text that the model reads.
+
+Values are bounded, so that an endless iterator in one of them ends.
+"""
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+import enum
+import itertools
+import operator
 import sys
 import types
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from treadle.errors import causes_of
 from treadle.messages import ATOMS, safe_str
-from treadle.tools.bounds import Bounds, is_plain
 from treadle.tracebacks import leaves_of
 
 MAX_LINES = 2_000
@@ -23,10 +31,8 @@ def render(value: Any) -> str:
         text = value
     elif value is None:
         return "(no output)"
-    elif isinstance(value, (bytes, bytearray)):
-        return f"(binary output, {len(value)} bytes)"
-    elif isinstance(value, memoryview):
-        return f"(binary output, {value.nbytes} bytes)"
+    elif isinstance(value, (bytes, bytearray, memoryview)):
+        return f"(binary output, {memoryview(value).nbytes} bytes)"  # pyright: ignore[reportUnknownArgumentType]
     elif type(value) is int and abs(value) <= sys.maxsize:  # str refuses very long numbers
         return str(value)
     else:
@@ -84,3 +90,117 @@ def truncate(text: str, max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES) 
     missing_bytes = len(encoded) - len(start.encode())
     missing_lines = encoded.count(b"\n", 0, -1) - kept.count(b"\n")
     return f"{start}\n[cut: {missing_lines:,} more lines, {missing_bytes:,} more bytes]"
+
+
+# Bounds
+
+MAX_ITEMS = 10_000
+"""The maximum number of items that are read from an iterator."""
+MAX_PARTS = 100_000
+"""The maximum number of parts of a value, at all levels. Each takes two bytes at least, so further ones are
+beyond the limit of a result in any case."""
+MAX_TEXT = 1_000_000
+"""The length of the texts that the iterators in a value yield, after which they are not read on, in characters."""
+MAX_DEPTH = 250
+"""The maximum nesting depth of a value; pydantic's encoder supports as many levels."""
+MAX_PLAIN = 1_000
+"""The maximum number of parts of a value that is plain."""
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value is small JSON data of Python's own types, whose rendering runs no other code."""
+    if value.__class__ in ATOMS:
+        return not isinstance(value, str) or len(value) <= MAX_TEXT
+    open_, left = [value], MAX_PLAIN
+    while open_:
+        part = open_.pop()
+        if part.__class__ in ATOMS:
+            continue
+        left -= len(part) if part.__class__ in _CONTAINERS else left
+        if left <= 0:
+            return False
+        if part.__class__ is dict:
+            if any(key.__class__ is not str for key in part):
+                return False
+            part = part.values()
+        open_.extend(part)
+    return True
+
+
+_CONTAINERS = frozenset({dict, list, tuple})
+_COLLECTIONS = (list, tuple, set, frozenset, deque)
+_OF_PYDANTIC = "__pydantic_serializer__"
+
+
+class Bounds:
+    """Counts the parts of one value while it is rendered, up to the maximum."""
+
+    def __init__(self) -> None:
+        self._parts = MAX_PARTS
+        self._text = MAX_TEXT
+
+    def first(self, items: Iterable[Any]) -> list[Any]:
+        """The first items of an iterator, as they are."""
+        made: list[Any] = []
+        for item in items:
+            made.append(item)
+            if isinstance(item, (str, bytes, bytearray)):
+                self._text -= len(item)
+            if not self._spend(1) or len(made) == MAX_ITEMS or self._text <= 0:
+                break
+        return made
+
+    def apply(self, value: Any, depth: int = 0) -> Any:
+        """A value that ends: the value itself, or a copy; raises `ValueError` for a cycle or too many levels."""
+        if value.__class__ in ATOMS or isinstance(value, type):
+            return value
+        if depth == MAX_DEPTH:
+            raise ValueError("a cycle, or too many levels")
+        if isinstance(value, Iterator):
+            value = self.first(value)  # pyright: ignore[reportUnknownArgumentType]
+        if isinstance(value, enum.Enum):
+            inner = self.apply(value.value, depth + 1)
+            return value if inner is value.value else inner
+        parts = _parts_of(value)
+        within = itertools.islice(parts.items(), self._spend(len(parts)))
+        kept = {key: self.apply(part, depth + 1) for key, part in within}
+        if len(kept) == len(parts) and all(map(operator.is_, kept.values(), parts.values())):
+            return value
+        if isinstance(value, _COLLECTIONS):
+            return [*kept.values()]
+        return _changed(value, parts, kept) if hasattr(value, _OF_PYDANTIC) else kept
+
+    def _spend(self, parts: int) -> int:
+        """Count parts; return how many of them are within the bound."""
+        parts = min(parts, self._parts)
+        self._parts -= parts
+        return parts
+
+
+def _parts_of(value: Any) -> Mapping[Any, Any]:
+    """The parts of a value as the encoder reads them: of a subclass, by the methods of its base."""
+    parts: Mapping[Any, Any] = {}
+    kinds = type(value).__mro__
+    base: Any = next((one for one in (dict, *_COLLECTIONS) if one in kinds), None)
+    if base is dict:
+        parts = dict(base.items(value))  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+    elif base is not None:
+        parts = dict(enumerate(base.__iter__(value)))  # pyright: ignore[reportUnknownArgumentType]
+    elif hasattr(value, _OF_PYDANTIC):
+        extra: Any = getattr(value, "__pydantic_extra__", None) or {}
+        parts = {**getattr(value, "__dict__", {}), **extra}
+    elif dataclasses.is_dataclass(value):
+        parts = {spec.name: getattr(value, spec.name) for spec in dataclasses.fields(value)}
+    return parts
+
+
+def _changed(value: Any, parts: Mapping[str, Any], kept: Mapping[str, Any]) -> Any:
+    """A copy of a model or dataclass of pydantic, whose serializers apply, with other parts."""
+    value = copy.copy(value)
+    for name, part in parts.items():
+        if kept.get(name) is not part:
+            holder = value.__dict__ if name in value.__dict__ else value.__pydantic_extra__
+            # A field of the type Iterable expects an iterator.
+            is_iterator = isinstance(part, Iterator)
+            holder[name] = iter(kept.get(name, ())) if is_iterator else kept.get(name)
+    return value

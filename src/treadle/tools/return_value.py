@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from treadle.messages import (
-    ATOMS,
-    JSONDict,
-    ToolResult,
+from treadle.messages import ATOMS, JSONDict, ToolResult, is_dict, is_list, read_only
+from treadle.messages.message import dumped_of
+from treadle.messages.parts import (
+    audio_format,
     content_parts,
-    is_dict,
-    is_list,
-    read_only,
     sendable_parts,
     text_of_parts,
     text_part,
 )
-from treadle.messages.message import dumped_of
-from treadle.messages.parts import audio_format
 from treadle.tools.rendering import MAX_BYTES, MAX_LINES, render, truncate
 
 
@@ -66,17 +62,12 @@ def _truncated(parts: list[JSONDict]) -> list[JSONDict]:
 
 def read_call_result(value: Any) -> tuple[Any, bool]:
     """The content of MCP's ``CallToolResult`` or its JSON form, and whether it failed; else the value itself."""
-    if is_dict(value):
-        result = value if _is_call_result(value) else None
-    elif any(kind.__name__ == "CallToolResult" for kind in type(value).__mro__):
-        result = _result_as_json(value)
-    else:
-        result = None
-    if result is None:
+    if any(kind.__name__ == "CallToolResult" for kind in type(value).__mro__):
+        value = _result_as_json(value)
+    elif not (is_dict(value) and _is_call_result(value)):
         return value, False
-    parts = [_part_of(block) for block in result.get("content") or ()]
-    content: Any = parts or result.get("structuredContent")
-    return content, result.get("isError") is True
+    parts = [_part_of(block) for block in value.get("content") or ()]
+    return parts or value.get("structuredContent"), value.get("isError") is True
 
 
 _RESULT_KEYS = frozenset({"content", "isError", "structuredContent", "_meta", "resultType"})
@@ -93,20 +84,13 @@ def _is_call_result(value: JSONDict) -> bool:
 
 def _result_as_json(value: Any) -> JSONDict:
     """The JSON form of a result object. FastMCP's client has one of the same name that is no pydantic model."""
-    dumped = _dumped(value)
-    if dumped is not None:
-        return dumped
+    dump = functools.partial(dumped_of, mode="json", by_alias=True)
     blocks = getattr(value, "content", None)
-    return {
-        "content": [_dumped(block) or block for block in blocks] if is_list(blocks) else [],
+    return dump(value) or {
+        "content": [dump(block) or block for block in blocks] if is_list(blocks) else [],
         "structuredContent": getattr(value, "structured_content", None),
         "isError": getattr(value, "is_error", False),
     }
-
-
-def _dumped(given: Any) -> JSONDict | None:
-    dumped = dumped_of(given, mode="json", by_alias=True)
-    return dumped if is_dict(dumped) else None
 
 
 def _part_of(block: Any) -> JSONDict:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from treadle.fast_dataclass import light_dataclass
-from treadle.messages import JSONDict, is_list, is_mapping, json_type
+from treadle.messages import JSONDict, is_list, is_mapping
+from treadle.messages.json_text import json_type
 
 Legal: TypeAlias = Callable[[Any], bool]
 
@@ -166,8 +167,6 @@ def resolve(root: Any, reference: str) -> Any:
 
 
 class _Fitting:
-    """Rewrites one schema."""
-
     def __init__(self, root: Mapping[str, Any], subset: Subset, *, is_of_type: bool) -> None:
         self._root = root
         self._subset = subset

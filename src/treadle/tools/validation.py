@@ -24,16 +24,8 @@ from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012, specification_with
 
 from treadle.errors import ToolDefinitionError
-from treadle.messages import (
-    MAX_COUNTED,
-    MAX_LENGTH,
-    format_path,
-    is_list,
-    is_mapping,
-    json_type,
-    short_json,
-    short_name,
-)
+from treadle.messages import MAX_COUNTED, format_path, is_list, is_mapping, short_json, short_name
+from treadle.messages.json_text import MAX_LENGTH, json_type
 from treadle.tools.patterns import UnsupportedPatternError, matcher_of
 
 STEPS, STEPS_PER_VALUE = 50_000, 500
@@ -117,7 +109,7 @@ _OF_AN_OBJECT = frozenset({"type", "properties", "required", "additionalProperti
 
 
 class _NotSimpleError(Exception):
-    """A schema has keywords that the quick check does not support."""
+    pass
 
 
 def _quick_check(schema: Mapping[str, Any]) -> Callable[[Any], bool]:
@@ -138,35 +130,27 @@ def _simple(schema: Any) -> CoreSchema:
         case ["type"]:
             kinds = [kind] if isinstance(kind, str) else kind
             return core_schema.union_schema([_KINDS[one] for one in kinds])
-        case ["enum", "type"] if kind == "string" and _are_texts(schema["enum"]):
-            return core_schema.literal_schema(schema["enum"])
+        case ["enum", "type"] if kind == "string" and schema["enum"]:
+            if all(isinstance(value, str) for value in schema["enum"]):  # else 1 is True in Python
+                return core_schema.literal_schema(schema["enum"])
         case ["items", "type"] if kind == "array":
             return core_schema.list_schema(_simple(schema["items"]), strict=True)
         case ["anyOf"]:
             return core_schema.union_schema(list(map(_simple, schema["anyOf"])))
         case keywords if kind == "object" and _OF_AN_OBJECT.issuperset(keywords):
-            return _simple_object(schema)
+            required, others = schema.get("required", []), schema.get("additionalProperties", True)
+            parts = schema.get("properties", {})
+            if isinstance(others, bool) and is_list(required) and parts.keys() >= {*required}:
+                fields = {
+                    name: core_schema.typed_dict_field(_simple(part), required=name in required)
+                    for name, part in parts.items()
+                }
+                return core_schema.typed_dict_schema(
+                    fields, strict=True, extra_behavior="allow" if others else "forbid"
+                )
         case _:
-            raise _NotSimpleError
-
-
-def _are_texts(values: Any) -> bool:
-    """Whether values are equal in JSON if they are in Python, as 1 and True are."""
-    return bool(values) and all(isinstance(value, str) for value in values)
-
-
-def _simple_object(schema: Mapping[str, Any]) -> CoreSchema:
-    required, others = schema.get("required", []), schema.get("additionalProperties", True)
-    parts = schema.get("properties", {})
-    if not (isinstance(others, bool) and is_list(required) and parts.keys() >= {*required}):
-        raise _NotSimpleError
-    fields = {
-        name: core_schema.typed_dict_field(_simple(part), required=name in required)
-        for name, part in parts.items()
-    }
-    return core_schema.typed_dict_schema(
-        fields, strict=True, extra_behavior="allow" if others else "forbid"
-    )
+            pass
+    raise _NotSimpleError
 
 
 # Bounds
@@ -174,16 +158,11 @@ def _simple_object(schema: Mapping[str, Any]) -> CoreSchema:
 _Keyword: TypeAlias = Callable[[Any, Any, Any, Any], Iterable[ValidationError] | None]
 
 
-class _Steps(threading.local):
-    left = 0
-
-
-_steps = _Steps()
-"""The steps that are left to the validation in this thread."""
+_steps = threading.local()
+"""``left`` are the steps that are left to the validation in this thread."""
 
 
 def _count(value: Any) -> int:
-    """The number of values in JSON data."""
     if is_mapping(value):
         return 1 + sum(map(_count, value.values()))
     return 1 + sum(map(_count, value)) if is_list(value) else 1
@@ -198,10 +177,8 @@ def _bounded(validator: Any) -> Any:
     """
     extend: Any = validators.extend  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     keywords: Mapping[str, _Keyword] = validator.VALIDATORS
-    anything = {name: (None, check) for name, check in keywords.items()}
-    linear = {name: _LINEAR[name] for name in _LINEAR if name in keywords}
-    made = {name: _counted(*one) for name, one in {**anything, **linear}.items()}
-    return extend(validator, made)
+    checks = {name: _LINEAR.get(name, (None, check)) for name, check in keywords.items()}
+    return extend(validator, {name: _counted(*one) for name, one in checks.items()})
 
 
 def _counted(kind: str | None, check: _Keyword) -> _Keyword:
@@ -333,13 +310,12 @@ def is_recursive(schema: Mapping[str, Any]) -> bool:
         for key in ("$defs", "definitions")
         for name, part in schema.get(key, {}).items()
     }
-    if not _references(schema) <= named.keys():
-        return True  # to the root, an anchor or a part: it may be anywhere
     try:
         TopologicalSorter(named).prepare()
     except CycleError:
         return True
-    return False
+    # A reference to the root, an anchor or a part may be anywhere.
+    return not _references(schema) <= named.keys()
 
 
 def _references(value: Any) -> set[str]:
@@ -362,11 +338,9 @@ def _describe(error: ValidationError) -> str:
         case "type":
             names = wanted if isinstance(wanted, str) else " or ".join(wanted)
             text = f"expected {names}, got {json_type(given)} {short_json(given)}"
-        case "required" if is_list(wanted):  # in draft 3 it is a flag of the field
-            missing = [name for name in wanted if name not in given]
-            # jsonschema makes one error for each missing field, in order, with the name in its message.
-            named = (name for name in missing if error.message.startswith(repr(name)))
-            text = f"missing required field {next(named, missing[0])!r}"
+        case "required":  # jsonschema makes one error for each missing field
+            name = error.message.removesuffix(" is a required property")
+            text = f"missing required field {name}"
         case "enum":
             text = f"expected one of {', '.join(map(short_json, wanted))}, got {short_json(given)}"
         case "const":
