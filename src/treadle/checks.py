@@ -42,9 +42,8 @@ def choice(*values: str) -> ValueCheck:
 
 def instance(kind: type, expected: str) -> ValueCheck:
     """Accept the instances of a class."""
-    return ValueCheck(
-        lambda value: isinstance(value, kind) and not isinstance(value, type), expected
-    )  # a protocol with methods accepts the class, too
+    # A protocol with methods accepts the class, too.
+    return ValueCheck(lambda it: isinstance(it, kind) and not isinstance(it, type), expected)
 
 
 def methods(expected: str, *names: str) -> ValueCheck:

@@ -34,10 +34,10 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from treadle.errors import TreadleError
+from treadle.errors import TreadleError, safe_str
 from treadle.fast_dataclass import set_state
 from treadle.messages import ATOMS, History, JSONDict, is_dict, is_list, is_mapping
-from treadle.messages.json_text import safe_str, short_json
+from treadle.messages.json_text import short_json
 
 MAX_DEPTH = 60
 """Maximum nesting of a value. Deeper parts become text, because readers in other languages have limits."""

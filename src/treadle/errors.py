@@ -54,6 +54,14 @@ class UnpicklableError(TreadleError):
         return f"{self.name}: {self.text}"
 
 
+def safe_str(value: object) -> str:
+    """The ``str`` of a value; if that raises, a text that names its type."""
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001 - a custom `__str__`, or an integer of too many digits
+        return f"({type(value).__name__}, which cannot be shown)"
+
+
 def causes_of(error: BaseException) -> Iterator[BaseException]:
     """An exception and those that led to it, each once."""
     seen = set[int]()
@@ -76,12 +84,7 @@ def portable(error: BaseException) -> BaseException:
             return error
     except Exception:  # noqa: BLE001, S110 - a class may raise anything
         pass
-    texts: list[str] = []
-    for cause in itertools.islice(causes_of(error), _MAX_CAUSES):
-        try:
-            texts.append(str(cause))
-        except Exception:  # noqa: BLE001 - a custom `__str__`
-            texts.append(type(cause).__name__)
+    texts = map(safe_str, itertools.islice(causes_of(error), _MAX_CAUSES))
     found = getattr(error, "__dict__", {})
     facts = {name: value for name, value in found.items() if isinstance(value, (str, int, float))}
     return UnpicklableError(type(error).__name__, "; caused by ".join(texts), facts)

@@ -625,12 +625,6 @@ def _result_from_json(data: Any) -> Result:
     return restore_fields(kind, data, **answer)
 
 
-def _context_from_json(data: Any) -> Context:
-    """A context without its messages and its services."""
-    facts = {name: data[name] for name in _IN_CONTEXT if name in _object(data)}
-    return restore_fields(Context, facts, messages=History())
-
-
 def _object(data: Any) -> Mapping[str, Any]:
     if not is_mapping(data):
         raise JSONFormatError(f"expected an object, got {short_json(data)}")
@@ -643,5 +637,5 @@ for _kind in _RESULTS.values():
 plain_form(
     Context,
     lambda context: {name: getattr(context, name) for name in _IN_CONTEXT},
-    _context_from_json,
+    lambda data: restore_fields(Context, data, messages=History()),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections import deque
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from treadle.errors import TreadleError
 from treadle.forks import renew_after_fork
 
 R = TypeVar("R")
+_is_set = operator.attrgetter("is_set")
 
 
 class LockedError(TreadleError, RuntimeError):
@@ -81,10 +83,6 @@ class Queues:
         finally:
             for key, ticket in reversed(held):
                 self.leave(key, ticket)
-
-
-def _is_set(ticket: Signal) -> bool:
-    return ticket.is_set
 
 
 class Locks(Queues):

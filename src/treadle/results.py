@@ -390,17 +390,8 @@ class Ok(Generic[OutputT_co]):
 
     if TYPE_CHECKING:  # a tool returns any value as the response
 
-        def __init__(  # noqa: PLR0917 - the fields of the class
-            self,
-            response: Any,
-            messages: list[JSONDict] = ...,
-            output: OutputT_co = ...,
-            usage: Usage = ...,
-            iterations: int = ...,
-            tool_calls_count: int = ...,
-            stop_reason: str = ...,
-            run: RunState = ...,
-            limit: Reason | None = ...,
+        def __init__(
+            self, response: Any, messages: list[JSONDict] = ..., output: OutputT_co = ..., **_: Any
         ) -> None: ...
 
     @property
@@ -439,17 +430,7 @@ class Err:
 
     if TYPE_CHECKING:  # a tool returns any value as the reason
 
-        def __init__(  # noqa: PLR0917 - the fields of the class
-            self,
-            reason: Any,
-            messages: list[JSONDict] = ...,
-            output: None = ...,
-            usage: Usage = ...,
-            iterations: int = ...,
-            tool_calls_count: int = ...,
-            stop_reason: str = ...,
-            run: RunState = ...,
-        ) -> None: ...
+        def __init__(self, reason: Any, messages: list[JSONDict] = ..., **_: Any) -> None: ...
 
     def unwrap(self) -> NoReturn:
         """Raise the reason.

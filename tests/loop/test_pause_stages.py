@@ -72,7 +72,8 @@ class TestNoData:
             "dispatch_tools",
             "PausedStateError",
         )
-        assert "the run cannot pause, or go on elsewhere: memo['mine']" in result.reason.message
+        start = "the run cannot pause, or go on elsewhere: memo['mine']"
+        assert result.reason.message.startswith(start)
         assert "got builtins:" in result.reason.message
         assert answers(result.messages)["a"] == "noted 1"
         assert recorded.done == ["note 1"]

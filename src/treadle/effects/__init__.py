@@ -46,9 +46,8 @@ if TYPE_CHECKING:
     from treadle.effects.async_driver import drive
     from treadle.effects.background import BackgroundCall
     from treadle.effects.detached_task import Detached, DetachedTask
-    from treadle.effects.event_loop import task_group
     from treadle.effects.notifier import Notifier, last_async_value, last_value
-    from treadle.effects.sync_driver import Scheduler, Task, drive_sync
+    from treadle.effects.sync_driver import Scheduler, drive_sync
     from treadle.effects.worker_threads import in_daemon_thread
 else:
     _LAZY = {
@@ -57,9 +56,8 @@ else:
             "async_driver": ("drive",),
             "background": ("BackgroundCall",),
             "detached_task": ("Detached", "DetachedTask"),
-            "event_loop": ("task_group",),
             "notifier": ("Notifier", "last_async_value", "last_value"),
-            "sync_driver": ("Scheduler", "Task", "drive_sync"),
+            "sync_driver": ("Scheduler", "drive_sync"),
             "worker_threads": ("in_daemon_thread",),
         }.items()
         for name in names
@@ -76,9 +74,9 @@ else:
 __all__ = [
     "CLEANUP_SECONDS", "NOW", "BackgroundCall", "Bounded", "Call", "CallCancelled", "CallExited", "Cancelled",
     "Detached", "DetachedTask", "Effect", "Emit", "Mode", "Notifier", "Now", "Parallel", "Reporter",
-    "Scheduler", "Signal", "Sleep", "Steps", "Stopped", "Task", "Then", "TimeLimitReached", "Timed", "Wait",
+    "Scheduler", "Signal", "Sleep", "Steps", "Stopped", "Then", "TimeLimitReached", "Timed", "Wait",
     "call_mode", "close_steps", "drive", "drive_sync", "failure_of", "generator_mode", "in_context",
     "in_daemon_thread", "intercept", "interruption_of", "is_awaitable", "is_exit", "is_sync_callable",
     "is_thrown_here", "last_async_value", "last_value", "log_suppressed", "map_effects", "map_nested",
-    "remaining_steps", "task_group", "with_reporter", "without_frame",
+    "remaining_steps", "with_reporter", "without_frame",
 ]

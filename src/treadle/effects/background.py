@@ -55,10 +55,9 @@ class BackgroundCall(Future[Any]):
             depth = _depth.get()
             context.run(_depth.set, depth + 1)
             self._loop = _running_loop(depth)
+        # anyio notes there which library runs, and this task may be one of trio.
         sniffio: Any = sys.modules.get("sniffio")
-        if (
-            sniffio is not None
-        ):  # anyio notes there which library runs, and this task may be one of trio
+        if sniffio is not None:
             context.run(sniffio.current_async_library_cvar.set, None)
         self._loop.call_soon_threadsafe(self._begin, self._loop, context=context)
         return self
@@ -151,18 +150,18 @@ def _close_generators() -> None:
 
     Generators close what lives as long as a loop, such as connections.
     """
-    ends = [threading.Event() for _ in _loops]
-    for loop, end in zip(_loops, ends, strict=True):
-        loop.call_soon_threadsafe(_close_generators_of, loop, end)
+    closed = threading.Semaphore(0)
+
+    def close(loop: asyncio.AbstractEventLoop) -> None:
+        # A generator that still runs, in a call that was abandoned, cannot be closed. asyncio would log it.
+        loop.set_exception_handler(lambda _loop, _context: None)
+        loop.create_task(loop.shutdown_asyncgens()).add_done_callback(lambda _: closed.release())
+
+    for loop in _loops:
+        loop.call_soon_threadsafe(close, loop)
     deadline = time.monotonic() + 1.0  # a loop may be blocked
-    for end in ends:
-        end.wait(max(0.0, deadline - time.monotonic()))
-
-
-def _close_generators_of(loop: asyncio.AbstractEventLoop, end: threading.Event) -> None:
-    # A generator that still runs, in a call that was abandoned, cannot be closed. asyncio would log it.
-    loop.set_exception_handler(lambda _loop, _context: None)
-    loop.create_task(loop.shutdown_asyncgens()).add_done_callback(lambda _: end.set())
+    for _ in _loops:
+        closed.acquire(timeout=max(0.0, deadline - time.monotonic()))
 
 
 atexit.register(_close_generators)

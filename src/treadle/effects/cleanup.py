@@ -26,14 +26,11 @@ def close_steps(steps: Steps[object]) -> None:
     for _ in range(16):  # the number of effects that they may yield
         try:
             steps.close()
-        except RuntimeError as error:
-            if str(error) != "generator ignored GeneratorExit":
-                return log_suppressed(error)
         except Exception as error:  # noqa: BLE001 - there is no caller to raise it to
-            return log_suppressed(error)
-        else:
-            return None
-    return None
+            if isinstance(error, RuntimeError) and "ignored GeneratorExit" in str(error):
+                continue
+            log_suppressed(error)
+        return
 
 
 def remaining_steps(steps: Steps[object], end: BaseException) -> Steps[Exception | None]:

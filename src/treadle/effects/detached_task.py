@@ -80,9 +80,7 @@ class DetachedTask:
     def cancel(self) -> None:
         """Cancel the task soon; from any thread."""
         if not self._ended.is_set():
-            with contextlib.suppress(
-                RuntimeError
-            ):  # the event loop has ended, and the task with it
+            with contextlib.suppress(RuntimeError):  # the event loop has ended, with the task
                 self._soon(self._cancel)
 
     def _cancel(self) -> None:

@@ -6,11 +6,10 @@ import asyncio
 import contextlib
 import sys
 import threading
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import anyio
-from anyio.abc import TaskGroup
 
 from treadle.effects.effects import Signal
 
@@ -79,8 +78,7 @@ def soon_on_loop() -> Soon:
     trio = running_trio()
     if trio is None:
         return asyncio.get_running_loop().call_soon_threadsafe
-    soon: Soon = trio.lowlevel.current_trio_token().run_sync_soon
-    return soon
+    return trio.lowlevel.current_trio_token().run_sync_soon
 
 
 def caller_on_loop() -> Callable[[Callable[[], object]], object]:
@@ -116,25 +114,3 @@ async def wait_for(signal: Signal) -> None:
             await event.wait()
         finally:
             signal.unsubscribe(ticket)
-
-
-@contextlib.asynccontextmanager
-async def task_group() -> AsyncGenerator[TaskGroup]:
-    """A task group that raises the first exception of its tasks and its body, without a group around it."""
-    cancellations = cancellations_of_task()
-    failure: BaseException | None = None
-    try:
-        async with anyio.create_task_group() as group:
-            yield group
-    except BaseExceptionGroup as errors:
-        failure = errors.exceptions[0]
-        if isinstance(failure, Exception) and cancellations_of_task() > cancellations:
-            # The group has lost a cancellation of this task to the exception; it takes precedence.
-            cancelled = asyncio.CancelledError()
-            cancelled.__cause__ = failure
-            failure = cancelled
-    try:
-        if failure is not None:
-            raise failure
-    finally:
-        del failure  # its traceback refers to this frame

@@ -31,9 +31,7 @@ def map_effects(steps: Steps[R], change: Change) -> Steps[R]:
 
 
 def intercept(
-    steps: Steps[R],
-    change: Change,
-    resume: Callable[..., Any] | None = None,
+    steps: Steps[R], change: Change, resume: Callable[..., Any] | None = None
 ) -> Steps[R]:
     """Wrap steps so that a function sees, and may replace, every effect that they yield themselves.
 
@@ -59,8 +57,7 @@ def intercept(
             else:
                 advance = steps.send
     except StopIteration as stop:
-        result: R = stop.value
-        return result
+        return stop.value
     finally:
         del value  # an exception refers to this frame, which would keep it alive
 

@@ -22,17 +22,6 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 from treadle.effects import cleanup
 from treadle.effects.background import LOOK_UP_SECONDS, BackgroundCall
-from treadle.effects.cleanup import (
-    Outcome,
-    close_steps,
-    discard,
-    log_abandoned,
-    log_suppressed,
-    outcome_of,
-    remaining_steps,
-    settle,
-    without_frame,
-)
 from treadle.effects.effects import (
     NOW,
     Bounded,
@@ -43,6 +32,7 @@ from treadle.effects.effects import (
     Mode,
     Now,
     Parallel,
+    Signal,
     Sleep,
     Steps,
     Stopped,
@@ -69,6 +59,7 @@ class Task:
         outcome: the value or the exception with which they continue.
         awaited: what runs on a background loop for the effect.
         posted: calls to make in the context of the steps, one after another, such as events of the effect.
+        on_end: is called when the wait ends; None calls nothing.
         is_alone: whether nothing runs concurrently with the steps and nothing ends them, so that their calls
             may block.
     """
@@ -85,7 +76,7 @@ class Task:
         self.children: list[Task] = []
         self.awaited: set[BackgroundCall] = set()
         self.posted: deque[Callable[[], Awaitable[Any] | None]] = deque()
-        self.on_cancel: Callable[[], object] | None = None
+        self.on_end: Callable[[], object] | None = None
         self.is_alone = False
         self.is_over = False
 
@@ -126,7 +117,8 @@ class Scheduler:
         except BaseException as interrupt:
             self.cancel([root], interrupt)
             raise
-        return settle(outcome.pop())  # not a local variable: the exception may refer to this frame
+        # No local variable: the exception may refer to this frame.
+        return cleanup.settle(outcome.pop())
 
     def spawn(
         self, steps: Steps[Any], finish: Finish, context: contextvars.Context | None = None
@@ -160,19 +152,20 @@ class Scheduler:
     def _fire_timers(self) -> None:
         now = time.monotonic()
         for task, (due, act) in sorted(self._timers.items(), key=lambda timer: timer[1][0]):
-            if (
-                due <= now and self._timers.pop(task, None) is not None
-            ):  # else its wait has just ended
+            # Its wait may just have ended.
+            if due <= now and self._timers.pop(task, None) is not None:
                 act()
         self._next_timer = min((due for due, _ in self._timers.values()), default=math.inf)
 
     def _stop_waiting(self, task: Task) -> None:
         task.ticket = None  # from here on every answer is stale
         self._timers.pop(task, None)
+        end, task.on_end = task.on_end, None
+        if end is not None:
+            end()
 
     def _resume(self, task: Task, value: Any, error: Exception | None = None) -> None:
         self._stop_waiting(task)
-        task.on_cancel = None
         task.children, task.awaited, task.posted = [], set(), deque()
         task.outcome = value, error
         self._ready.append(task)
@@ -206,7 +199,7 @@ class Scheduler:
                     else:
                         value = effect.fn(*effect.args)
                 except BaseException as raised:  # noqa: BLE001 - raised in the steps
-                    error = _failure(without_frame(raised))
+                    error = _failure(cleanup.without_frame(raised))
                 if is_awaitable(value):
                     return self._outcome_of_awaitable(task, value)
                 if not self._inbox.empty():  # an event, or a signal that ends the steps
@@ -222,7 +215,6 @@ class Scheduler:
             del value, error, effect  # the traceback of an error may refer to this frame
 
     def _begin(self, task: Task, effect: Effect) -> None:
-        """Start the effect that a task waits for."""
         task.ticket = object()
         match effect:
             case Call():
@@ -234,11 +226,15 @@ class Scheduler:
             case Sleep(seconds=seconds):
                 self._later(task, seconds, lambda: self._resume(task, None))
             case Wait(signal=signal):
-                answer = self._answer(task, lambda: self._resume(task, None))
-                task.on_cancel = functools.partial(signal.unsubscribe, signal.subscribe(answer))
+                self._subscribe(task, signal, lambda: self._resume(task, None))
             case _:
                 wrong = TypeError(f"a stage yielded {effect!r}, which is not an effect")
                 self._resume(task, None, wrong)
+
+    def _subscribe(self, task: Task, signal: Signal, act: Callable[[], None]) -> None:
+        """Call a function when a signal is set, if the task still waits then."""
+        ticket = signal.subscribe(self._answer(task, act))
+        task.on_end = functools.partial(signal.unsubscribe, ticket)
 
     def _answer(
         self, task: Task, act: Callable[[], None], ticket: object = None
@@ -268,7 +264,7 @@ class Scheduler:
     def _make_posted_calls(self, task: Task) -> None:
         def done(_: Any, error: Exception | None) -> None:
             if error is not None:
-                log_suppressed(error)
+                cleanup.log_suppressed(error)
             task.posted.popleft()
             self._make_posted_calls(task)
 
@@ -285,7 +281,7 @@ class Scheduler:
 
         def finish(value: Any, error: Exception | None) -> None:
             if error is not None and isinstance(task.effect, Emit):
-                log_suppressed(error)
+                cleanup.log_suppressed(error)
                 error = None
             self._resume_soon(task, value, error)
 
@@ -310,11 +306,12 @@ class Scheduler:
         call.start()
 
     def _call_in_thread(self, task: Task, effect: Call) -> None:
-        outcome: list[Outcome] = []
+        outcome: list[cleanup.Outcome] = []
         ticket = task.ticket
         args = (*effect.args, CallReporter(self, task)) if effect.reporting else effect.args
 
         def done() -> None:
+            task.on_end = None
             value, error = outcome.pop()
             if is_awaitable(value):
                 task.within_context(self._outcome_of_awaitable, task, value)
@@ -324,12 +321,12 @@ class Scheduler:
         answer = self._answer(task, done)
 
         def work() -> None:
-            outcome.append(outcome_of(effect.fn, *args))
+            outcome.append(cleanup.outcome_of(effect.fn, *args))
             if task.ticket is not ticket:
-                discard(outcome)
+                cleanup.discard(outcome)
             answer()
 
-        task.on_cancel = functools.partial(discard, outcome)
+        task.on_end = functools.partial(cleanup.discard, outcome)
         # A daemon: a callable that never returns must not keep the interpreter from exiting.
         run = task.copied_context().run
         worker = threading.Thread(target=run, args=(work,), name="treadle-worker", daemon=True)
@@ -368,29 +365,22 @@ class Scheduler:
             self._resume(task, results)
 
     def _bounded(self, task: Task, effect: Bounded) -> None:
-        def finish(value: Any, error: Exception | None) -> None:
-            unsubscribe()
-            self._resume(task, value, error)
-
         def end(reason: Exception) -> None:
             self.cancel(task.children, Cancelled())
-            finish(None, reason)
+            self._resume(task, None, reason)
 
         if effect.until is not None and effect.until.is_set:
-            close_steps(effect.steps)
+            cleanup.close_steps(effect.steps)
             self._resume(task, None, Stopped())
             return
-        child = Task(effect.steps, finish, task.context)
+        child = Task(effect.steps, functools.partial(self._resume, task), task.context)
         child.is_alone = task.is_alone and effect.seconds is None and effect.until is None
         task.children.append(child)
         if effect.seconds is not None:
             over = TimeLimitReached(f"it took longer than {effect.seconds:g} s")
             self._later(task, effect.seconds, lambda: end(over))
-        unsubscribe: Callable[[], object] = lambda: None  # noqa: E731 - there is no subscription
         if effect.until is not None:
-            ticket = effect.until.subscribe(self._answer(task, lambda: end(Stopped())))
-            unsubscribe = functools.partial(effect.until.unsubscribe, ticket)
-        task.on_cancel = unsubscribe
+            self._subscribe(task, effect.until, lambda: end(Stopped()))
         # Started at once, so that steps that do not wait end within any time limit.
         self._advance(child)
 
@@ -411,8 +401,6 @@ class Scheduler:
         self._stop_waiting(task)
         for child in task.children:
             self._interrupt(child)
-        if task.on_cancel is not None:
-            task.on_cancel()
         for started in list(task.awaited):  # a copy, since the end of one removes it
             started.cancel()
 
@@ -422,17 +410,17 @@ class Scheduler:
         task.is_over = True
         for started in list(task.awaited):
             if not started.wait_for_end(deadline):
-                log_abandoned(task.effect)
+                cleanup.log_abandoned(task.effect)
         task.within_context(self._clean_up, task.steps, end)
 
     def _clean_up(self, steps: Steps[Any], end: BaseException) -> None:
         """Raise a cancellation in steps, and perform their cleanup."""
         with contextlib.suppress(TimeLimitReached):
-            remaining = remaining_steps(steps, end)
+            remaining = cleanup.remaining_steps(steps, end)
             within = Bounded(remaining, seconds=cleanup.CLEANUP_SECONDS)
             failure = Scheduler(self._emit, self._clock_origin).run(_only(within))
             if failure is not None:
-                log_suppressed(failure)
+                cleanup.log_suppressed(failure)
 
     def now(self) -> float:
         """The clock of the driver, in seconds since the epoch."""
@@ -445,7 +433,7 @@ class Scheduler:
             try:
                 BackgroundCall(awaitable).start().wait()
             except BaseException as error:  # noqa: BLE001 - a listener must not affect the run
-                log_suppressed(_failure(error))
+                cleanup.log_suppressed(_failure(error))
 
     def notify(
         self, event: Any, listener: Callable[[Any], Any] | None = None
@@ -459,7 +447,7 @@ class Scheduler:
         except BaseException as error:
             if not isinstance(error, Exception) and failure_of(error) is None:
                 raise
-            log_suppressed(error)
+            cleanup.log_suppressed(error)
             return None
         return value if is_awaitable(value) else None
 

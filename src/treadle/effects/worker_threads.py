@@ -35,8 +35,7 @@ async def in_daemon_thread(fn: Callable[[], R]) -> R:
     run = contextvars.copy_context().run
     threading.Thread(target=run, args=(work,), name="treadle-daemon", daemon=True).start()
     await wait_for(done)
-    made: R = settle(outcome.pop())
-    return made
+    return settle(outcome.pop())
 
 
 async def call_in_thread(effect: Call, reporter: Reporter) -> Any:

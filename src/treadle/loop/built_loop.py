@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import operator
 from collections.abc import Collection, Mapping
-from typing import Any, Generic, Self, TypeGuard, cast
+from typing import Any, Generic, Self, cast
 
 from treadle.context import Context
 from treadle.errors import OptionError
@@ -54,7 +54,6 @@ class BuiltLoop(Generic[OutputT_co]):
         return named_model(chosen) if isinstance(chosen, str) else chosen
 
     def _changed(self, options: Mapping[str, Any]) -> Self:
-        """A loop with some options changed."""
         if not options:
             return self
         made = object.__new__(type(self))
@@ -124,24 +123,18 @@ def _expanded(given: list[Any]) -> tuple[Component, ...]:
     A default stage elsewhere in the list, or one that replaces it, takes the position of the default one.
     """
     others = components_of([one for one in given if one is not ...])
-    if len(given) == 0 or not any(one is ... for one in given):
+    if not any(one is ... for one in given):
         return others
-    roles = [default.fn for default in default_stages()]
     stages: list[Stage[Any, Any]] = [one for one in others if isinstance(one, Stage)]
-    own = [one for one in stages if any(one.role is fn for fn in roles)]
     defaults = [
         placed
         for default in default_stages()
-        for placed in [one for one in own if one.role is default.fn] or [default]
+        for placed in [one for one in stages if one.role is default.fn] or [default]
     ]
     made: list[Component] = []
     for one in given:
-        made += defaults if one is ... else [c for c in components_of(one) if c not in own]
+        made += defaults if one is ... else [c for c in components_of(one) if c not in defaults]
     return tuple(made)
-
-
-def _is_default(made: Component) -> TypeGuard[Stage[..., Any]]:
-    return isinstance(made, Stage) and any(made.fn is fn for fn in BUILT_IN)
 
 
 def _provides(component: Component, name: str) -> bool:
@@ -156,14 +149,15 @@ def _built(component: Component, chosen: Mapping[str, Any], taken: set[str]) -> 
 
     The names of the options that a stage takes are added to ``taken``.
     """
-    if _is_default(component):
-        mine = {name for name in chosen if STAGE_OPTIONS[name].fn is component.fn}
-        taken |= mine
-        options = {**{name: chosen[name] for name in mine}, **component.options}
-        check_options(component, options)
-        return dataclasses.replace(component, options=options) if mine else component
     if isinstance(component, Stage):
-        return checked(cast("Stage[..., Any]", component))
+        stage = cast("Stage[..., Any]", component)
+        if not any(stage.fn is fn for fn in BUILT_IN):
+            return checked(stage)
+        mine = {name for name in chosen if STAGE_OPTIONS[name].fn is stage.fn}
+        taken |= mine
+        options = {**{name: chosen[name] for name in mine}, **stage.options}
+        check_options(stage, options)
+        return dataclasses.replace(stage, options=options) if mine else stage
     nested = [tuple(_built(c, chosen, taken) for c in part) for part in component.nested()]
     return component.with_nested(nested) if nested else component
 

@@ -6,14 +6,14 @@ The verbs of a context check everything else where a stage calls them.
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from types import FunctionType
 from typing import Any
 from weakref import WeakSet
 
 from treadle.context import Context, Decision
-from treadle.effects import Steps, is_awaitable
+from treadle.effects import Steps, Then, is_awaitable
 from treadle.messages import ReadOnlyDict, ToolResult, read_only
 from treadle.pipeline import Stage
 from treadle.pipeline.compiler import Kind, kind_of
@@ -33,7 +33,9 @@ def checked(stage: Stage[..., Any]) -> Stage[..., Any]:
     def plain(ctx: Context, /, *args: Any, **options: Any) -> Any:
         _protect(ctx)
         after = fn(ctx, *args, **options)
-        return _awaited(ctx, after) if is_awaitable(after) else _check(ctx, after)
+        if is_awaitable(after):
+            return Then[Any](after, functools.partial(_check, ctx))
+        return _check(ctx, after)
 
     def generator(ctx: Context, /, *args: Any, **options: Any) -> Steps[Any]:
         _protect(ctx)
@@ -47,10 +49,6 @@ def checked(stage: Stage[..., Any]) -> Stage[..., Any]:
     wrapper = functools.wraps(fn)(wrappers.get(kind_of(fn, stage.name), plain))
     _CHECKED.add(wrapper)
     return replace(stage, fn=wrapper)
-
-
-async def _awaited(before: Context, after: Awaitable[Any]) -> Any:
-    return _check(before, await after)
 
 
 _FIXED = ("run", "iteration", "approvals", "paused_runs", "trace")

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from treadle.checks import instance
 from treadle.context import Context, RunServices
 from treadle.effects import Signal
 from treadle.errors import OptionError
@@ -27,8 +28,7 @@ def as_user_message(message: str | Mapping[str, Any]) -> JSONDict:
     """Make a user message of a text, or copy one; raises `OptionError` if it is not a user message."""
     if isinstance(message, str):
         message = {"role": "user", "content": message}
-    elif not isinstance(message, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise OptionError(f"steer: expected text or a user message, got {type(message).__name__}")
+    instance(Mapping, "text or a user message").check("steer", message)
     given = dict(message)
     problems = [*problems_of([given])]
     content = given.get("content")
@@ -37,8 +37,7 @@ def as_user_message(message: str | Mapping[str, Any]) -> JSONDict:
     if given.get("role") != "user" or problems:
         problem = "; ".join(problems) or f"role: expected 'user', got {given.get('role')!r}"
         raise OptionError(f"steer: expected text or a user message: {problem}")
-    copied: JSONDict = copy_json(given)
-    return copied
+    return copy_json(given)
 
 
 class RunHandle:

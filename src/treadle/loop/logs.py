@@ -55,33 +55,28 @@ class RunLog:
     """An observer that writes the events of one run to the log, with the ids of the run and its agent."""
 
     def __init__(self, run_id: str, agent_name: str = "") -> None:
-        self.ids = {"run_id": run_id, "agent_name": agent_name}
-        self._children: dict[str, RunLog] = {}
+        self._agents = {run_id: agent_name}  # of this run and of the subagents in progress
+        self._run_id = run_id
 
     def __call__(self, event: Event) -> None:
         """Write one event, if its level is enabled."""
-        if isinstance(event, SubagentEvent):
-            self._write_inner(event.call_id, event.event)
-        elif event.__class__ in _LINES:
+        run_id = self._run_id
+        while isinstance(event, SubagentEvent):
+            run_id, event = f"{run_id}/{event.call_id}", event.event
+        if isinstance(event, RunStarted):
+            self._agents.setdefault(run_id, event.agent_name)
+        if event.__class__ in _LINES:
             level, text, *values = _LINES[event.__class__](event)
             if log.isEnabledFor(level):
-                log.log(level, text, *values, extra={**self.ids, **_ids_of(event)})
-
-    def _write_inner(self, call_id: str, event: Event) -> None:
-        """Write an event of a subagent, with the ids of the subagent's run state."""
-        run_id = f"{self.ids['run_id']}/{call_id}"
-        child = self._children.setdefault(call_id, RunLog(run_id))
-        if isinstance(event, RunStarted):
-            child.ids["agent_name"] = event.agent_name
-        child(event)
+                agent, call = self._agents.get(run_id, ""), getattr(event, "call", None)
+                found = {
+                    "iteration": getattr(event, "iteration", None),
+                    "call_id": call and call.id,
+                }
+                ids = {key: value for key, value in found.items() if value is not None}
+                log.log(level, text, *values, extra={"run_id": run_id, "agent_name": agent, **ids})
         if isinstance(event, RunFinished):
-            del self._children[call_id]
-
-
-def _ids_of(event: Any) -> dict[str, Any]:
-    found = {"iteration": getattr(event, "iteration", None)}
-    found["call_id"] = getattr(getattr(event, "call", None), "id", None)
-    return {key: value for key, value in found.items() if value is not None}
+            self._agents.pop(run_id, None)
 
 
 def _model_retried(event: ModelRetried) -> _Line:

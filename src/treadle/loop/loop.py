@@ -9,6 +9,7 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
 
 from treadle import effects
+from treadle.checks import ValueCheck
 from treadle.effects import Steps
 from treadle.errors import OptionError, check_names
 from treadle.loop.built_loop import BuiltLoop
@@ -21,27 +22,15 @@ from treadle.messages import Messages
 from treadle.model import Model
 from treadle.results import Result
 from treadle.tools import Approval, Tool, ToolBehaviour, tool_hint
+from treadle.type_vars import OtherT as V
 from treadle.type_vars import OutputT_co
 
 if TYPE_CHECKING:
-    from treadle.loop.signatures import (
-        AnyOf,
-        One,
-        Resume,
-        ResumeStream,
-        ResumeSync,
-        Run,
-        RunSync,
-        StepsOf,
-        Stream,
-        Two,
-    )
-else:
-    Resume = ResumeStream = ResumeSync = Run = RunSync = StepsOf = Stream = None
+    from treadle.loop import signatures
 
+_MAKE_MESSAGES = ValueCheck(callable, "a callable that takes the arguments and returns messages")
 T = TypeVar("T")
 U = TypeVar("U")
-V = TypeVar("V")
 
 
 class _ClassOrInstance(Generic[T]):
@@ -83,15 +72,18 @@ class Loop(BuiltLoop[OutputT_co]):
     ) -> None: ...
     @overload
     def __init__(
-        self: Loop[U | V], *, llm_send_fn: Model | None = None, **options: Unpack[Two[U, V]]
+        self: Loop[U], *, llm_send_fn: Model | None = None, **options: Unpack[signatures.Given[U]]
     ) -> None: ...
     @overload
     def __init__(
-        self: Loop[U], *, llm_send_fn: Model | None = None, **options: Unpack[One[U]]
+        self: Loop[U | V],
+        *,
+        llm_send_fn: Model | None = None,
+        **options: Unpack[signatures.Given[U, V]],
     ) -> None: ...
     @overload
     def __init__(
-        self: Loop[Any], *, llm_send_fn: Model | None = None, **options: Unpack[AnyOf]
+        self: Loop[Any], *, llm_send_fn: Model | None = None, **options: Unpack[signatures.AnyOf]
     ) -> None: ...
     def __init__(self, *_: Any, **options: Any) -> None:
         if _:
@@ -110,15 +102,11 @@ class Loop(BuiltLoop[OutputT_co]):
     ) -> Self: ...
     @overload
     def with_options(
-        self, *, llm_send_fn: Model | None = None, **options: Unpack[Two[U, V]]
+        self, *, llm_send_fn: Model | None = None, **options: Unpack[signatures.Given[U, V]]
     ) -> Loop[U | V]: ...
     @overload
     def with_options(
-        self, *, llm_send_fn: Model | None = None, **options: Unpack[One[U]]
-    ) -> Loop[U]: ...
-    @overload
-    def with_options(
-        self, *, llm_send_fn: Model | None = None, **options: Unpack[AnyOf]
+        self, *, llm_send_fn: Model | None = None, **options: Unpack[signatures.AnyOf]
     ) -> Loop[Any]: ...
     def with_options(self, **options: Any) -> Any:
         """Make a loop with some options changed; raises the errors of the constructor."""
@@ -128,7 +116,7 @@ class Loop(BuiltLoop[OutputT_co]):
         """Draw the stages, as a ``mermaid`` flowchart or as ``text``."""
         return self.pipeline.diagram(kind)
 
-    @_ClassOrInstance[Run]()
+    @_ClassOrInstance["signatures.Run"]()
     def run(
         self, messages: Messages = MISSING, llm_send_fn: Model | None = None, **options: Any
     ) -> Coroutine[Any, Any, Result]:
@@ -149,7 +137,7 @@ class Loop(BuiltLoop[OutputT_co]):
         """
         return effects.drive(*start_run(self._changed(options), messages, llm_send_fn))
 
-    @_ClassOrInstance[RunSync]()
+    @_ClassOrInstance["signatures.RunSync"]()
     def run_sync(
         self, messages: Messages = MISSING, llm_send_fn: Model | None = None, **options: Any
     ) -> Result:
@@ -170,7 +158,7 @@ class Loop(BuiltLoop[OutputT_co]):
         """
         return effects.drive_sync(*start_run(self._changed(options), messages, llm_send_fn))
 
-    @_ClassOrInstance[Stream]()
+    @_ClassOrInstance["signatures.Stream"]()
     def stream(
         self, messages: Messages = MISSING, llm_send_fn: Model | None = None, **options: Any
     ) -> AbstractAsyncContextManager[EventStream[Any]]:
@@ -189,14 +177,14 @@ class Loop(BuiltLoop[OutputT_co]):
         loop = self._changed(options)
         return streamed_run(lambda stream: start_run(loop, messages, llm_send_fn, stream))
 
-    @_ClassOrInstance[StepsOf]()
+    @_ClassOrInstance["signatures.StepsOf"]()
     def steps(
         self, messages: Messages = MISSING, llm_send_fn: Model | None = None, **options: Any
     ) -> Steps[Result]:
         """The run as a generator of effects, for a custom driver."""
         return start_run(self._changed(options), messages, llm_send_fn)[0]
 
-    @_ClassOrInstance[Resume]()
+    @_ClassOrInstance["signatures.Resume"]()
     def resume(
         self,
         paused: PausedForm,
@@ -231,7 +219,7 @@ class Loop(BuiltLoop[OutputT_co]):
         given = loop.resumption(paused, decisions, take_over=take_over)
         return effects.drive(*start_run(loop, given, llm_send_fn))
 
-    @_ClassOrInstance[ResumeSync]()
+    @_ClassOrInstance["signatures.ResumeSync"]()
     def resume_sync(
         self,
         paused: PausedForm,
@@ -246,7 +234,7 @@ class Loop(BuiltLoop[OutputT_co]):
         given = loop.resumption(paused, decisions, take_over=take_over)
         return effects.drive_sync(*start_run(loop, given, llm_send_fn))
 
-    @_ClassOrInstance[ResumeStream]()
+    @_ClassOrInstance["signatures.ResumeStream"]()
     def resume_stream(
         self,
         paused: PausedForm,
@@ -267,11 +255,7 @@ class Loop(BuiltLoop[OutputT_co]):
         """Check a paused run, for `resume`; raises the errors of `resume`."""
         store = self.settings.pauses.claims
         return PausedRun(
-            self,
-            paused,
-            decisions,
-            PROCESS_CLAIMS if store is None else store,
-            take_over=take_over,
+            self, paused, decisions, PROCESS_CLAIMS if store is None else store, take_over=take_over
         )
 
     def as_tool(
@@ -306,11 +290,8 @@ class Loop(BuiltLoop[OutputT_co]):
         check_names(
             options, ToolBehaviour.__annotations__, "as_tool: unknown option", _as_tool_hint
         )
-        if messages is not None and not callable(messages):  # pyright: ignore[reportUnnecessaryComparison]
-            raise OptionError(
-                f"as_tool: messages: expected a callable that takes the arguments and returns messages, "
-                f"got {type(messages).__name__}"
-            )
+        if messages is not None:
+            _MAKE_MESSAGES.check("as_tool: messages", messages)
         for option in ("session", "journal"):
             if getattr(self.settings, option) is not None:
                 raise OptionError(f"{option}: a subagent has none; give it to the outer loop")
@@ -329,5 +310,4 @@ def _as_tool_hint(name: str) -> str | None:
 
 @functools.cache
 def _default(owner: type[Loop[Any]]) -> Loop[Any]:
-    """The loop of a class with every option at its default."""
     return owner()

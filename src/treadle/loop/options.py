@@ -79,23 +79,8 @@ class Option:
     makes_tools: bool = False
 
 
-@light_dataclass(frozen=True)
-class Of:
-    """Marks an option whose default and check belong to its owner: a stage, or the class of another option."""
-
-    owner: Any
-
-
 def _is_many(value: Any) -> bool:
     return isinstance(value, (Iterable, Pipeline)) and not isinstance(value, (str, bytes, Mapping))
-
-
-def _is_instructions(value: Any) -> bool:
-    return isinstance(value, str) or is_sync_callable(value)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value)
 
 
 def _copied_requests(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,17 +95,24 @@ def _checked_model(given: Any) -> Any:
 
 _SESSION = "a session, such as SQLiteSessions(path).session('alice')"
 _JOURNAL = "a journal, such as SQLiteJournal(path)"
+_TEXT = "a text that is not empty"
 _OBSERVERS = "a callable that takes an event, or a list of such"
 
 
 class LoopOptions(TypedDict, total=False):
     """The options of `Loop`, and of each of its runs."""
 
+    # Each has its facts, or their owner: a stage, or the class of another option.
+
     name: Annotated[str, Option(instance(str, "text"), "")]
     """The name of the agent, in the run state and in telemetry."""
     instructions: Annotated[
         str | Callable[[Context], str | None] | None,
-        Option(ValueCheck(_is_instructions, "text or a sync function")),
+        Option(
+            ValueCheck(
+                lambda it: isinstance(it, str) or is_sync_callable(it), "text or a sync function"
+            )
+        ),
     ]
     """The system message of every request, or a function of the context that makes it. It is not stored in the
     history."""
@@ -135,15 +127,15 @@ class LoopOptions(TypedDict, total=False):
     without a stage that provides the response gets `ask_model` at the start."""
     limits: Annotated[Limits, Option(instance(Limits, "Limits"), Limits())]
     """The limits of a run, and what happens at them. It replaces those of the loop that were not given by name."""
-    max_iterations: Annotated[int, Of(Limits)]
+    max_iterations: Annotated[int, Limits]
     """Model calls of the loop. This limit and the next four take precedence over ``limits``."""
-    max_tool_calls: Annotated[int | None, Of(Limits)]
+    max_tool_calls: Annotated[int | None, Limits]
     """Tool calls that run."""
-    max_total_tokens: Annotated[int | None, Of(Limits)]
+    max_total_tokens: Annotated[int | None, Limits]
     """Tokens of prompts and responses."""
-    max_cost: Annotated[float | None, Of(Limits)]
+    max_cost: Annotated[float | None, Limits]
     """US dollars."""
-    max_seconds: Annotated[float | None, Of(Limits)]
+    max_seconds: Annotated[float | None, Limits]
     """Wall time in seconds."""
     tools: Annotated[Iterable[ToolLike] | None, Option(copy=copied, makes_tools=True)]
     """The tools that the model may call: functions, `Tool` objects, pydantic models, tool dicts."""
@@ -161,15 +153,15 @@ class LoopOptions(TypedDict, total=False):
         Option(instance(Mapping, "a mapping"), ReadOnlyDict(), _copied_requests, is_shown=False),
     ]
     """Options of every request to the model, by OpenAI's names."""
-    max_retries: Annotated[int, Of(ask_model)]
+    max_retries: Annotated[int, ask_model]
     """How often a request is sent again after a temporary error, see `treadle.stages.ask_model`."""
-    retry_delay: Annotated[float, Of(ask_model)]
+    retry_delay: Annotated[float, ask_model]
     """Seconds before the first retry; each further delay is twice as long."""
-    model_middleware: Annotated[Sequence[ModelMiddleware], Of(ask_model)]
+    model_middleware: Annotated[Sequence[ModelMiddleware], ask_model]
     """Functions around each request, the first outermost."""
-    sequential: Annotated[Literal["defer", "in_step"], Of(plan_calls)]
+    sequential: Annotated[Literal["defer", "in_step"], plan_calls]
     """How calls that cannot run together are treated, see `treadle.stages.plan_calls`."""
-    dedupe: Annotated[Dedupe, Of(plan_calls)]
+    dedupe: Annotated[Dedupe, plan_calls]
     """When a repeated call is skipped: ``evidence``, ``strict`` or ``off``, see `treadle.tools.Dedupe`. The option
     of a tool takes precedence."""
     loop_threshold: Annotated[int | None, Option(number(1), 3)]
@@ -190,7 +182,7 @@ class LoopOptions(TypedDict, total=False):
     """Stores each outcome as it happens, such as ``SQLiteJournal(path)``, so that a run that was interrupted
     continues, in any process, when it is run with the same ``run_id``."""
     run_id: Annotated[
-        str | None, Option(ValueCheck(_is_text, "a text that is not empty"), is_of_run=True)
+        str | None, Option(ValueCheck(lambda it: isinstance(it, str) and it, _TEXT), is_of_run=True)
     ]
     """The id of the run; None makes one up."""
     on_iteration: Annotated[
@@ -229,14 +221,13 @@ class LoopParameters(LoopOptions, total=False):
     """The type of ``result.output``, or a `treadle.Output` with its options; None means the text of the answer."""
 
 
-def _option_of(name: str, facts: Option | Of) -> Option:
+def _option_of(name: str, facts: Any) -> Option:
     if isinstance(facts, Option):
         return facts
-    owner: Any = facts.owner
-    if owner is not Limits:
-        fn = owner.fn
+    if isinstance(facts, Stage):
+        fn: Any = facts.fn  # pyright: ignore[reportUnknownMemberType]
         return Option(checks_of(fn).get(name), fn.__kwdefaults__[name], copied)
-    spec = owner.__dataclass_fields__[name]
+    spec = facts.__dataclass_fields__[name]
     return Option(spec.metadata["check"], spec.default)
 
 
@@ -247,14 +238,15 @@ OPTIONS: Mapping[str, Option] = {
     name: _option_of(name, facts) for name, (_, facts) in sorted(_DECLARED.items())
 }
 """The facts of each option, by name, in alphabetical order."""
-_OWNERS = {name: facts.owner for name, (_, facts) in _DECLARED.items() if isinstance(facts, Of)}
 STAGE_OPTIONS: Mapping[str, Stage[..., Any]] = {
-    n: one for n, one in _OWNERS.items() if one is not Limits
+    name: facts
+    for name, (_, facts) in _DECLARED.items()
+    if not isinstance(facts, Option) and facts is not Limits
 }
 """The options that stages of the default list take, each with its stage."""
 OF_STAGES = frozenset({"stages", *STAGE_OPTIONS})
 OF_TOOLS = frozenset(name for name, option in OPTIONS.items() if option.makes_tools)
-_STORED = {name: option for name, option in OPTIONS.items() if _OWNERS.get(name) is not Limits}
+_STORED = {name: option for name, option in OPTIONS.items() if _DECLARED[name][1] is not Limits}
 _SHOWN = [name for name, option in _STORED.items() if option.is_shown]
 _DEFAULTS = {name: option.default for name, option in _STORED.items()}
 

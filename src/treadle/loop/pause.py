@@ -8,9 +8,10 @@ import json
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
 
 from treadle import labels
+from treadle.checks import instance
 from treadle.codec import (
     NotDataError,
     decode,
@@ -26,13 +27,7 @@ from treadle.errors import OptionError, PausedStateError
 from treadle.fast_dataclass import fast_dataclass
 from treadle.limits import Used
 from treadle.loop.built_loop import BuiltLoop
-from treadle.messages import (
-    JSONDict,
-    ToolCall,
-    is_mapping,
-    sendable_json,
-    sha256,
-)
+from treadle.messages import JSONDict, ToolCall, is_mapping, sendable_json, sha256
 from treadle.pauses import (
     VERSION,
     ClaimStore,
@@ -55,6 +50,7 @@ PausedForm: TypeAlias = Paused | Mapping[str, Any] | str | bytes | os.PathLike[s
 """A paused run, its state, that as JSON text, or the path of a saved pause. JSON text starts with ``{``."""
 PROCESS_CLAIMS = ProcessClaims()
 """The claims of the loops without ``Pauses(claims=...)``."""
+_APPROVAL = instance(Approval, "approve, deny(reason) or edit(arguments)")
 R = TypeVar("R")
 log = logging.getLogger("treadle.loop")
 WAITING = (
@@ -96,9 +92,9 @@ def sealed(
     secret: bytes | None,
 ) -> JSONDict:
     """The state of a paused run as signed JSON data; raises `PausedStateError` if a value is not JSON."""
+    for name, value in context.memo.items():
+        kept_as_data(name, value)
     try:
-        for name, value in context.memo.items():
-            kept_as_data(name, value)
         made = encode_fields(state, "the state")
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
         raise PausedStateError(f"the run cannot pause: {error}") from error
@@ -127,7 +123,6 @@ class PauseState:
     """
 
     stage: str
-    paused_at: float
     elapsed: float
     pauses: int
     pending: list[PendingCall]
@@ -147,21 +142,16 @@ class PauseState:
 def kept_context(context: Context) -> Context:
     """The context of a paused run as it is stored: without tools, services and the decision of a stage."""
 
-    def sendable(
-        given: Any, **changes: Any
-    ) -> Any:  # the unknown keys are JSON, as in the messages
+    def sendable(given: Any, **changes: Any) -> Any:
+        # The unknown keys are JSON, as in the messages.
         return dataclasses.replace(given, extra=sendable_json(given.extra), **changes)
 
     response = context.response
+    unset = ("run", "decision", "output", "parsed", "answered_by", "accepted")
     return context.evolve(
+        **dict.fromkeys(unset),
         tools={},
-        run=None,
         waiting=(),
-        decision=None,
-        output=None,
-        parsed=None,
-        answered_by=None,
-        accepted=None,
         paused_runs={},
         response=sendable(response, tool_calls=tuple(map(sendable, response.tool_calls))),
         tool_calls=tuple(map(sendable, context.tool_calls)),
@@ -186,10 +176,7 @@ class PausedRun:
         *,
         take_over: bool = False,
     ) -> None:
-        if not is_mapping(decisions):
-            raise OptionError(
-                f"decisions: expected a mapping by id of the call, got {type(decisions).__name__}"
-            )
+        instance(Mapping, "a mapping by id of the call").check("decisions", decisions)
         self._claims: list[ClaimStore] = [] if store is None else [store]
         self._file: FileClaims | None = None
         self._claimant = ""
@@ -197,7 +184,7 @@ class PausedRun:
         if _is_path(given):
             from treadle.pauses.saved import FileClaims  # noqa: PLC0415 - it imports pathlib
 
-            self._file = FileClaims(cast("str", given), take_over=take_over)
+            self._file = FileClaims(given, take_over=take_over)
             self._claims.insert(0, self._file)
             given = self._file.state
         opened, tools = _opened(given), loop.tools
@@ -248,11 +235,7 @@ class PausedRun:
         for call_id, decision in decisions.items():
             if call_id not in waiting:
                 raise OptionError(f"decisions: {_why_not(call_id, waiting)}")
-            if not isinstance(decision, Approval):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise OptionError(
-                    f"decisions[{call_id!r}]: expected approve, deny(reason) or edit(arguments), "
-                    f"got {type(decision).__name__}"
-                )
+            _APPROVAL.check(f"decisions[{call_id!r}]", decision)
 
     def _check_tools(self, tools: Mapping[str, Tool]) -> None:
         for name, digest in self.state["tools"].items():
@@ -303,44 +286,33 @@ class PausedRun:
 
     def claimed(self, steps: Steps[R]) -> Steps[R]:
         """Perform the steps of the resumed run while it has its claims; raises `PausedStateError` without them."""
-        yield from self._claim()
-        try:
-            result = yield from steps
-        except GeneratorExit:
-            raise
-        except BaseException:
-            yield from self._release(self._claims, "interrupted")
-            raise
-        if self._file is not None and isinstance(result, Paused):
-            yield from self._keep(self._file, result)
-        yield from self._release(self._claims, "done")
-        return result
-
-    def _claim(self) -> Steps[None]:
         pause_id = self.state["pause_id"]
-        if not self._claims:
-            return
-        self._claimant = yield Call(_claimant, label=labels.RANDOM, key=f"claimant {pause_id}")
-        asked: list[ClaimStore] = []
+        if self._claims:
+            key = f"claimant {pause_id}"
+            self._claimant = yield Call(_claimant, label=labels.RANDOM, key=key)
+        asked: list[ClaimStore] = []  # a cancelled claim may have succeeded
+        outcome: Outcome = "undone"
         try:
             for store in self._claims:
                 asked.append(store)
                 claim = functools.partial(store.claim, take_over=self.take_over)
                 if not (yield self._calling(store, claim, labels.CLAIM_PAUSE)):
                     raise PausedStateError(resumed_already(pause_id))  # noqa: TRY301 - undone below
+            outcome = "interrupted"
+            result = yield from steps
         except GeneratorExit:
             raise
         except BaseException:
-            yield from self._release(asked, "undone")  # a cancelled claim may have succeeded
+            yield from self._release(asked, outcome)
             raise
-
-    def _keep(self, file: FileClaims, paused: Paused) -> Steps[None]:
-        """Save the next pause of the run in the file of the one that was resumed."""
-        key, args = self.state["pause_id"], (self._claimant, paused.state)
-        try:
-            yield Call(file.keep, *args, mode=Mode.THREAD, label=labels.KEEP_PAUSE, key=key)
-        except Exception:  # the caller has it, and can save it elsewhere
-            log.exception("the next pause of %s could not be saved", key)
+        if self._file is not None and isinstance(result, Paused):
+            keep, args = self._file.keep, (self._claimant, result.state)
+            try:
+                yield Call(keep, *args, mode=Mode.THREAD, label=labels.KEEP_PAUSE, key=pause_id)
+            except Exception:  # the caller has it, and can save it elsewhere
+                log.exception("the next pause of %s could not be saved", pause_id)
+        yield from self._release(self._claims, "done")
+        return result
 
     def _release(self, stores: Sequence[ClaimStore], outcome: Outcome) -> Steps[None]:
         for store in reversed(stores):
@@ -390,6 +362,11 @@ def decisions_within(
     return {key: decisions[outer] for key, outer in waiting.items() if outer in decisions}
 
 
+def _is_path(given: Any) -> TypeGuard[str | os.PathLike[str]]:
+    is_text = isinstance(given, str)
+    return (is_text and not given.lstrip().startswith("{")) or isinstance(given, os.PathLike)
+
+
 def _opened(given: Any) -> Mapping[str, Any]:
     """The state of a paused run, in any form but a path; it is not checked."""
     state: Any = given.state if isinstance(given, Paused) else given
@@ -404,12 +381,6 @@ def _opened(given: Any) -> Mapping[str, Any]:
             f"got {type(given).__name__}"
         )
     return state
-
-
-def _is_path(given: Any) -> bool:
-    if isinstance(given, str):
-        return not given.lstrip().startswith("{")
-    return isinstance(given, os.PathLike)
 
 
 def _digests(ctx: Context, own: Mapping[str, Tool]) -> tuple[dict[str, str], dict[str, str | None]]:

@@ -85,13 +85,7 @@ def orbiter() -> Preset:
 
     It detects no duplicates, and runs every call of a response.
     """
-    return {
-        "limits": Limits(max_iterations=10),
-        "sequential": "in_step",
-        "dedupe": "off",
-        "loop_threshold": 3,
-        "max_retries": 3,
-    }
+    return {**llmcore(), "loop_threshold": 3, "max_retries": 3}
 
 
 @_preset
@@ -100,12 +94,7 @@ def planck() -> Preset:
 
     It detects neither duplicates nor endless loops.
     """
-    return {
-        "limits": Limits(max_iterations=100),
-        "sequential": "in_step",
-        "dedupe": "off",
-        "loop_threshold": None,
-    }
+    return {**llmcore(), "limits": Limits(max_iterations=100)}
 
 
 _RUNAX = Limits(max_iterations=3, max_tool_calls=6, max_parallel_calls=3, on_limit="finish")

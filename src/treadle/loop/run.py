@@ -606,7 +606,6 @@ class Run:
         context = self.context = with_nonce(self.context, text)
         state = PauseState(
             stage=context.stage,
-            paused_at=now,
             elapsed=services.budget.elapsed(now),
             pauses=self._pauses,
             pending=list(context.waiting),

@@ -7,7 +7,7 @@ each method repeats them. At run time this module is not imported.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, Protocol, Required, TypeAlias, TypeVar, Unpack, overload
 
@@ -20,25 +20,19 @@ from treadle.messages import Messages
 from treadle.model import Model
 from treadle.results import Result
 from treadle.tools import Approval, Output
+from treadle.type_vars import OtherT as V
 from treadle.type_vars import OutputT_co
 
 T = TypeVar("T")
 U = TypeVar("U")
-V = TypeVar("V")
 Backend: TypeAlias = Model | None
 Decisions: TypeAlias = Mapping[str, Approval]
 
 
-class One(Options, Generic[T], total=False):
-    """The options with an output of a type, or of one of several alternatives."""
+class Given(Options, Generic[U, V], total=False):
+    """The options with an output of a type, or of one of two types."""
 
-    output: Required[type[T] | Sequence[type[T]] | Output[T]]
-
-
-class Two(Options, Generic[T, U], total=False):
-    """The options with an output of one of two types."""
-
-    output: Required[tuple[type[T], type[U]]]
+    output: Required[type[U] | list[type[U]] | tuple[type[U], type[V]] | Output[U]]
 
 
 class AnyOf(Options, total=False):
@@ -60,12 +54,8 @@ class Run(Protocol[OutputT_co]):
     ) -> Coroutine[Any, Any, Result[OutputT_co]]: ...
     @overload
     def __call__(
-        self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[Two[U, V]]
+        self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[Given[U, V]]
     ) -> Coroutine[Any, Any, Result[U | V]]: ...
-    @overload
-    def __call__(
-        self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[One[U]]
-    ) -> Coroutine[Any, Any, Result[U]]: ...
     @overload
     def __call__(
         self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[AnyOf]
@@ -85,12 +75,8 @@ class RunSync(Protocol[OutputT_co]):
     ) -> Result[OutputT_co]: ...
     @overload
     def __call__(
-        self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[Two[U, V]]
+        self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[Given[U, V]]
     ) -> Result[U | V]: ...
-    @overload
-    def __call__(
-        self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[One[U]]
-    ) -> Result[U]: ...
     @overload
     def __call__(
         self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[AnyOf]
@@ -110,12 +96,8 @@ class Stream(Protocol[OutputT_co]):
     ) -> AbstractAsyncContextManager[EventStream[OutputT_co]]: ...
     @overload
     def __call__(
-        self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[Two[U, V]]
+        self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[Given[U, V]]
     ) -> AbstractAsyncContextManager[EventStream[U | V]]: ...
-    @overload
-    def __call__(
-        self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[One[U]]
-    ) -> AbstractAsyncContextManager[EventStream[U]]: ...
     @overload
     def __call__(
         self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[AnyOf]
@@ -135,12 +117,8 @@ class StepsOf(Protocol[OutputT_co]):
     ) -> Steps[Result[OutputT_co]]: ...
     @overload
     def __call__(
-        self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[Two[U, V]]
+        self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[Given[U, V]]
     ) -> Steps[Result[U | V]]: ...
-    @overload
-    def __call__(
-        self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[One[U]]
-    ) -> Steps[Result[U]]: ...
     @overload
     def __call__(
         self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[AnyOf]
@@ -153,12 +131,12 @@ class ResumeOptions(Options, total=False):
     take_over: bool
 
 
-class ResumeOne(One[T], ResumeOptions, Generic[T], total=False):
-    """The options of a resumed run with an output of a type, or of one of several alternatives."""
+class ResumeGiven(Given[U, V], ResumeOptions, Generic[U, V], total=False):
+    """The options of a resumed run with an output of a type, or of one of two types."""
 
 
 class ResumeAnyOf(AnyOf, ResumeOptions, total=False):
-    """The options of a resumed run with an output of two types, or one that type checkers cannot read."""
+    """The options of a resumed run with an output that type checkers cannot read."""
 
 
 class Resume(Protocol[OutputT_co]):
@@ -182,8 +160,8 @@ class Resume(Protocol[OutputT_co]):
         paused: PausedForm,
         decisions: Decisions,
         llm_send_fn: Backend = None,
-        **options: Unpack[ResumeOne[U]],
-    ) -> Coroutine[Any, Any, Result[U]]: ...
+        **options: Unpack[ResumeGiven[U, V]],
+    ) -> Coroutine[Any, Any, Result[U | V]]: ...
     @overload
     def __call__(
         self,
@@ -215,8 +193,8 @@ class ResumeSync(Protocol[OutputT_co]):
         paused: PausedForm,
         decisions: Decisions,
         llm_send_fn: Backend = None,
-        **options: Unpack[ResumeOne[U]],
-    ) -> Result[U]: ...
+        **options: Unpack[ResumeGiven[U, V]],
+    ) -> Result[U | V]: ...
     @overload
     def __call__(
         self,
@@ -248,8 +226,8 @@ class ResumeStream(Protocol[OutputT_co]):
         paused: PausedForm,
         decisions: Decisions,
         llm_send_fn: Backend = None,
-        **options: Unpack[ResumeOne[U]],
-    ) -> AbstractAsyncContextManager[EventStream[U]]: ...
+        **options: Unpack[ResumeGiven[U, V]],
+    ) -> AbstractAsyncContextManager[EventStream[U | V]]: ...
     @overload
     def __call__(
         self,

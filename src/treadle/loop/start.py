@@ -45,10 +45,7 @@ MISSING: Any = Missing()
 
 
 def start_run(
-    loop: BuiltLoop,
-    given: Any,
-    llm_send_fn: Model | None,
-    stream: EventStream[Any] | None = None,
+    loop: BuiltLoop, given: Any, llm_send_fn: Model | None, stream: EventStream[Any] | None = None
 ) -> tuple[Steps[Result], Deliver | None]:
     """Make a run of messages or of a paused run, ready to be driven; a stream receives its events, too.
 
@@ -181,9 +178,7 @@ def start_subagent(
     """
     observers, streams = _observers_of(loop.settings)
     listening = Listening(
-        parent.has_listeners or bool(observers),
-        parent.streams_to_user or streams,
-        EventCounter(),
+        parent.has_listeners or bool(observers), parent.streams_to_user or streams, EventCounter()
     )
     run = make_run(
         loop, given, None, state,

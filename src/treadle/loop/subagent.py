@@ -15,6 +15,7 @@ from treadle.effects import (
     Emit,
     Reporter,
     Steps,
+    Then,
     log_suppressed,
     map_effects,
     with_reporter,
@@ -187,10 +188,6 @@ class _Reporter:
         deliver, outer = self._deliver, SubagentEvent(call_id=self._call_id, event=event)
         # Called in the same thread as the listeners of the outer run.
         observed = None if deliver is None else self._inner.emit(event, deliver)
-        return self._inner.emit(outer) if observed is None else self._both(observed, outer)
-
-    async def _both(self, observed: Awaitable[None], outer: SubagentEvent) -> None:
-        await observed
-        emitted = self._inner.emit(outer)
-        if emitted is not None:
-            await emitted
+        if observed is None:
+            return self._inner.emit(outer)
+        return Then(observed, lambda _: self._inner.emit(outer))

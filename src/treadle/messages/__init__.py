@@ -4,6 +4,7 @@ Nothing here calls a backend.
 """
 
 # ruff: noqa: I001 - the aliases of one module stand together
+from treadle.errors import safe_str as safe_str
 from treadle.messages.decode import (
     NotAResponseError as NotAResponseError,
     check_no_error as check_no_error,
@@ -31,7 +32,6 @@ from treadle.messages.json_text import (
     canonical_json as canonical_json,
     format_path as format_path,
     parse_object as parse_object,
-    safe_str as safe_str,
     sha256 as sha256,
     short_json as short_json,
     short_name as short_name,

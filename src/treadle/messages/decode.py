@@ -8,8 +8,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from treadle.errors import ProviderError, TreadleError
-from treadle.messages.json_text import safe_str, short_json
+from treadle.errors import ProviderError, TreadleError, safe_str
+from treadle.messages.json_text import short_json
 from treadle.messages.measurement import COUNTS, Usage
 from treadle.messages.message import (
     NOTHING,

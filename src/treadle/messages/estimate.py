@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from treadle.messages.json_text import safe_str
+from treadle.errors import safe_str
 from treadle.messages.measurement import Usage
 from treadle.messages.message import ORIGIN, JSONDict, is_list, is_mapping
 from treadle.messages.response import Response

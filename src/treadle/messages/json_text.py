@@ -10,15 +10,6 @@ from typing import Any
 
 from treadle.errors import TreadleError
 
-
-def safe_str(value: object) -> str:
-    """The ``str`` of a value; if that raises, a text that names its type."""
-    try:
-        return str(value)
-    except Exception:  # noqa: BLE001 - a custom `__str__`, or an integer of too many digits
-        return f"({type(value).__name__}, which cannot be shown)"
-
-
 MAX_LENGTH = 80
 """The number of characters of a model's value that an error text repeats."""
 MAX_PATH = 3 * MAX_LENGTH

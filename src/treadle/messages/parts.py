@@ -6,7 +6,8 @@ import binascii
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeGuard
 
-from treadle.messages.json_text import safe_str, sha256
+from treadle.errors import safe_str
+from treadle.messages.json_text import sha256
 from treadle.messages.message import JSONDict, copy_json, is_dict, is_list, is_mapping
 from treadle.messages.sanitizing import sendable_json
 

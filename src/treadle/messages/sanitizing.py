@@ -10,7 +10,8 @@ import re
 import sys
 from typing import Any
 
-from treadle.messages.json_text import MAX_DEPTH, MalformedJSONError, parse_object, safe_str
+from treadle.errors import safe_str
+from treadle.messages.json_text import MAX_DEPTH, MalformedJSONError, parse_object
 from treadle.messages.message import is_mapping
 
 _LARGEST = int(sys.float_info.max)

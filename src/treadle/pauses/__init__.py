@@ -3,19 +3,12 @@
 `saved` is imported when a pause is saved or resumed from a file.
 """
 
-from treadle.pauses.claims import ClaimStore, Outcome, ProcessClaims
-from treadle.pauses.policy import Pauses
-from treadle.pauses.signature import VERSION, check_state, digest_of, is_state
-from treadle.pauses.sqlite_claims import SQLiteClaims
-
-__all__ = [
-    "VERSION",
-    "ClaimStore",
-    "Outcome",
-    "Pauses",
-    "ProcessClaims",
-    "SQLiteClaims",
-    "check_state",
-    "digest_of",
-    "is_state",
-]
+from treadle.pauses.claims import ClaimStore as ClaimStore
+from treadle.pauses.claims import Outcome as Outcome
+from treadle.pauses.claims import ProcessClaims as ProcessClaims
+from treadle.pauses.protection import VERSION as VERSION
+from treadle.pauses.protection import Pauses as Pauses
+from treadle.pauses.protection import check_state as check_state
+from treadle.pauses.protection import digest_of as digest_of
+from treadle.pauses.protection import is_state as is_state
+from treadle.pauses.sqlite_claims import SQLiteClaims as SQLiteClaims

@@ -106,10 +106,9 @@ def claimed(what: str, holder: ResumeHolder | None, since: float | None) -> str:
     if holder is None:
         return f"{what!r} was claimed at {at}; {HOW}"
     who = f"{what!r} was claimed by process {holder.pid} on {holder.host!r} at {at}"
-    match holder.is_running():
-        case True:
-            return f"{who}, which is still running"
-        case False:
-            return f"{who}, which has ended since; {HOW}"
-        case _:
-            return f"{who}; if that process has ended: {HOW}"
+    ends = {
+        True: ", which is still running",
+        False: f", which has ended since; {HOW}",
+        None: f"; if that process has ended: {HOW}",
+    }
+    return who + ends[holder.is_running()]

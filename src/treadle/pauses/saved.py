@@ -19,8 +19,8 @@ from typing import Any
 from treadle.errors import PausedStateError
 from treadle.files import replace_file
 from treadle.pauses.claims import Outcome, claimed
+from treadle.pauses.protection import is_state
 from treadle.pauses.resume_holder import ResumeHolder
-from treadle.pauses.signature import is_state
 
 CLAIMED = ".claimed"
 MAX_SHOWN = 300

@@ -173,7 +173,6 @@ class Compiler:
         self._depth -= 1
 
     def _name(self, component: Component) -> str:
-        """Determine and note the full name of a component."""
         name = base = self.scope.prefix + component.name
         is_top = self._depth == 1
         if not component.is_point:

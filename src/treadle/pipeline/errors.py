@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from treadle.errors import TreadleError
+from treadle.errors import TreadleError, safe_str
 
 
 class PipelineError(TreadleError, ValueError):
@@ -22,7 +22,7 @@ class StageError(TreadleError, RuntimeError):
     """
 
     def __init__(self, stage: str, item: Any, cause: Exception, trace: tuple[str, ...]) -> None:
-        super().__init__(f"stage {stage!r} raised {type(cause).__name__}: {_text_of(cause)}")
+        super().__init__(f"stage {stage!r} raised {type(cause).__name__}: {safe_str(cause)}")
         self.stage = stage
         self.item = item
         self.cause = cause
@@ -31,10 +31,3 @@ class StageError(TreadleError, RuntimeError):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle and copy by these arguments; the default would pass the message as the stage."""
         return type(self), (self.stage, self.item, self.cause, self.trace)
-
-
-def _text_of(cause: Exception) -> str:
-    try:
-        return str(cause)
-    except Exception:  # noqa: BLE001 - a user-supplied __str__ must not hide the stage's failure
-        return "(its text is not available)"

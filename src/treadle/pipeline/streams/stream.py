@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextvars
 import dataclasses
 import itertools
 from collections import deque
@@ -10,13 +9,13 @@ from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
     AsyncIterator,
-    Callable,
     Iterable,
     Iterator,
     Sequence,
 )
 from contextlib import AbstractAsyncContextManager
-from typing import Any, ClassVar, Generic, TypeAlias, TypeVar, cast
+from contextvars import copy_context
+from typing import Any, ClassVar, TypeAlias, TypeVar, cast
 
 import anyio
 
@@ -26,20 +25,19 @@ from treadle.effects import (
     Detached,
     DetachedTask,
     Mode,
+    Parallel,
     Scheduler,
     Signal,
     Steps,
-    Task,
     Wait,
     drive,
     drive_sync,
-    task_group,
 )
 from treadle.errors import TreadleError
 from treadle.pipeline.compiler import Kind, Op
 from treadle.pipeline.errors import PipelineError
 from treadle.pipeline.execute import Progress, run_stage
-from treadle.pipeline.observe import StageObserver, observed
+from treadle.pipeline.observe import observed
 from treadle.pipeline.pipeline import Pipeline
 from treadle.pipeline.streams.components import Replicated
 from treadle.pipeline.streams.execute import execute_all
@@ -48,11 +46,10 @@ from treadle.type_vars import ItemT
 
 T = TypeVar("T")
 
-Spawn: TypeAlias = Callable[[Steps[None]], object]
-"""Runs steps next to those that call it."""
+Source: TypeAlias = Iterator[T] | AsyncIterator[T]
 WAIT: Any = object()
 """Stands for a result that is not ready."""
-SLOT = "slot"
+SOURCE = "source"
 
 
 class NotOneItemError(TreadleError, LookupError):
@@ -115,37 +112,31 @@ class StreamPipeline(Pipeline[ItemT]):
             A context manager of the iterator. Leaving it cancels the items in progress. A failing
             item raises its `StageError` in place of its result.
         """
-        return self._stream(concurrency, ordered).read(items)
+        return self._stream(concurrency, ordered).within_loop(items)
 
     def stream_sync(
         self, items: Iterable[ItemT], *, concurrency: int = 1, ordered: bool = True
     ) -> Iterator[ItemT]:
         """Run many items without an event loop: a generator that works while it is read; see `stream`."""
-        return self._stream(concurrency, ordered).read_sync(items)
+        return self._stream(concurrency, ordered).within_thread(items)
 
     def _stream(self, concurrency: int, ordered: bool) -> Stream[ItemT]:
         if concurrency < 1:
             raise PipelineError(f"concurrency must be at least 1, not {concurrency}")
-        return Stream(
-            self._compiled.ops, self._classes, self._observers, concurrency, ordered=ordered
-        )
+        # For the observers, an item that waits at a limit has not started the stage.
+        ops = observed(list(map(_threaded, self._compiled.ops)), self._observers)
+        return Stream(list(map(_limited, ops)), self._classes, concurrency, ordered=ordered)
 
 
-class Stream(Generic[T]):
-    """The state that the items of one stream share: memos, limits, turns and results."""
+class Stream(AsyncIterator[T]):
+    """The state that the items of one stream share: memos, limits, turns and results; also their async reader."""
 
     def __init__(
-        self,
-        ops: Sequence[Op],
-        classes: tuple[type, ...],
-        observers: Sequence[StageObserver],
-        concurrency: int,
-        *,
-        ordered: bool,
+        self, ops: Sequence[Op], classes: tuple[type, ...], concurrency: int, *, ordered: bool
     ) -> None:
-        # For the observers, an item that waits at a limit has not started the stage.
-        self._ops = list(map(_limited, observed(list(map(_threaded, ops)), observers)))
+        self._ops = ops
         self._classes = classes
+        self._concurrency = concurrency
         self._is_ordered = ordered
         self._memos: dict[int, Any] = {}
         self._composers = {
@@ -154,98 +145,102 @@ class Stream(Generic[T]):
             if op.kind is Kind.COMPOSE
         }
         self._turns = Queues()
-        """Each item joins the queue of each composer when it is drawn: memos depend on the order of the items."""
-        self._slots = Queues(concurrency)
-        """An item has a slot from before it is drawn until its results were read."""
+        """Workers draw items in turn; an item joins the queue of each composer: memos depend on the order."""
+        self._numbers = itertools.count()
+        self._is_drained = False
         self._ready: deque[tuple[list[Any] | Exception, Signal]] = deque()
         self._waiting: dict[int, tuple[list[Any] | Exception, Signal]] = {}
         self._next = 0
         self._is_over = False
+        self._results = self._read()
         self._arrived = anyio.Event()
 
-    def read(
+    def within_loop(
         self, items: Iterable[T] | AsyncIterable[T]
     ) -> AbstractAsyncContextManager[AsyncIterator[T]]:
         """Run the stream on the event loop until the ``async with`` ends; see `StreamPipeline.stream`."""
-        reader: _Reader[T] = _Reader(self)
 
         async def work() -> None:
             try:
                 source: Any = aiter(items) if isinstance(items, AsyncIterable) else iter(items)
-                async with task_group() as workers:
-                    await drive(self._feed(source, lambda steps: workers.start_soon(drive, steps)))
+                await drive(self._steps(source))
             finally:
-                self.end()
+                self._finish()
 
-        return Detached(lambda: (reader, DetachedTask(work, reader.close)))
+        return Detached(lambda: (self, DetachedTask(work, self._close)))
 
-    def read_sync(self, items: Iterable[T]) -> Iterator[T]:
+    async def __anext__(self) -> T:
+        for result in self._results:
+            if result is not WAIT:
+                return result
+            self._arrived = anyio.Event()
+            await self._arrived.wait()
+        raise StopAsyncIteration
+
+    def within_thread(self, items: Iterable[T]) -> Iterator[T]:
         """Run the stream without an event loop, while it is read; see `StreamPipeline.stream_sync`."""
         scheduler = Scheduler()
-        running: set[Task] = set()
-
-        def spawn(steps: Steps[None]) -> None:
-            def finish(_result: None, _error: Exception | None) -> None:
-                running.remove(task)
-                self._is_over = not running
-
-            task = scheduler.spawn(steps, finish, contextvars.copy_context())
-            running.add(task)
-
-        spawn(self._feed(iter(items), spawn))
+        task = scheduler.spawn(self._steps(iter(items)), self._finish, copy_context())
         try:
-            for result in self.results():
+            for result in self._results:
                 if result is WAIT:
                     scheduler.turn()
                 else:
                     yield result
         finally:
-            scheduler.cancel(running, Cancelled())
+            scheduler.cancel([task], Cancelled())
 
-    def results(self) -> Iterator[T]:
+    def _read(self) -> Iterator[T]:
         """The results in their order; `WAIT` while the next one is not there."""
         while self._ready or not self._is_over:
             if not self._ready:
                 yield WAIT
                 continue
-            results, slot = self._ready.popleft()
+            results, is_read = self._ready.popleft()
             if isinstance(results, Exception):
                 raise results
             yield from results
-            self._slots.leave(SLOT, slot)
+            is_read.set()
 
-    async def arrival(self) -> None:
-        """Wait for the next results, or for the end."""
-        self._arrived = anyio.Event()
-        await self._arrived.wait()
-
-    def end(self) -> None:
-        """Note that there are no more results."""
+    def _finish(self, _value: None = None, _error: Exception | None = None) -> None:
         self._is_over = True
         self._arrived.set()
 
-    def _feed(self, source: Iterator[T] | AsyncIterator[T], spawn: Spawn) -> Steps[None]:
+    def _close(self) -> None:
+        """Drop the results: the reader has left."""
+        self._results = iter(())
+        self._finish()
+
+    def _steps(self, source: Source[T]) -> Steps[None]:
         try:
-            for number in itertools.count():
-                slot = self._slots.enter(SLOT)
-                if not slot.is_set:
-                    yield Wait(slot)
-                try:
-                    item = yield from _next_of(source)
-                except StopAsyncIteration:
-                    break
-                except Exception as error:  # noqa: BLE001 - raised after the items before it
-                    self._add(number, error, slot)
-                    break
-                turns = {one: self._turns.enter(str(one)) for one in self._composers}
-                spawn(self._work(number, item, slot, turns))
+            yield Parallel([self._worker(source) for _ in range(self._concurrency)])
         finally:
             if isinstance(source, AsyncGenerator):
                 yield Call(cast("AsyncGenerator[T]", source).aclose, mode=Mode.ASYNC)
 
-    def _work(self, number: int, item: T, slot: Signal, turns: dict[int, Signal]) -> Steps[None]:
-        """Run one item through the pipeline, and add its results."""
+    def _worker(self, source: Source[T]) -> Steps[None]:
+        """Run items through the pipeline, the next one when the results of the last one were read."""
+        while not self._is_drained:
+            work = yield from self._turns.holding({SOURCE: True}, self._draw(source))
+            if work is not None:
+                yield Wait((yield from work))
 
+    def _draw(self, source: Source[T]) -> Steps[Steps[Signal] | None]:
+        """Draw an item; return the steps that run it, or None at the end of the source."""
+        number = next(self._numbers)
+        try:
+            if not self._is_drained:
+                item = yield from _next_of(source)
+                turns = {one: self._turns.enter(str(one)) for one in self._composers}
+                return self._run(number, item, turns)
+        except StopAsyncIteration:
+            self._is_drained = True
+        except Exception as error:  # noqa: BLE001 - raised after the items before it
+            self._is_drained = True
+            self._add(number, error)
+        return None
+
+    def _run(self, number: int, item: T, turns: dict[int, Signal]) -> Steps[Signal]:
         def admit(position: int) -> Steps[None]:
             if not turns[position].is_set:
                 yield Wait(turns[position])
@@ -262,34 +257,17 @@ class Stream(Generic[T]):
         finally:
             for position, turn in turns.items():
                 self._turns.leave(str(position), turn)
-        self._add(number, results, slot)
+        return self._add(number, results)
 
-    def _add(self, number: int, results: list[Any] | Exception, slot: Signal) -> None:
-        self._waiting[number if self._is_ordered else self._next] = results, slot
+    def _add(self, number: int, results: list[Any] | Exception) -> Signal:
+        """Add results, in their order; return a signal that is set when they were read."""
+        is_read = Signal()
+        self._waiting[number if self._is_ordered else self._next] = results, is_read
         while self._next in self._waiting:
             self._ready.append(self._waiting.pop(self._next))
             self._next += 1
         self._arrived.set()
-
-
-class _Reader(AsyncIterator[T]):
-    """Reads the results of a stream on the event loop."""
-
-    def __init__(self, stream: Stream[T]) -> None:
-        self._stream = stream
-        self._results = stream.results()
-
-    async def __anext__(self) -> T:
-        for result in self._results:
-            if result is not WAIT:
-                return result
-            await self._stream.arrival()
-        raise StopAsyncIteration
-
-    def close(self) -> None:
-        """Drop the results: the reader has left."""
-        self._results = iter(())
-        self._stream.end()
+        return is_read
 
 
 def _threaded(op: Op) -> Op:
@@ -324,11 +302,10 @@ def _is_entered_once(ops: Sequence[Op], at: int) -> bool:
     )
 
 
-def _next_of(source: Iterator[T] | AsyncIterator[T]) -> Steps[T]:
+def _next_of(source: Source[T]) -> Steps[T]:
     """Draw an item; raise `StopAsyncIteration` at the end."""
     if isinstance(source, AsyncIterator):
-        item: T = yield Call(anext, source, mode=Mode.ASYNC)
-        return item
+        return (yield Call(anext, source, mode=Mode.ASYNC))
     for item in source:
         return item
     raise StopAsyncIteration
