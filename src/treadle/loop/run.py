@@ -9,7 +9,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from treadle import labels
-from treadle.context import Context, Decision, RunServices, with_parsed_calls
+from treadle.context import (
+    Context,
+    Decision,
+    RunServices,
+    uses_of,
+    with_parsed_calls,
+    with_reservations,
+)
 from treadle.effects import (
     NOW,
     Bounded,
@@ -335,8 +342,7 @@ class Run:
             run = self.services
             if not context.is_asked and context.decision is None:  # else `ask_model` has counted it
                 run.budget.iterations += 1
-            if len(run.ledger.reserved) > len(run.in_flight.results):
-                run.release(*context.plan.calls)
+            run.release_idle()
             context = inject(context, "Not run.")
             self.keep(context)
         return (yield from self._end_iteration(reason))
@@ -449,7 +455,7 @@ class Run:
         if streamed and not context.is_asked:
             context = context.evolve(response=Response(streamed), is_asked=True)
         in_flight.running.clear()
-        self.services.release(*context.plan.calls)
+        self.services.release_idle()
         done = in_flight.results
         # A call that a stage ran although the plan refused it has an answer that says so.
         ran = {call_id: one for call_id, one in done.items() if one.status == NotRun.NOT_ALLOWED}
@@ -585,6 +591,7 @@ class Run:
 
     def _paused_state(self) -> Steps[JSONDict]:
         services = self.services
+        self.context = with_reservations(self.context)
         yield from report_notes(self.context)
         now = yield NOW
         self._pauses += 1
@@ -645,8 +652,9 @@ class Run:
         services.repeats.restore(paused.repeats)
         services.ledger.found.update(dict.fromkeys(paused.found))
         done = self.context.tool_results
+        planned = () if self.context.is_injected else self.context.plan.calls
         services.ledger.reserved.update(
-            {call.id: call for call in self.context.plan.calls if call.id not in done}
+            {call.id: (call, bool(uses_of(kept, call))) for call in planned if call.id not in done}
         )
 
     def _finish_at(self, limit: Reason) -> None:

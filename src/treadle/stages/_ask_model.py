@@ -463,7 +463,7 @@ def _add_guidance(messages: list[JSONDict], guidance: str) -> None:
 def _asked_again(ctx: Context) -> Context:
     """The context for a second request in one iteration; the first response goes into the history."""
     run = ctx.run
-    run.release(*(call for call in ctx.plan.calls if call.id not in ctx.tool_results))
+    run.release_idle()
     run.ledger.reserved.clear()
     injected = inject(ctx, "Not run: the model was asked again first.")
     if run.in_flight.results:
