@@ -84,7 +84,13 @@ from treadle.results import (
     RunCancelled,
 )
 from treadle.run_state import RunState
-from treadle.stages import incomplete, inject, report_notes
+from treadle.stages import (
+    incomplete,
+    inject,
+    report_notes,
+    with_guidance_after_text,
+    without_nudge,
+)
 from treadle.tools import NotRun, OutputContract
 from treadle.tracebacks import from_user_code
 
@@ -319,7 +325,7 @@ class Run:
         progress = self._progress = Progress()
         progress.item = self.context.begin(iteration, progress.stages, changes or NOTHING)
         if guidance is not None:
-            progress.item = progress.item.evolve(guidance=guidance)
+            progress.item = progress.item.guide(guidance)
         return None
 
     def _pass(self, *, is_resumed: bool = False) -> Steps[Reason | None]:
@@ -491,7 +497,7 @@ class Run:
         """Add the user messages that arrived meanwhile; the run continues with them."""
         given, self._pending_messages = self._pending_messages, ()
         self.add_messages(given)
-        self.context = self.context.evolve(decision=None, output=None, guidance=None)
+        self.context = without_nudge(self.context.evolve(decision=None, output=None))
         iteration = self.context.iteration + 1
         yield from self._emit(UserMessageAdded(iteration=iteration, messages=given))
 
@@ -528,7 +534,9 @@ class Run:
             if not is_resumed:
                 self._last_answers = number
                 changes = without_calls if number == MAX_LAST_ANSWERS else None
-                self.context = self.context.evolve(decision=None, error=None, output=None)
+                # Before the text of this request is joined to that of a stage: it is not stored.
+                context = with_guidance_after_text(without_nudge(self.context))
+                self.context = context.evolve(decision=None, error=None, output=None)
                 failed = yield from self._begin_iteration(guidance, changes)
             failed = failed or (yield from self._pass(is_resumed=is_resumed))
             is_resumed = False

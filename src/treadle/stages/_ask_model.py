@@ -113,8 +113,8 @@ def ask_model(  # noqa: C901, PLR0912 - a part of it would cost a generator in e
             ctx = _asked_again(ctx)
         if run.ledger.notes or run.ledger.unsettled:
             yield from report_notes(ctx)
-        if ctx.guidance is not None and ctx.messages.ends_with_assistant:
-            ctx = _with_stored_guidance(ctx, ctx.guidance)
+        if ctx.guidance is not None:
+            ctx = with_guidance_after_text(ctx)
         request = ctx.request
         run.budget.count_request()
         requested = run.ledger.clock
@@ -164,9 +164,11 @@ def ask_model(  # noqa: C901, PLR0912 - a part of it would cost a generator in e
     )
 
 
-def _with_stored_guidance(ctx: Context, guidance: str) -> Context:
+def with_guidance_after_text(ctx: Context) -> Context:
     """Put guidance after a text of the model into the history, so that the next text is another message."""
-    message: JSONDict = {"role": "user", "content": sendable(guidance)}
+    if ctx.guidance is None or not ctx.messages.ends_with_assistant:
+        return ctx
+    message: JSONDict = {"role": "user", "content": sendable(ctx.guidance)}
     changes = ctx.request_changes
     if "messages" in changes:
         view = list(changes["messages"])
