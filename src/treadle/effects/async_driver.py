@@ -542,7 +542,11 @@ class _AsyncioWorker(_Worker):
         task = self._task = loop.create_task(self._work(), context=self.context)
         # Otherwise `asyncio.run` would wait for the task at its end, even for an abandoned one.
         asyncio._unregister_task(task)  # noqa: SLF001 - documented, for such tasks
-        task.add_done_callback(lambda _: self._group.ended(self))
+        task.add_done_callback(self._ended_task)
+
+    def _ended_task(self, _: asyncio.Task[None]) -> None:
+        self._group.ended(self)
+        del self._task  # if it was cancelled before it began, its exception refers to this object
 
     async def _work(self) -> None:
         native = asyncio.current_task()
@@ -721,12 +725,11 @@ class _Group:
         """Run the steps; return their values, or raise the first exception when all workers have ended."""
         for _ in self.results[:limit]:
             self._start_next()
-        if self.results:
-            await self._wait()
-        results, self.results = (
-            self.results,
-            [],
-        )  # the traceback of an exception in them may lead here
+        try:
+            if self.results:
+                await self._wait()
+        finally:  # the traceback of an exception in them may lead here
+            results, self.results = self.results, []
         return results
 
     def _start_next(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 from treadle.effects.effects import Bounded, Call, Effect, Parallel, Reporter, Steps
 
@@ -45,6 +45,7 @@ def intercept(
     """
     advance: Callable[[Any], Effect] = steps.send
     value: Any = None
+    effect = made = None
     try:
         while True:
             effect = advance(value) if resume is None else resume(advance, value)
@@ -59,10 +60,10 @@ def intercept(
             else:
                 advance = steps.send
     except StopIteration as stop:
-        result: R = stop.value
-        return result
+        return cast("R", stop.value)  # no local: an exception in it may refer to this frame, too
     finally:
-        del value  # an exception refers to this frame, which would keep it alive
+        # An exception refers to this frame, which would keep it alive; and an event may have the exception.
+        del value, effect, made
 
 
 def map_nested(effect: Effect, wrap: Callable[[Steps[Any]], Steps[Any]]) -> Effect:

@@ -685,6 +685,8 @@ class Run:
             end_state(self.state, reason, ended)
         self.result = result = self._result(reason)
         self.handle = None  # which refers to the run: avoid a reference cycle
+        # As the traceback of an exception does: of a tool or a key of a lock, by the frames of their callers.
+        self.services.ledger.failures = {}
         if reason is not None or self.services.has_listeners:  # a failed run is logged in any case
             yield Emit(
                 RunFinished(

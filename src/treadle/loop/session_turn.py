@@ -103,9 +103,13 @@ def save_turn(
         error.result = result
         raise
     except Exception as error:
-        failed = SessionError(f"the turn could not be stored: {safe_str(error)}")
-        failed.result = result
-        raise failed from error
+        raise _not_stored(error, result) from error
+
+
+def _not_stored(error: Exception, result: Result) -> SessionError:
+    failed = SessionError(f"the turn could not be stored: {safe_str(error)}")
+    failed.result = result
+    return failed
 
 
 _STATUS: Mapping[type, str] = {Ok: "ok", Err: "error", Paused: "paused"}

@@ -276,26 +276,29 @@ class _Attempts:
 
         The reason is not raised, since its traceback would keep the frames of the whole run.
         """
-        while self._number <= most and is_retryable(error):
-            now = yield NOW
-            asked = retry_after(error, now) or 0
-            if asked > self._max_retry_delay:
-                wait = f"{asked:,.1f}".removesuffix(".0")
-                most_wait = f"max_retry_delay={self._max_retry_delay:g}"
-                return self._failure(
-                    error, f"; the server asked to wait {wait} s, more than {most_wait}"
-                )
-            pause = yield from delay_before_retry(error, self._number, delay, now)
-            yield from self._retried(error, delay=pause, at=now)
-            yield Sleep(pause)
-            if on_retry is not None:
-                request = yield from self._changed(on_retry, request, error)
-            self._number += 1
-            try:
-                return (yield from self.send(request)), request
-            except Exception as raised:  # noqa: BLE001 - as above
-                error = raised
-        return self._failure(error)
+        try:
+            while self._number <= most and is_retryable(error):
+                now = yield NOW
+                asked = retry_after(error, now) or 0
+                if asked > self._max_retry_delay:
+                    wait = f"{asked:,.1f}".removesuffix(".0")
+                    most_wait = f"max_retry_delay={self._max_retry_delay:g}"
+                    return self._failure(
+                        error, f"; the server asked to wait {wait} s, more than {most_wait}"
+                    )
+                pause = yield from delay_before_retry(error, self._number, delay, now)
+                yield from self._retried(error, delay=pause, at=now)
+                yield Sleep(pause)
+                if on_retry is not None:
+                    request = yield from self._changed(on_retry, request, error)
+                self._number += 1
+                try:
+                    return (yield from self.send(request)), request
+                except Exception as raised:  # noqa: BLE001 - as above
+                    error = raised
+            return self._failure(error)
+        finally:
+            del error  # its traceback refers to this frame
 
     def _retried(
         self,
