@@ -301,19 +301,24 @@ class PausedRun:
             paused_runs=self.state["paused_runs"],
         )
 
-    def claimed(self, steps: Steps[R]) -> Steps[R]:
-        """Perform the steps of the resumed run while it has its claims; raises `PausedStateError` without them."""
+    def claimed(self, steps: Steps[R], *, has_begun: Callable[[], bool]) -> Steps[R]:
+        """Perform the steps of the resumed run while it has its claims; raises `PausedStateError` without them.
+
+        A run that was cancelled before it began, as ``has_begun`` says, consumes nothing of the pause.
+        """
+        # One that took it over leaves it as it was: calls may have run before.
+        not_begun: Outcome = "interrupted" if self.take_over else "undone"
         yield from self._claim()
         try:
             result = yield from steps
         except GeneratorExit:
             raise
         except BaseException:
-            yield from self._release(self._claims, "interrupted")
+            yield from self._release(self._claims, "interrupted" if has_begun() else not_begun)
             raise
         if self._file is not None and isinstance(result, Paused):
             yield from self._keep(self._file, result)
-        yield from self._release(self._claims, "done")
+        yield from self._release(self._claims, "done" if has_begun() else not_begun)
         return result
 
     def _claim(self) -> Steps[None]:

@@ -139,6 +139,7 @@ class Run:
         self.limit: Reason | None = None  # at which the model is asked for a last answer
         self.given = given  # with a session, after the messages of the session
         self._is_resumable = is_resumable
+        self._has_begun = False  # whether a stage may have run
         self._pauses = 0
         self._elapsed_before = 0.0  # seconds before the latest pause
         self._pending_messages: tuple[JSONDict, ...] = ()  # the model has not seen them yet
@@ -156,7 +157,9 @@ class Run:
         return self._claimed(self._steps())
 
     def _claimed(self, steps: Steps[Result]) -> Steps[Result]:
-        return self.given.claimed(steps) if isinstance(self.given, PausedRun) else steps
+        if not isinstance(self.given, PausedRun):
+            return steps
+        return self.given.claimed(steps, has_begun=lambda: self._has_begun)
 
     def _in_session(self, session: RunSession) -> Steps[Result]:
         """Perform the run as a turn of a session."""
@@ -274,6 +277,7 @@ class Run:
 
     def _iterate(self, *, is_resumed: bool) -> Steps[Reason | None]:
         """Iterate until there is a decision; return why the run ended, None for an answer."""
+        self._has_begun = True
         reason: Reason | None = None
         while reason is None:
             if not is_resumed:
@@ -522,6 +526,7 @@ class Run:
         with tools disabled. If there is still no text, a fixed sentence is the answer. With the option ``output``,
         both requests force the call of the output tool.
         """
+        self._has_begun = True
         terminal = [tool.name for tool in self.context.tools.values() if tool.terminal]
         how = f", by a call of {' or '.join(terminal)}" if terminal else ""
         guidance = GUIDANCE.format(reason=reason, how=how)
