@@ -91,8 +91,8 @@ class TestChain:
         inner.reserve_uses({"t": 2, "other": 1})
         assert (inner.uses, outer.uses) == ({"t": 2, "other": 1}, {"t": 2, "other": 1})
         assert [other.uses_left("t", most) for most in (1, 2, 3)] == [0, 0, 1]
-        for name in ("t", "not counted"):
-            inner.release_call(name)
+        for is_use in (True, False):
+            inner.release_call("t", is_use=is_use)
         assert (inner.tool_calls, outer.tool_calls) == (1, 1)
         assert (inner.uses, other.uses_left("t", 3)) == ({"t": 1, "other": 1}, 2)
 

@@ -259,9 +259,9 @@ class Budget:
         for one in self.chain():
             one.tool_calls += count
 
-    def release_call(self, name: str) -> None:
-        """Release a reserved tool call that does not run."""
-        if self.uses.get(name):
+    def release_call(self, name: str, *, is_use: bool) -> None:
+        """Release a reserved tool call that does not run; and a use of its tool, if it was counted as one."""
+        if is_use:
             self.reserve_uses({name: -1})
         self.reserve_calls(-1)
 

@@ -342,8 +342,8 @@ class TestEvents:
         asked = model.sent[1].messages[-1]["content"]
         assert asked == f"{GUIDED}\n\nLeft for this task: 0 model calls."
 
-    def test_its_request_replaces_the_guidance_of_a_stage(self, way):
-        """The guidance after a blank response was for a request that is not sent."""
+    def test_its_request_replaces_the_guidance_after_a_blank_response(self, way):
+        """That guidance was for a request that is not sent."""
         loop = Loop(max_iterations=1, limits=Limits(on_limit="finish"))
         with ScriptedLLM("", "so far") as model:
             result = way.run(loop, model)
@@ -362,8 +362,13 @@ def test_a_text_after_which_a_stage_continued_stays_a_message_before_the_guidanc
     with ScriptedLLM("one", "two") as model:
         result = SYNC.run(loop, model)
     assert (result.unwrap().content, result.stop_reason) == ("two", "finished")
+    one = {"role": "assistant", "content": "one"}
     assert model.sent[1].messages[1:] == [
-        {"role": "assistant", "content": "one"},
-        {"role": "user", "content": GUIDED},
+        one,
+        {"role": "user", "content": f"Go on.\n\n{GUIDED}"},
     ]
-    assert result.messages == [*model.sent[1].messages, {"role": "assistant", "content": "two"}]
+    assert result.messages[1:] == [
+        one,
+        {"role": "user", "content": "Go on."},
+        {"role": "assistant", "content": "two"},
+    ]

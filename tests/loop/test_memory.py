@@ -9,7 +9,8 @@ import weakref
 import anyio
 import pytest
 
-from treadle import Loop, RunHandle
+from treadle import Loop, RunHandle, tool
+from treadle.durable import SQLiteJournal
 from treadle.testing import call, calls
 
 
@@ -31,7 +32,7 @@ def failing(messages):
 
 def calling(name, count=1):
     """A model that calls a tool, and then answers."""
-    made = calls(*(call(name, f"c{n}", a=1) for n in range(count)))
+    made = calls(*(call(name, f"c{n}", a=n) for n in range(count)))
     return lambda messages: "done" if messages[-1]["role"] == "tool" else made
 
 
@@ -163,3 +164,171 @@ def test_a_run_that_its_deadline_ended_is_freed_with_its_result(run):
         assert RUNS[run](slow, [], {"max_seconds": 0.02})
     finally:
         gc.enable()
+
+
+@pytest.fixture
+def no_collection():
+    """Only reference counts free objects."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+class Watched:
+    """A stage that keeps weak references to a context and to what its run counts and calls."""
+
+    def __init__(self):
+        self.references = []
+        self.stages = Loop().pipeline.insert_before("ask_model", self.watch)
+
+    def watch(self, ctx):
+        watched = ctx, ctx.state, ctx.run.budget, ctx.run.in_flight
+        self.references += map(weakref.ref, watched)
+        return ctx
+
+    @property
+    def is_freed(self):
+        """Whether nothing keeps them; a thread that ran a call keeps a reference for a moment longer."""
+        for _ in range(PATIENCE):
+            if all(reference() is None for reference in self.references):
+                return True
+            time.sleep(0.01)
+        return False
+
+
+@pytest.fixture
+def watched(no_collection):
+    return Watched()
+
+
+def run_on(backend, model, **options):
+    """Run, and drop the result."""
+
+    async def main():
+        await Loop.run("go", as_async(model), **options)
+
+    if backend == "sync":
+        Loop.run_sync("go", model, **options)
+    else:
+        anyio.run(main, backend=backend)
+
+
+BACKENDS = pytest.mark.parametrize("backend", ["sync", "asyncio", "trio"])
+
+
+@BACKENDS
+@pytest.mark.parametrize("fails", [2, 9])
+def test_failed_requests(watched, backend, fails):
+    """The exception of an earlier attempt refers to the steps that keep the one of the next."""
+    left = [None] * fails
+
+    def model(messages):
+        if left:
+            left.pop()
+            raise ConnectionError("no")
+        return "done"
+
+    run_on(backend, model, stages=watched.stages, retry_delay=0)
+    assert watched.is_freed
+
+
+@BACKENDS
+def test_a_stream_of_a_sync_iterator_breaks_off(watched, backend):
+    def model(messages):
+        def chunks():
+            yield {"choices": [{"delta": {"content": "do"}}]}
+            raise ConnectionError("no")
+
+        return chunks()
+
+    run_on(backend, model, stages=watched.stages, retry_delay=0)
+    assert watched.is_freed
+
+
+@BACKENDS
+def test_a_key_of_a_lock_fails(watched, backend):
+    def key(arguments):
+        raise ValueError("no")
+
+    locked = tool(as_async(double), lock=key)
+    run_on(backend, calling("double"), tools=[locked], stages=watched.stages)
+    assert watched.is_freed
+
+
+@BACKENDS
+def test_calls_that_are_cancelled_before_they_begin(watched, backend):
+    """More calls than run at a time are planned in batches; the run ends while the first ones wait."""
+
+    @tool
+    async def wait(a: int):
+        await anyio.sleep(60)
+
+    options = {"tools": [wait], "stages": watched.stages, "max_seconds": 0.03}
+    for handle in ({}, {"handle": RunHandle()}):
+        run_on(backend, calling("wait", 9), **options, **handle)
+    handle.clear()
+    assert watched.is_freed
+
+
+def test_a_call_in_a_thread_that_returns_after_the_run(watched):
+    handles = [RunHandle()]
+
+    @tool
+    def late(a: int):
+        handles[0].cancel()
+        time.sleep(0.05)
+
+    Loop.run_sync("go", calling("late"), tools=[late], stages=watched.stages, handle=handles[0])
+    handles.clear()
+    assert watched.is_freed
+
+
+def test_an_interrupt(watched):
+    @tool
+    def interrupt(a: int):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Loop.run_sync("go", calling("interrupt"), tools=[interrupt], stages=watched.stages)
+    assert watched.is_freed
+
+
+@BACKENDS
+def test_a_run_with_a_journal(watched, backend, tmp_path):
+    journal = SQLiteJournal(tmp_path / "journal.db")
+    tools = [as_async(double)]
+    run_on(backend, calling("double"), tools=tools, stages=watched.stages, journal=journal)
+    assert watched.is_freed
+
+
+@pytest.mark.parametrize("number", range(1, 9))
+@pytest.mark.parametrize("model", ["failing model", "calls", "failing calls"])
+@pytest.mark.parametrize("form", [as_async, unchanged])
+def test_a_stream_that_is_left_after_some_events(watched, model, number, form):
+    async def main():
+        tools = list(map(form, [double, fail]))
+        options = {"tools": tools, "stages": watched.stages, "max_tool_calls": 2}
+        async with Loop.stream("go", MODELS[model], **options) as events:
+            left = number
+            async for _ in events:
+                left -= 1
+                if not left:
+                    break
+
+    anyio.run(main)
+    assert watched.is_freed
+
+
+@BACKENDS
+def test_the_failure_of_a_subagent(watched, backend):
+    """It is no response, so that the traceback has no frame of user-supplied code at which to start."""
+    kid = Loop(stages=watched.stages, name="kid").as_tool(
+        "kid", "A kid.", as_async(lambda _: object())
+    )
+
+    def model(messages):
+        return "done" if messages[-1]["role"] == "tool" else calls(call("kid", task="Go."))
+
+    run_on(backend, model, tools=[kid])
+    assert watched.is_freed

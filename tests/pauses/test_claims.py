@@ -9,7 +9,16 @@ import pytest
 from tests.deciding import on
 from tests.loop.conftest import SYNC, Way, paused_at
 
-from treadle import Loop, Ok, PausedStateError, Pauses, SQLiteClaims, approve
+from treadle import (
+    Loop,
+    Ok,
+    PausedStateError,
+    Pauses,
+    RunHandle,
+    SQLiteClaims,
+    ToolStarted,
+    approve,
+)
 from treadle.pauses import ProcessClaims
 from treadle.pauses.resume_holder import ResumeHolder
 from treadle.testing import ScriptedLLM, call, calls
@@ -132,7 +141,8 @@ class TestStore:
         store, scope = kind(), []
 
         def stop(event):
-            scope[0].cancel()
+            if isinstance(event, ToolStarted):
+                scope[0].cancel()
 
         loop, model, paused = paused_at(recorded, pauses=Pauses(claims=store))
 
@@ -143,6 +153,46 @@ class TestStore:
 
         anyio.run(main, backend=backend)
         assert [each[0] for each in store.log] == ["claim", "interrupted"]
+
+    @pytest.mark.parametrize(("take_over", "outcome"), [(False, "undone"), (True, "interrupted")])
+    def test_a_run_that_is_cancelled_before_it_begins_consumes_nothing(
+        self, recorded, way, take_over, outcome
+    ):
+        """One that took the pause over leaves it as it was: calls may have run before."""
+        store = Store()
+        loop, model, paused = paused_at(recorded, pauses=Pauses(claims=store))
+        handle = RunHandle()
+        handle.cancel()
+        options = {"handle": handle, "take_over": take_over}
+        result = way.resume(loop, paused, {"b": approve}, model, **options)
+        assert result.stop_reason == "cancelled"
+        assert result.messages[:3] == paused.messages[:3]
+        assert [each[0] for each in store.log] == ["claim", outcome]
+        assert recorded.done == ["note 1"]
+
+    @pytest.mark.parametrize("is_saved", [False, True])
+    def test_a_pause_is_resumed_after_a_run_that_was_cancelled_before_it_began(
+        self, recorded, way, is_saved, tmp_path
+    ):
+        loop, model, paused = paused_at(recorded)
+        given, path = paused, tmp_path / "pause.json"
+        if is_saved:
+            paused.save(path)
+            given = path
+        decisions = on(paused, {"b": approve})
+        handle = RunHandle()
+        handle.cancel()
+
+        def resume(**options):
+            if way.name == "sync":
+                return loop.resume_sync(given, decisions, model, **options)
+            return anyio.run(
+                lambda: loop.resume(given, decisions, model, **options), backend=way.name
+            )
+
+        assert resume(handle=handle).stop_reason == "cancelled"
+        assert resume().stop_reason == "answered"
+        assert recorded.did == ["note 1", "note 3", "wipe /"]
 
     def test_the_pause_of_a_subagent_is_claimed_with_that_of_its_parent(self, recorded):
         store = Store()

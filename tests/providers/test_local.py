@@ -536,6 +536,15 @@ def test_a_result_is_appended_to_the_question_on_one_line():
     assert {each["role"] for each in rendered} == {"system", "user", "assistant"}
 
 
+def test_a_message_after_a_result_is_joined_to_it():
+    """Chat templates may refuse two messages of the user in a row."""
+    messages = [*with_result("Which files?", "list_files", {}, "a.txt"), user("Be quick.")]
+    assert answer_messages(messages)[-2:] == [
+        {"role": "assistant", "content": "The door 12 is open now."},
+        user("Which files?\n\nResult of list_files: a.txt\n\nBe quick."),
+    ]
+
+
 def test_a_result_without_its_call_or_question_is_kept():
     rendered = answer_messages([{"role": "tool", "tool_call_id": "x", "content": "42"}])
     assert rendered[-1] == user("\n\nResult of the tool: 42")

@@ -17,7 +17,7 @@ def dispatch(context, through):
     Return the context, and the ids of the calls that ran, in alphabetical order.
     """
 
-    def dispatch(batches, *, approvals=None, done="", pausing=None, paused_runs=None, reserve=""):
+    def dispatch(batches, *, approvals=None, done="", pausing=None, paused_runs=None):
         words = [batch.split() for batch in batches.split("|")]
         plan = Plan(
             tuple(tuple(call(word.strip("!")) for word in batch) for batch in words),
@@ -43,9 +43,7 @@ def dispatch(context, through):
             approvals=approvals or {},
             paused_runs=paused_runs or {},
         )
-        ctx.run.ledger.reserved.update({one.id: one for one in plan.calls})
-        reserved = [one for one in plan.calls if one.id in reserve.split()]
-        ctx.run.reserve(reserved, {one.name: 1 for one in reserved})
+        ctx.run.reserve(plan.calls, {one.name: 1 for one in plan.calls})
         return through(ctx, dispatch_tools), " ".join(sorted(ran))
 
     return dispatch
@@ -87,7 +85,7 @@ class TestCallsThatRun:
         assert dispatch(batches, **options)[1] == runs
 
     def test_a_denial_releases_the_reserved_budget_of_the_call(self, dispatch):
-        ctx, _ = dispatch("a b! c!", approvals={"b": deny()}, reserve="a b c")
+        ctx, _ = dispatch("a b! c!", approvals={"b": deny()})
         budget = ctx.run.budget
         assert (budget.tool_calls, budget.uses) == (2, {"tool_a": 1, "tool_b": 0, "tool_c": 1})
         assert ctx.run.ledger.reserved.keys() == {"a", "c"}

@@ -1,14 +1,17 @@
 """The context: what the stages of an iteration see, and the verbs with which they change it."""
 
 from treadle.context.calls import (
+    admitted,
     approval_questions,
     check_call,
     expect,
     found_call,
     invalid_answer,
     over_budget,
+    uses_of,
     with_parsed_calls,
     with_plan,
+    with_reservations,
     with_second_response,
 )
 from treadle.context.context import Context, ContextChanges
@@ -32,13 +35,16 @@ __all__ = [
     "Request",
     "RequestChanges",
     "RunServices",
+    "admitted",
     "approval_questions",
     "check_call",
     "expect",
     "found_call",
     "invalid_answer",
     "over_budget",
+    "uses_of",
     "with_parsed_calls",
     "with_plan",
+    "with_reservations",
     "with_second_response",
 ]

@@ -16,6 +16,7 @@ from treadle.errors import OptionError, closest
 from treadle.messages import (
     MAX_COUNTED,
     MAX_VIOLATIONS,
+    NOTHING,
     Ending,
     MalformedJSONError,
     NotAResponseError,
@@ -31,7 +32,7 @@ from treadle.messages import (
     text_of_parts,
     to_response,
 )
-from treadle.tools import NotRun, Plan, as_made, fingerprint, marked, not_run
+from treadle.tools import NotRun, Plan, Tool, as_made, fingerprint, marked, not_run
 
 IterationT = TypeVar("IterationT", bound=Iteration)
 
@@ -332,8 +333,13 @@ def answered(ctx: IterationT, call: ToolCall, result: ToolResult) -> IterationT:
 
 def refused(ctx: IterationT, call: ToolCall, reason: NotRun, **values: Any) -> IterationT:
     """The context in which a call does not run, for a reason that the model reads."""
+    return _not_run(ctx, call, not_run(call, reason, **values))
+
+
+def _not_run(ctx: IterationT, call: ToolCall, result: ToolResult) -> IterationT:
+    reason = NotRun(result.status)
     ctx.run.ledger.notes.append(Note(call, reason))
-    ctx = answered(ctx, call, not_run(call, reason, **values))
+    ctx = answered(ctx, call, result)
     plan = dataclasses.replace(ctx.plan, not_run={**ctx.plan.not_run, call.id: reason})
     return ctx.evolve(plan=plan)
 
@@ -349,8 +355,6 @@ def with_call(ctx: IterationT, call: ToolCall) -> IterationT:
     def same(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
         return tuple(call if one.id == call.id else one for one in calls)
 
-    if call.id in ctx.run.ledger.reserved:
-        ctx.run.ledger.reserved[call.id] = call
     plan = dataclasses.replace(ctx.plan, batches=tuple(map(same, ctx.plan.batches)))
     return ctx.evolve(tool_calls=same(ctx.tool_calls), plan=plan)
 
@@ -449,14 +453,13 @@ def approval_questions(ctx: Iteration, calls: Iterable[ToolCall]) -> Mapping[str
 
 def with_plan(ctx: IterationT, plan: Any) -> IterationT:
     """Set the plan of a stage: each call is valid, within the budget, planned once, and asks for its approval."""
-    where, run = "replace: plan", ctx.run
+    where = "replace: plan"
     expect(isinstance(plan, Plan), where, "a Plan", plan)
     expect(isinstance(plan.batches, (tuple, list)), where, "batches of calls", plan.batches)
     for name in ("not_run", "duplicates", "approvals"):
         by_id = getattr(plan, name)
         expect(is_mapping(by_id), f"{where}.{name}", "a mapping by id of the call", by_id)
     placed: dict[str, ToolCall] = {}
-    over: dict[str, NotRun] = {}
     batches: list[tuple[ToolCall, ...]] = []
     for batch in plan.batches:
         expect(isinstance(batch, (tuple, list)), where, "batches of calls", batch)
@@ -468,30 +471,46 @@ def with_plan(ctx: IterationT, plan: Any) -> IterationT:
                 call = found_call(ctx, call.id, where)
             if call.id in placed or call.id in ctx.tool_results:
                 continue
-            if call.id not in run.ledger.reserved:
-                answer = over_budget(ctx, call, run.budget.calls_left())
-                if answer is not None:
-                    over[call.id] = NotRun(answer.status)
-                    run.ledger.notes.append(Note(call, over[call.id]))
-                    ctx = ctx.evolve(tool_results={**ctx.tool_results, call.id: answer})
-                    continue
-                tool = ctx.tools.get(call.name)
-                has_uses = tool is not None and tool.max_uses is not None
-                run.reserve([call], {call.name: 1} if has_uses else {})
             placed[call.id] = call
             fitting.append(call)
         if fitting:
             batches.append(tuple(fitting))
-    idle = run.ledger.reserved.keys() - placed.keys() - ctx.tool_results.keys()
-    run.release(*(run.ledger.reserved[call_id] for call_id in idle))
-    made = dataclasses.replace(
-        plan,
-        batches=tuple(batches),
-        not_run={**plan.not_run, **over},
-        # An approval cannot be left out.
-        approvals={**plan.approvals, **approval_questions(ctx, placed.values())},
-    )
-    return ctx.evolve(plan=made)
+    ctx = with_reservations(ctx.evolve(plan=dataclasses.replace(plan, batches=tuple(batches))))
+    # An approval cannot be left out.
+    questions = {**ctx.plan.approvals, **approval_questions(ctx, ctx.plan.calls)}
+    return ctx.evolve(plan=dataclasses.replace(ctx.plan, approvals=questions))
+
+
+def with_reservations(ctx: IterationT) -> IterationT:
+    """Reserve the budget of the planned calls without a result, and of no other call that has not begun.
+
+    A verb reserves and releases at once, also in a context that the stage discards.
+    """
+    planned = () if ctx.result_messages else ctx.plan.calls
+    waiting = {call.id: call for call in planned if call.id not in ctx.tool_results}
+    reserved = ctx.run.ledger.reserved
+    ctx.run.release(*[call for call, _ in reserved.values() if call.id not in waiting])
+    for call in waiting.values():
+        ctx = admitted(ctx, call)
+    return ctx
+
+
+def admitted(ctx: IterationT, call: ToolCall) -> IterationT:
+    """Reserve the budget of a planned call, if it has none; answer the call if a limit forbids it."""
+    run = ctx.run
+    if call.id in run.ledger.reserved or call.id in ctx.tool_results:
+        return ctx
+    answer = over_budget(ctx, call, run.budget.calls_left())
+    if answer is not None:
+        return _not_run(ctx, call, answer)
+    run.reserve([call], uses_of(ctx.tools, call))
+    return ctx
+
+
+def uses_of(tools: Mapping[str, Tool], call: ToolCall) -> Mapping[str, int]:
+    """The use of its tool that a call is, if the tool has ``max_uses``."""
+    tool = tools.get(call.name)
+    return NOTHING if tool is None or tool.max_uses is None else {call.name: 1}
 
 
 # The results of a stage that provides them
@@ -570,7 +589,7 @@ def _count_call(ctx: Iteration, call: ToolCall, result: ToolResult) -> None:
     """Count a call that a stage ran."""
     run, at = ctx.run, ctx.run.ledger.clock
     if call.id not in run.ledger.reserved:
-        run.budget.reserve_calls(1)
+        run.reserve([call], uses_of(ctx.tools, call))
     run.repeats.count(call)
     run.in_flight.calls_run += 1
     run.ledger.unsettled.append(call)

@@ -136,6 +136,10 @@ class Context(Iteration):
             is_other = self.tools.get(call.name) is not changed.tools.get(call.name)
             if call.fingerprint and is_open and is_other:
                 changed = calls.checked_again(changed, call, "with_tools")
+                # The other tool may have other ``max_uses``.
+                if call.id in self.run.ledger.reserved:
+                    self.run.release(call)
+                    changed = calls.admitted(changed, call)
         return changed
 
     def guide(self, text: str) -> Self:
@@ -182,7 +186,7 @@ class Context(Iteration):
                 "with another answer"
             )
         is_parsed = bool(self.tool_calls) or calls.has_passed(self, "tool_calls")
-        self.run.release(*self.plan.calls)
+        self.run.release_idle()
         ctx = self.evolve(
             response=made,
             parsed=None,

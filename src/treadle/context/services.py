@@ -56,7 +56,8 @@ class Ledger:
         event_counter: numbers the events that the observers receive; they share it.
         clock: the latest known time of the run, such as the end of a call, in seconds since the epoch.
         found: the names of the tools that a search has found and that are offered from then on, in order.
-        reserved: the planned calls of this iteration, which the budget has counted, by id.
+        reserved: the planned calls of this iteration, which the budget has counted, by id; each with whether it
+            counts as a use of its tool.
         dispatched: the contexts whose calls ran, until a stage's context is known to contain these calls.
         notes: what stages did, until it is emitted as events.
         unsettled: the calls whose outcome the shared circuit breaker does not know yet.
@@ -71,7 +72,7 @@ class Ledger:
     event_counter: EventCounter = field(default_factory=EventCounter)
     clock: float = 0.0
     found: dict[str, None] = field(default_factory=dict[str, None])
-    reserved: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
+    reserved: dict[str, tuple[ToolCall, bool]] = field(default_factory=dict[Any, Any])
     dispatched: tuple[Any, ...] = ()
     notes: list[Note] = field(default_factory=list[Note])
     unsettled: list[ToolCall] = field(default_factory=list[ToolCall])
@@ -150,17 +151,23 @@ class RunServices:
         if uses:
             self.budget.reserve_uses(uses)
         for call in calls:
-            self.ledger.reserved[call.id] = call
+            self.ledger.reserved[call.id] = call, call.name in uses
 
     def release(self, *calls: ToolCall) -> None:
         """Release the budget of those planned calls that have not begun, and will not."""
         for call in calls:
             node = self.node_of(call)
             is_new = node is None or node.status is RunNodeStatus.INIT
-            if is_new and self.ledger.reserved.pop(call.id, None) is not None:
-                self.budget.release_call(call.name)
+            reserved = self.ledger.reserved.pop(call.id, None) if is_new else None
+            if reserved is not None:
+                self.budget.release_call(call.name, is_use=reserved[1])
                 if self.breaker is not None:
                     self.ledger.unsettled.append(call)
+
+    def release_idle(self) -> None:
+        """Release all calls that have not begun: none will. A stage may have discarded their plan."""
+        if not self.ledger.reserved.keys() <= self.in_flight.results.keys():
+            self.release(*[call for call, _ in self.ledger.reserved.values()])
 
     def count_response(self, response: Response) -> None:
         """Count the usage of a response, in the budget and in the node of the iteration."""

@@ -557,6 +557,7 @@ class _AsyncioWorker(_Worker):
 
     def _left(self, _: object) -> None:
         self._group.ended(self)
+        del self._task  # if it was cancelled before it began, its exception refers to this object
 
     def _enter_task(self) -> None:
         native = asyncio.current_task()
@@ -734,12 +735,11 @@ class _Group:
         """Run the steps; return their values, or raise the first exception when all workers have ended."""
         for _ in self.results[:limit]:
             self._start_next()
-        if self.results:
-            await self._wait()
-        results, self.results = (
-            self.results,
-            [],
-        )  # the traceback of an exception in them may lead here
+        try:
+            if self.results:
+                await self._wait()
+        finally:  # the traceback of an exception in them may lead here
+            results, self.results = self.results, []
         return results
 
     def _start_next(self) -> None:

@@ -72,6 +72,7 @@ class BackgroundCall(Future[Any]):
 
     def _settle(self, task: asyncio.Task[Any]) -> None:
         self._has_ended.set()
+        self._task = None  # the exception of one that was cancelled may refer to this object
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         if not self.set_running_or_notify_cancel():
             return

@@ -43,6 +43,7 @@ def intercept(
     """
     advance: Callable[[Any], Effect] = steps.send
     value: Any = None
+    effect = made = None
     try:
         while True:
             effect = advance(value) if resume is None else resume(advance, value)
@@ -57,9 +58,10 @@ def intercept(
             else:
                 advance = steps.send
     except StopIteration as stop:
-        return stop.value
+        return stop.value  # no local: an exception in it may refer to this frame, too
     finally:
-        del value  # an exception refers to this frame, which would keep it alive
+        # An exception refers to this frame, which would keep it alive; and an event may have the exception.
+        del value, effect, made
 
 
 def map_nested(effect: Effect, wrap: Callable[[Steps[Any]], Steps[Any]]) -> Effect:

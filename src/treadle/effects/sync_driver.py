@@ -82,8 +82,15 @@ class Task:
 
     def end(self, value: Any, error: Exception | None) -> None:
         """End with an outcome; the traceback of an error may lead to this task, which keeps nothing."""
-        self.is_over, self.effect = True, NOW
-        self.finish(value, error)
+        finish = self.finish
+        self.forget()
+        finish(value, error)
+
+    def forget(self) -> None:
+        """Keep nothing of steps that are over: what finishes them, and their children, refer to this task."""
+        self.is_over, self.effect, self.finish = True, NOW, _nothing
+        self.children.clear()
+        self.awaited.clear()
 
     def within_context(self, act: Callable[..., R], *args: Any) -> R:
         """Call a function with the context variables of the steps."""
@@ -92,6 +99,10 @@ class Task:
     def copied_context(self) -> contextvars.Context:
         """Copy the context variables, for work that runs concurrently with the steps."""
         return contextvars.copy_context() if self.context is None else self.context.copy()
+
+
+def _nothing(value: Any, error: Exception | None) -> None:
+    """Finish steps that are over already."""
 
 
 class Scheduler:
@@ -117,6 +128,8 @@ class Scheduler:
         except BaseException as interrupt:
             self.cancel([root], interrupt)
             raise
+        finally:
+            self._inbox = queue.SimpleQueue()  # answers of cancelled steps
         # No local variable: the exception may refer to this frame.
         return cleanup.settle(outcome.pop())
 
@@ -246,7 +259,13 @@ class Scheduler:
             if task.ticket is ticket:
                 act()
 
-        return lambda: self._inbox.put(here)
+        def from_anywhere() -> None:
+            if (
+                task.ticket is ticket
+            ):  # a stale answer would stay in the inbox, which refers to the scheduler
+                self._inbox.put(here)
+
+        return from_anywhere
 
     def post(self, task: Task, ticket: object, act: Callable[[], Awaitable[Any] | None]) -> None:
         """Call a function in the context of a task when those posted before are done, and await its result.
@@ -411,6 +430,7 @@ class Scheduler:
         for started in list(task.awaited):
             if not started.wait_for_end(deadline):
                 cleanup.log_abandoned(task.effect)
+        task.forget()
         task.within_context(self._clean_up, task.steps, end)
 
     def _clean_up(self, steps: Steps[Any], end: BaseException) -> None:
@@ -497,7 +517,10 @@ def _failure(error: BaseException) -> Exception:
     failure = failure_of(error) or error
     if isinstance(failure, Exception):
         return failure
-    raise failure
+    try:
+        raise failure
+    finally:
+        del error, failure  # the traceback refers to this frame
 
 
 def _only(effect: Effect) -> Steps[Any]:

@@ -284,8 +284,11 @@ class PausedRun:
             paused_runs=self.state["paused_runs"],
         )
 
-    def claimed(self, steps: Steps[R]) -> Steps[R]:
-        """Perform the steps of the resumed run while it has its claims; raises `PausedStateError` without them."""
+    def claimed(self, steps: Steps[R], *, has_begun: Callable[[], bool]) -> Steps[R]:
+        """Perform the steps of the resumed run while it has its claims; raises `PausedStateError` without them.
+
+        A run that was cancelled before it began, as ``has_begun`` says, consumes nothing of the pause.
+        """
         pause_id = self.state["pause_id"]
         if self._claims:
             key = f"claimant {pause_id}"
@@ -298,12 +301,13 @@ class PausedRun:
                 claim = functools.partial(store.claim, take_over=self.take_over)
                 if not (yield self._calling(store, claim, labels.CLAIM_PAUSE)):
                     raise PausedStateError(resumed_already(pause_id))  # noqa: TRY301 - undone below
-            outcome = "interrupted"
+            # A run that took the pause over leaves it as it was: calls may have run before.
+            outcome = "interrupted" if self.take_over else "undone"
             result = yield from steps
         except GeneratorExit:
             raise
         except BaseException:
-            yield from self._release(asked, outcome)
+            yield from self._release(asked, "interrupted" if has_begun() else outcome)
             raise
         if self._file is not None and isinstance(result, Paused):
             keep, args = self._file.keep, (self._claimant, result.state)
@@ -311,7 +315,7 @@ class PausedRun:
                 yield Call(keep, *args, mode=Mode.THREAD, label=labels.KEEP_PAUSE, key=pause_id)
             except Exception:  # the caller has it, and can save it elsewhere
                 log.exception("the next pause of %s could not be saved", pause_id)
-        yield from self._release(self._claims, "done")
+        yield from self._release(self._claims, "done" if has_begun() else outcome)
         return result
 
     def _release(self, stores: Sequence[ClaimStore], outcome: Outcome) -> Steps[None]:

@@ -9,7 +9,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from treadle import labels
-from treadle.context import Context, Decision, RunServices, with_parsed_calls
+from treadle.context import (
+    Context,
+    Decision,
+    RunServices,
+    uses_of,
+    with_parsed_calls,
+    with_reservations,
+)
 from treadle.effects import (
     NOW,
     Bounded,
@@ -77,7 +84,13 @@ from treadle.results import (
     RunCancelled,
 )
 from treadle.run_state import RunState
-from treadle.stages import incomplete, inject, report_notes
+from treadle.stages import (
+    incomplete,
+    inject,
+    report_notes,
+    with_guidance_after_text,
+    without_nudge,
+)
 from treadle.tools import NotRun, OutputContract
 from treadle.tracebacks import from_user_code
 
@@ -126,6 +139,7 @@ class Run:
         self.limit: Reason | None = None  # at which the model is asked for a last answer
         self.given = given  # with a session, after the messages of the session
         self._is_resumable = is_resumable
+        self._has_begun = False  # whether a stage may have run
         self._pauses = 0
         self._elapsed_before = 0.0  # seconds before the latest pause
         self._pending_messages: tuple[JSONDict, ...] = ()  # the model has not seen them yet
@@ -143,7 +157,9 @@ class Run:
         return self._claimed(self._steps())
 
     def _claimed(self, steps: Steps[Result]) -> Steps[Result]:
-        return self.given.claimed(steps) if isinstance(self.given, PausedRun) else steps
+        if not isinstance(self.given, PausedRun):
+            return steps
+        return self.given.claimed(steps, has_begun=lambda: self._has_begun)
 
     def _in_session(self, session: RunSession) -> Steps[Result]:
         """Perform the run as a turn of a session."""
@@ -266,6 +282,7 @@ class Run:
 
     def _iterate(self, *, is_resumed: bool) -> Steps[Reason | None]:
         """Iterate until there is a decision; return why the run ended, None for an answer."""
+        self._has_begun = True
         reason: Reason | None = None
         while reason is None:
             if not is_resumed:
@@ -317,7 +334,7 @@ class Run:
         progress = self._progress = Progress()
         progress.item = self.context.begin(iteration, progress.stages, changes or NOTHING)
         if guidance is not None:
-            progress.item = progress.item.evolve(guidance=guidance)
+            progress.item = progress.item.guide(guidance)
         return None
 
     def _pass(self, *, is_resumed: bool = False) -> Steps[Reason | None]:
@@ -340,8 +357,7 @@ class Run:
             run = self.services
             if not context.is_asked and context.decision is None:  # else `ask_model` has counted it
                 run.budget.iterations += 1
-            if len(run.ledger.reserved) > len(run.in_flight.results):
-                run.release(*context.plan.calls)
+            run.release_idle()
             context = inject(context, "Not run.")
             self.keep(context)
         return (yield from self._end_iteration(reason))
@@ -454,7 +470,7 @@ class Run:
         if streamed and not context.is_asked:
             context = context.evolve(response=Response(streamed), is_asked=True)
         in_flight.running.clear()
-        self.services.release(*context.plan.calls)
+        self.services.release_idle()
         done = in_flight.results
         # A call that a stage ran although the plan refused it has an answer that says so.
         ran = {call_id: one for call_id, one in done.items() if one.status == NotRun.NOT_ALLOWED}
@@ -490,7 +506,7 @@ class Run:
         """Add the user messages that arrived meanwhile; the run continues with them."""
         given, self._pending_messages = self._pending_messages, ()
         self.add_messages(given)
-        self.context = self.context.evolve(decision=None, output=None, guidance=None)
+        self.context = without_nudge(self.context.evolve(decision=None, output=None))
         iteration = self.context.iteration + 1
         yield from self._emit(UserMessageAdded(iteration=iteration, messages=given))
 
@@ -515,6 +531,7 @@ class Run:
         with tools disabled. If there is still no text, a fixed sentence is the answer. With the option ``output``,
         both requests force the call of the output tool.
         """
+        self._has_begun = True
         terminal = [tool.name for tool in self.context.tools.values() if tool.terminal]
         how = f", by a call of {' or '.join(terminal)}" if terminal else ""
         guidance = GUIDANCE.format(reason=reason, how=how)
@@ -527,7 +544,9 @@ class Run:
             if not is_resumed:
                 self._last_answers = number
                 changes = without_calls if number == MAX_LAST_ANSWERS else None
-                self.context = self.context.evolve(decision=None, error=None, output=None)
+                # Before the text of this request is joined to that of a stage: it is not stored.
+                context = with_guidance_after_text(without_nudge(self.context))
+                self.context = context.evolve(decision=None, error=None, output=None)
                 failed = yield from self._begin_iteration(guidance, changes)
             failed = failed or (yield from self._pass(is_resumed=is_resumed))
             is_resumed = False
@@ -590,6 +609,7 @@ class Run:
 
     def _paused_state(self) -> Steps[JSONDict]:
         services = self.services
+        self.context = with_reservations(self.context)
         yield from report_notes(self.context)
         now = yield NOW
         self._pauses += 1
@@ -649,8 +669,9 @@ class Run:
         services.repeats.restore(paused.repeats)
         services.ledger.found.update(dict.fromkeys(paused.found))
         done = self.context.tool_results
+        planned = () if self.context.is_injected else self.context.plan.calls
         services.ledger.reserved.update(
-            {call.id: call for call in self.context.plan.calls if call.id not in done}
+            {call.id: (call, bool(uses_of(kept, call))) for call in planned if call.id not in done}
         )
 
     def _finish_at(self, limit: Reason) -> None:
@@ -673,6 +694,8 @@ class Run:
             end_state(self.state, reason, ended)
         self.result = result = self._result(reason)
         self.handle = None  # which refers to the run: avoid a reference cycle
+        # As the traceback of an exception does: of a tool or a key of a lock, by the frames of their callers.
+        self.services.ledger.failures = {}
         if reason is not None or self.services.has_listeners:  # a failed run is logged in any case
             yield Emit(
                 RunFinished(

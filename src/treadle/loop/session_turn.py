@@ -15,6 +15,7 @@ from treadle.messages import (
     JSONDict,
     Response,
     estimate_tokens,
+    join_messages,
     safe_str,
     to_message,
     validate_messages,
@@ -69,7 +70,11 @@ def joined(before: list[JSONDict], given: Any) -> Any:
     if repairs:  # the run repairs them again, and reports it
         messages = list(map(to_message, given))
     known = [message for message in before if message["role"] in SYSTEM_ROLES]
-    return [*before, *(message for message in messages if message not in known)]
+    new = [message for message in messages if message not in known]
+    if before and new and before[-1]["role"] == new[0]["role"] == "user":
+        # The turn before had no answer; some providers refuse two user messages in a row.
+        return [*before[:-1], join_messages(before[-1], new[0]), *new[1:]]
+    return [*before, *new]
 
 
 def save_turn(
@@ -98,9 +103,13 @@ def save_turn(
         error.result = result
         raise
     except Exception as error:
-        failed = SessionError(f"the turn could not be stored: {safe_str(error)}")
-        failed.result = result
-        raise failed from error
+        raise _not_stored(error, result) from error
+
+
+def _not_stored(error: Exception, result: Result) -> SessionError:
+    failed = SessionError(f"the turn could not be stored: {safe_str(error)}")
+    failed.result = result
+    return failed
 
 
 _STATUS: Mapping[type, str] = {Ok: "ok", Err: "error", Paused: "paused"}

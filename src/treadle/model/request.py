@@ -23,6 +23,7 @@ from typing import Any, TypeAlias
 
 from treadle import effects
 from treadle.effects import Call, Reporter, Steps, Timed, in_context, is_awaitable
+from treadle.effects.cleanup import outcome_of, settle
 from treadle.messages import (
     Chunk,
     JSONDict,
@@ -261,8 +262,9 @@ async def _next_of(iterator: Any, context: Context) -> Any:
 
     if isinstance(iterator, AsyncIterator):
         return await in_context(_anext(iterator), context)  # pyright: ignore[reportUnknownArgumentType]
-    following = functools.partial(context.run, next, iterator, _END)
-    return await anyio.to_thread.run_sync(following, abandon_on_cancel=True)
+    # As an outcome: an exception would form a reference cycle with the future of anyio.
+    following = functools.partial(outcome_of, context.run, next, iterator, _END)
+    return settle(await anyio.to_thread.run_sync(following, abandon_on_cancel=True))
 
 
 async def _anext(iterator: AsyncIterator[Any]) -> Any:

@@ -17,7 +17,8 @@ MAX_CLAIMS = 100_000
 
 Outcome: TypeAlias = Literal["done", "interrupted", "undone"]
 """How a claim ends: ``done`` after a result was returned, so that the pause is never resumed again;
-``interrupted`` after an exception in the middle, so that it can only be taken over; ``undone`` if nothing ran."""
+``interrupted`` after an exception in the middle, so that it can only be taken over; ``undone`` if nothing ran,
+such as in a run that was cancelled before it began."""
 
 
 class ClaimStore(Protocol):

@@ -288,6 +288,30 @@ def _given(loop: BuiltLoop, start: Mapping[str, Any]) -> Any:
     return PausedRun.recorded(loop, start)
 
 
+class _Queue:
+    """The entries to be written.
+
+    Args:
+        counter: numbers the events.
+
+    Attributes:
+        entries: the entries, in order.
+        is_detached: whether nothing more is written.
+    """
+
+    def __init__(self, counter: EventCounter) -> None:
+        self.entries: list[Entry] = []
+        self.is_detached = False
+        self._counter = counter
+
+    def add(self, entry: Entry) -> None:
+        """Add an entry, with the time and the number of the latest event."""
+        # A replay emits the events by itself; whether one was interrupted it cannot know.
+        if not self.is_detached and (entry.kind != "emit" or entry.error is not None):
+            at, last = time.time(), self._counter.latest
+            self.entries.append(dataclasses.replace(entry, at=at, last_seq=last))
+
+
 class _Writer(LogMiddleware):
     """Writes the log of a run to its journal.
 
@@ -305,8 +329,9 @@ class _Writer(LogMiddleware):
     """
 
     def __init__(self, opened: JournaledRun, run_id: str, counter: EventCounter) -> None:
-        super().__init__(self._queue_entry, reports=False)
-        self._opened, self._run_id, self._counter = opened, run_id, counter
+        self._queue = _Queue(counter)  # apart from this object, which would refer to itself
+        super().__init__(self._queue.add, reports=False)
+        self._opened, self._run_id = opened, run_id
         self._log: Sequence[Entry] = opened.log
         self._started = {
             entry.place: entry.at
@@ -314,20 +339,12 @@ class _Writer(LogMiddleware):
             if entry.kind == STARTED and not entry.starts_call
         }
         self.unknown: set[Place] = set()
-        self._queue: list[Entry] = []
         self._taken: list[int] = []
         self._received: set[int] = set()
         self._mutex = threading.Lock()
         self._failure: Exception | None = None
         self._interruption: BaseException | None = None
-        self._is_detached = False
         self._in_parallel = 0
-
-    def _queue_entry(self, entry: Entry) -> None:
-        # A replay emits the events by itself; whether one was interrupted it cannot know.
-        if not self._is_detached and (entry.kind != "emit" or entry.error is not None):
-            at, last = time.time(), self._counter.latest
-            self._queue.append(dataclasses.replace(entry, at=at, last_seq=last))
 
     # Effects
 
@@ -335,7 +352,7 @@ class _Writer(LogMiddleware):
         """Perform an effect; one that lasted when the run was interrupted has less time left."""
         if isinstance(effect, Call):
             return (yield from self._perform_call(effect, entry))
-        if self._is_detached:
+        if self._queue.is_detached:
             return (yield effect)
         if isinstance(effect, Sleep):
             return (yield from self._sleep(effect, entry))
@@ -366,7 +383,7 @@ class _Writer(LogMiddleware):
     def _perform_call(self, call: Call, entry: Entry) -> Steps[Any]:
         if self._failure is not None and call.label not in _QUEUED:
             raise self._failure  # another process may make the call
-        if self._is_detached:
+        if self._queue.is_detached:
             return (yield call)
         if call.label == labels.STEER:
             return (yield from self._take(call))
@@ -440,7 +457,7 @@ class _Writer(LogMiddleware):
         Another process may resume the run, so its end is not the cancellation.
         """
         if not path and not isinstance(error, Exception):
-            self._is_detached = True
+            self._queue.is_detached = True
         return error is self._failure
 
     def look(self, steps: Steps[Any]) -> None:
@@ -451,12 +468,12 @@ class _Writer(LogMiddleware):
         """
         found = interruption_of(steps)
         if found is not None:
-            self._interruption, self._is_detached = found, True
+            self._interruption, self._queue.is_detached = found, True
         elif self._interruption is not None:
             raise self._interruption
 
     def _flush(self) -> Steps[None]:
-        if self._queue and not self._is_detached:
+        if self._queue.entries and not self._queue.is_detached:
             yield from self._calling(self._write_queue)
 
     def _calling(self, fn: Callable[[], Any]) -> Steps[Any]:
@@ -465,24 +482,24 @@ class _Writer(LogMiddleware):
             return (yield _calling(fn, self._run_id))
         except Exception as error:  # noqa: BLE001 - a journal may raise anything
             if self._failure is None:
-                self._failure, self._is_detached = error, True
+                self._failure, self._queue.is_detached = error, True
             raise self._failure  # noqa: B904 - it is the error, or an earlier one
 
     def _write_queue(self) -> None:
         """Write what is queued, in order, even if this call was abandoned and another one writes meanwhile."""
         try:
             with self._mutex:
-                entries, taken = list(self._queue), list(self._taken)
+                entries, taken = list(self._queue.entries), list(self._taken)
                 if entries:
                     self._opened.add(entries, taken)
-                    del self._queue[: len(entries)], self._taken[: len(taken)]
+                    del self._queue.entries[: len(entries)], self._taken[: len(taken)]
         except NotDataError as error:
             raise JournalError(f"run {self._run_id!r}: {error}") from error
         except BaseException as error:
             is_here = threading.current_thread() is threading.main_thread()
             if is_here and not isinstance(error, Exception):
                 # An interruption of the thread of all steps, which end now. The entries may have been written.
-                self._is_detached = True
+                self._queue.is_detached = True
             raise
 
 

@@ -9,13 +9,18 @@ from typing import Any
 
 from treadle.checks import ValueCheck
 from treadle.pipeline import Stage
-from treadle.stages._ask_model import OnRetry, ask_model, events_of_chunks
+from treadle.stages._ask_model import (
+    OnRetry,
+    ask_model,
+    events_of_chunks,
+    with_guidance_after_text,
+)
 from treadle.stages._attempts import CallAttempt, ReturnedError, SubagentPausedError, call_effect
 from treadle.stages._budget_guard import budget_guard
 from treadle.stages._circuit_breaker import circuit_breaker
 from treadle.stages._dispatch_tools import concluded, dispatch_tools, run_calls
 from treadle.stages._inject_results import assistant_message, inject, inject_results
-from treadle.stages._loop_decision import incomplete, loop_decision
+from treadle.stages._loop_decision import incomplete, loop_decision, without_nudge
 from treadle.stages._notes import report_notes
 from treadle.stages._parse_tool_calls import parse_tool_calls
 from treadle.stages._plan_calls import plan_calls
@@ -101,4 +106,6 @@ __all__ = [
     "report_notes",
     "run_calls",
     "validate_calls",
+    "with_guidance_after_text",
+    "without_nudge",
 ]

@@ -113,8 +113,8 @@ def ask_model(  # noqa: C901, PLR0912 - a part of it would cost a generator in e
             ctx = _asked_again(ctx)
         if run.ledger.notes or run.ledger.unsettled:
             yield from report_notes(ctx)
-        if ctx.guidance is not None and ctx.messages.ends_with_assistant:
-            ctx = _with_stored_guidance(ctx, ctx.guidance)
+        if ctx.guidance is not None:
+            ctx = with_guidance_after_text(ctx)
         request = ctx.request
         run.budget.count_request()
         requested = run.ledger.clock
@@ -164,9 +164,11 @@ def ask_model(  # noqa: C901, PLR0912 - a part of it would cost a generator in e
     )
 
 
-def _with_stored_guidance(ctx: Context, guidance: str) -> Context:
+def with_guidance_after_text(ctx: Context) -> Context:
     """Put guidance after a text of the model into the history, so that the next text is another message."""
-    message: JSONDict = {"role": "user", "content": sendable(guidance)}
+    if ctx.guidance is None or not ctx.messages.ends_with_assistant:
+        return ctx
+    message: JSONDict = {"role": "user", "content": sendable(ctx.guidance)}
     changes = ctx.request_changes
     if "messages" in changes:
         view = list(changes["messages"])
@@ -274,26 +276,29 @@ class _Attempts:
 
         The reason is not raised, since its traceback would keep the frames of the whole run.
         """
-        while self._number <= most and is_retryable(error):
-            now = yield NOW
-            asked = retry_after(error, now) or 0
-            if asked > self._max_retry_delay:
-                wait = f"{asked:,.1f}".removesuffix(".0")
-                most_wait = f"max_retry_delay={self._max_retry_delay:g}"
-                return self._failure(
-                    error, f"; the server asked to wait {wait} s, more than {most_wait}"
-                )
-            pause = yield from delay_before_retry(error, self._number, delay, now)
-            yield from self._retried(error, delay=pause, at=now)
-            yield Sleep(pause)
-            if on_retry is not None:
-                request = yield from self._changed(on_retry, request, error)
-            self._number += 1
-            try:
-                return (yield from self.send(request)), request
-            except Exception as raised:  # noqa: BLE001 - as above
-                error = raised
-        return self._failure(error)
+        try:
+            while self._number <= most and is_retryable(error):
+                now = yield NOW
+                asked = retry_after(error, now) or 0
+                if asked > self._max_retry_delay:
+                    wait = f"{asked:,.1f}".removesuffix(".0")
+                    most_wait = f"max_retry_delay={self._max_retry_delay:g}"
+                    return self._failure(
+                        error, f"; the server asked to wait {wait} s, more than {most_wait}"
+                    )
+                pause = yield from delay_before_retry(error, self._number, delay, now)
+                yield from self._retried(error, delay=pause, at=now)
+                yield Sleep(pause)
+                if on_retry is not None:
+                    request = yield from self._changed(on_retry, request, error)
+                self._number += 1
+                try:
+                    return (yield from self.send(request)), request
+                except Exception as raised:  # noqa: BLE001 - as above
+                    error = raised
+            return self._failure(error)
+        finally:
+            del error  # its traceback refers to this frame
 
     def _retried(
         self,
@@ -463,7 +468,7 @@ def _add_guidance(messages: list[JSONDict], guidance: str) -> None:
 def _asked_again(ctx: Context) -> Context:
     """The context for a second request in one iteration; the first response goes into the history."""
     run = ctx.run
-    run.release(*(call for call in ctx.plan.calls if call.id not in ctx.tool_results))
+    run.release_idle()
     run.ledger.reserved.clear()
     injected = inject(ctx, "Not run: the model was asked again first.")
     if run.in_flight.results:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from treadle.codec import decode
-from treadle.context import Context, Decision, expect, found_call, with_plan
+from treadle.context import Context, Decision, admitted, expect, found_call, with_plan
 from treadle.effects import Bounded, Parallel, Steps, Stopped
 from treadle.messages import ToolCall, ToolResult
 from treadle.pipeline import stage
@@ -30,11 +30,12 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
     """
     if not ctx.plan.batches or ctx.result_messages:  # the answers to the calls are in the history
         return ctx
-    run, plan = ctx.run, ctx.plan
-    batches, in_flight = plan.batches, run.in_flight
-    calls = planned = plan.calls
+    run, in_flight = ctx.run, ctx.run.in_flight
     if in_flight.results:  # calls of this iteration ran before
         ctx = ctx.evolve(tool_results={**in_flight.results, **ctx.tool_results})
+    ctx = _with_reservations(ctx)
+    plan, batches = ctx.plan, ctx.plan.batches
+    calls = planned = plan.calls
     still_paused: Mapping[str, Paused] = {}
     if plan.approvals or ctx.paused_runs or ctx.tool_results:
         ctx, batches, still_paused = _apply_decisions(ctx)
@@ -100,6 +101,15 @@ def run_calls(ctx: Context, calls: Iterable[ToolCall | str]) -> Steps[Context]:
     part = dataclasses.replace(whole, batches=(runnable,) if runnable else (), duplicates=twins)
     ctx = yield from dispatch_tools.fn(ctx.evolve(plan=part))
     return ctx.evolve(plan=dataclasses.replace(whole, approvals=ctx.plan.approvals))
+
+
+def _with_reservations(ctx: Context) -> Context:
+    """The context whose planned calls have a reservation: a stage may have released it in a discarded context."""
+    reserved = ctx.run.ledger.reserved
+    for call in ctx.plan.calls:
+        if call.id not in reserved:
+            ctx = admitted(ctx, call)
+    return ctx
 
 
 def _stoppable(ctx: Context, calls: Sequence[ToolCall], running: Steps[Any]) -> Steps[None]:
@@ -219,6 +229,8 @@ def _waiting(ctx: Context) -> tuple[Context, tuple[PendingCall, ...]]:
     An earlier approval of a call that may have run already does not count.
     """
     in_flight = ctx.run.in_flight
+    # Calls after one that waits, which a handle has cancelled before they began.
+    ctx.run.release(*[call for call in ctx.plan.calls if call.id in in_flight.results])
     if in_flight.unknown:
         questions = {**ctx.plan.approvals, **in_flight.unknown}
         ctx = ctx.evolve(

@@ -44,6 +44,7 @@ def inject_results(ctx: Context) -> Steps[Context]:
     """
     if ctx.result_messages:
         return ctx
+    ctx.run.release_idle()  # a stage did not dispatch them
     noted: dict[str, ToolResult] = {}
     counts = ctx.run.repeats.counts
     for call in ctx.tool_calls:

@@ -102,7 +102,15 @@ def _after_blank(ctx: Context, max_blank_stops: int) -> Context:
                 ctx.iteration, len(finish_reasons), finish_reasons, provider, response.model
             )
         )
-    return ctx.remember(_BLANKS, finish_reasons).evolve(guidance=BLANK_NUDGE)
+    return ctx.remember(_BLANKS, finish_reasons).guide(BLANK_NUDGE)
+
+
+def without_nudge(ctx: Context) -> Context:
+    """The context without the text after an empty response: a later text for the model replaces it."""
+    guidance = ctx.guidance
+    if guidance is None or not guidance.endswith(BLANK_NUDGE):
+        return ctx
+    return ctx.evolve(guidance=guidance.removesuffix(BLANK_NUDGE).rstrip() or None)
 
 
 def incomplete(ctx: Context, kind: Literal["cut", "filtered"]) -> ResponseIncomplete:
@@ -202,7 +210,7 @@ def _take_output(
     # For the last answer at a limit, the run decides how often the model is asked.
     if attempts > output.max_retries and not ctx.run.budget.is_finishing:
         return ctx.stop(OutputMissing(attempts, tuple(problems)))
-    return ctx if ctx.tool_calls else ctx.evolve(guidance=_reminder(output, problems))
+    return ctx if ctx.tool_calls else ctx.guide(_reminder(output, problems))
 
 
 def _validated(ctx: Context, output: OutputContract, value: Any) -> Steps[Any]:

@@ -182,8 +182,8 @@ def plan_calls(
         ctx = yield from validate_calls(ctx)
     run, plan, done, removed = ctx.run, ctx.plan, ctx.tool_results, ctx.plan.not_run
     run.repeats.mode = dedupe
-    if plan.batches:  # of a stage that planned them before
-        run.release(*plan.calls)
+    if run.ledger.reserved:  # of a stage that planned them before
+        run.release_idle()
     calls: Sequence[ToolCall] = ctx.tool_calls
     waiting = [call for call in calls if call.id not in done] if done else calls
     if len(waiting) == 1 and _is_simple(ctx, waiting[0]):

@@ -6,10 +6,17 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from treadle.context import Context, approval_questions, check_call, invalid_answer, over_budget
+from treadle.context import (
+    Context,
+    approval_questions,
+    check_call,
+    invalid_answer,
+    over_budget,
+    uses_of,
+)
 from treadle.effects import NOW, Parallel, Steps, Timed, without_frame
 from treadle.messages import ToolCall, ToolResult
-from treadle.run_state import RunNode
+from treadle.run_state import RunNode, RunNodeStatus
 from treadle.stages._attempts import attempts, failed_call, failure_of_call, log_exception
 from treadle.stages._run_call import held_locks, perform_call
 from treadle.tools import NotRun, Recipe, RecipeStep, Resolver, tool_result
@@ -128,7 +135,21 @@ def prepare_call(
         in_flight.mark_done(call_id, refused)
         return _returned(refused)
     node = node or RunNode(kind="tool", created_at=0.0)
-    return perform_call(ctx, call, node, attempts(ctx, call), within)
+    running = perform_call(ctx, call, node, attempts(ctx, call), within)
+    uses = uses_of(ctx.tools, call)
+    return _counted(ctx, uses, node, running) if uses else running
+
+
+def _counted(
+    ctx: Context, uses: Mapping[str, int], node: RunNode, running: Steps[ToolResult]
+) -> Steps[ToolResult]:
+    """Run a call that was counted as a use of its tool; one that is cancelled before it begins is none."""
+    try:
+        return (yield from running)
+    except BaseException:
+        if node.status is RunNodeStatus.INIT:
+            ctx.run.budget.reserve_uses({name: -count for name, count in uses.items()})
+        raise
 
 
 def _returned(result: ToolResult) -> Steps[ToolResult]:
@@ -138,13 +159,12 @@ def _returned(result: ToolResult) -> Steps[ToolResult]:
 
 def _refusal(ctx: Context, call: ToolCall) -> ToolResult | None:
     """The refusal of a call that is not in a plan; None if it may run, which counts as a use of its tool."""
-    tool = ctx.tools.get(call.name)
     if approval_questions(ctx, [call]):
         text = f"Error: {call.name!r} needs approval, which cannot be requested within a recipe."
         return ToolResult(call.id, text, True, NotRun.DENIED)
     answer = over_budget(ctx, call, None)
-    if answer is None and tool is not None and tool.max_uses is not None:
-        ctx.run.budget.reserve_uses({call.name: 1})
+    if answer is None:
+        ctx.run.budget.reserve_uses(uses_of(ctx.tools, call))
     return answer
 
 

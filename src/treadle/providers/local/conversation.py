@@ -66,6 +66,7 @@ def answer_messages(messages: Sequence[Message]) -> list[dict[str, str]]:
 def _without_tools(messages: Sequence[Message]) -> list[dict[str, str]]:
     plain: list[dict[str, str]] = []
     names: dict[str, str] = {}
+    after_result = False  # which is in a message of the user: another of the user must not follow
     for message in messages:
         text = text_of(message)
         for call in message.get("tool_calls") or ():
@@ -75,9 +76,13 @@ def _without_tools(messages: Sequence[Message]) -> list[dict[str, str]]:
             if not plain or plain[-1]["role"] != "user":
                 plain.append({"role": "user", "content": ""})
             plain[-1]["content"] = _with_result(plain[-1]["content"], name, text)
+            after_result = True
+        elif after_result and message.get("role") == "user":
+            plain[-1]["content"] = f"{plain[-1]['content']}\n\n{text}"
         elif message.get("role") == "user" or (text and not message.get("tool_calls")):
             # Text next to a call is omitted: it would separate the question from the result.
             plain.append({"role": str(message.get("role")), "content": text})
+            after_result = False
     return plain
 
 
