@@ -220,8 +220,9 @@ class Run:
             self._restore(self.given)
             budget.start(started, self._elapsed_before)
             # From now on the iteration is in progress.
-            progress = self._progress = Progress(stages=list(self.context.trace))
+            progress = Progress(stages=list(self.context.trace))
             progress.item = self.context.evolve(decision=None, waiting=(), trace=progress.stages)
+            self._progress = progress
             return None
         budget.start(started)
         self.state.start()
@@ -331,10 +332,11 @@ class Run:
         if run.has_listeners:
             yield Emit(IterationStarted(iteration=iteration, at=started))
         # Until its context is kept, the iteration is in progress, and `_settle` ends it if it is interrupted.
-        progress = self._progress = Progress()
+        progress = Progress()
         progress.item = self.context.begin(iteration, progress.stages, changes or NOTHING)
         if guidance is not None:
             progress.item = progress.item.guide(guidance)
+        self._progress = progress  # complete: a signal may interrupt any line
         return None
 
     def _pass(self, *, is_resumed: bool = False) -> Steps[Reason | None]:
