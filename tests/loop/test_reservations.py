@@ -211,7 +211,7 @@ class TestCallsThatDoNotRun:
         loop = Loop(
             tools=[slow, *seen.tools],
             stages=seen.pipeline(dispatch_tools=dispatch_all_but_c),
-            on_event=cancelling(handle, ToolStarted),
+            on_event=cancelling(handle, "slow"),
         )
         batch = calls(call("slow", "a", n=1), call("slow", "b", n=2), call("limited", "c", n=3))
         result = way.run(loop, ScriptedLLM(batch, "done"), handle=handle)
@@ -235,11 +235,13 @@ class TestCallsThatDoNotRun:
         assert seen.run.budget.tool_calls == 2  # the subagent, and its call that waits
 
 
-def cancelling(handle, kind):
-    """A listener that cancels all calls soon after the first event of a kind."""
+def cancelling(handle, name):
+    """A listener that cancels all calls, once, soon after a tool of this name has started."""
+    waiting = [name]
 
     def on_event(event):
-        if isinstance(event, kind):
+        if isinstance(event, ToolStarted) and event.call.name in waiting:
+            waiting.clear()
             threading.Timer(0.05, handle.cancel_all).start()
 
     return on_event
@@ -316,7 +318,7 @@ class TestUses:
         loop = Loop(
             tools=[slow, once, {"name": "make"}],
             resolve_tool=Steps(),
-            on_event=cancelling(handle, ToolStarted),
+            on_event=cancelling(handle, "slow"),
         )
         model = ScriptedLLM(calls(call("make")), calls(call("once", n=2)), "done")
         way.run(loop, model, handle=handle)
