@@ -442,7 +442,7 @@ class LimitReached(IterationEvent):
 
 @fast_dataclass_kw
 class IterationFinished(TimedEvent):
-    """An iteration ended; ``context`` is the context that the last stage returned."""
+    """An iteration ended; ``context`` is that of the last stage, with the calls and results in the history."""
 
     context: Context = field(compare=False, repr=False)
 

@@ -257,6 +257,17 @@ def test_a_key_of_a_lock_fails(watched, backend):
 
 
 @BACKENDS
+def test_a_pause_that_cannot_be_stored(watched, backend):
+    def keep(ctx):
+        return ctx.remember("key", object())
+
+    asking = tool(double, requires_approval=True)
+    stages = watched.stages.insert_before("ask_model", keep)
+    run_on(backend, calling("double"), tools=[asking], stages=stages)
+    assert watched.is_freed
+
+
+@BACKENDS
 def test_calls_that_are_cancelled_before_they_begin(watched, backend):
     """More calls than run at a time are planned in batches; the run ends while the first ones wait."""
 

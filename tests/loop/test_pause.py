@@ -501,9 +501,8 @@ class TestStale:
         script = calls(call(name, "b", path="/"))
         loop, model, paused = paused_at(recorded, script, stages=before_model(restricted))
         other = tool(recorded.tools[1], name=name)
-        refused(
-            loop.with_options(tools=[other]), paused, text=f"^a call of tool '{name}' waits, .*"
-        )
+        changed = f"^a stage added or replaced tool '{name}'; .*"
+        refused(loop.with_options(tools=[other]), paused, text=changed)
         tools = [recorded.tools[0], restricted]
         SYNC.resume(loop, stored(paused), {"b": approve}, model, tools=tools)
         assert (recorded.done, own.done) == ([], ["wipe /"])
@@ -520,6 +519,15 @@ class TestStale:
         loop, model, paused = paused_at(recorded, script, stages=before_model(replaced))
         assert isinstance(SYNC.resume(loop, stored(paused), {"b": approve}, model), Ok)
         assert recorded.done == ["note 1", "wipe /"]
+
+    def test_a_guard_from_a_stage_does_not_disappear_with_the_pause(self, recorded):
+        guarded = tool(recorded.tools[0], requires_approval=True)
+        script = calls(call("wipe", "b", path="/"))
+        loop, model, paused = paused_at(recorded, script, stages=before_model(guarded))
+        decisions = {"b": approve}
+        refused(loop, paused, text="a stage added or replaced tool 'note'", decisions=decisions)
+        tools = [guarded, *recorded.tools[1:]]
+        assert isinstance(SYNC.resume(loop, stored(paused), decisions, model, tools=tools), Ok)
 
     def test_without_the_stage_that_paused_it_is_refused(self, recorded):
         loop = recorded.loop(stages=after_model(asking))

@@ -485,6 +485,22 @@ def test_a_fork_has_what_is_left_of_the_limits(path):
     assert made.iterations == 3
 
 
+def test_a_fork_has_the_tools_that_a_stage_added(path):
+    @tool
+    def more() -> str:
+        return "more"
+
+    def unlock(ctx):
+        return ctx.with_tools(add=[more]) if ctx.iteration == 1 else ctx
+
+    loop = Loop(tools=[add], stages=[unlock, ...])
+    first = ScriptedLLM(calls(call("add", a=1, b=1)), calls(call("more")), "Done.")
+    with Recorder(path) as recorder:
+        loop.run_sync("Go.", first, on_event=recorder)
+    made = fork_sync(path, loop, at=2, llm_send_fn=ScriptedLLM(calls(call("more")), "Well."))
+    assert [one["content"] for one in made.messages if one["role"] == "tool"] == ["2", "more"]
+
+
 def test_a_fork_goes_on_with_other_stages(path):
     record(path)
     model = script("Well.")

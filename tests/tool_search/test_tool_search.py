@@ -129,10 +129,13 @@ def test_a_stage_that_chooses_the_tools_has_the_last_word():
     assert "'call_tool' is not offered in this request" in answers(result)[1]
 
 
-def test_a_tool_that_is_forced_is_offered():
+@pytest.mark.parametrize(
+    "choice", ["add", {"type": "function", "function": {"name": "add"}}], ids=["name", "form"]
+)
+def test_a_tool_that_is_forced_is_offered(choice):
     @stage
     def force(ctx):
-        return ctx.with_request(tool_choice="add") if ctx.iteration == 1 else ctx
+        return ctx.with_request(tool_choice=choice) if ctx.iteration == 1 else ctx
 
     result, model = searching(
         calls(call("add", a=1, b=1)), "Done.", stages=[force, *default_stages()]

@@ -8,7 +8,7 @@ from enum import StrEnum
 from reprlib import recursive_repr
 from typing import Any, Self
 
-from treadle.context.request import Request
+from treadle.context.request import Request, forced_tool
 from treadle.context.services import RunServices
 from treadle.limits import Limits
 from treadle.messages import NOTHING, History, JSONDict, Response, ToolCall, ToolResult, Usage
@@ -139,7 +139,7 @@ class Iteration:
         if catalog is None:
             names = tuple(self.tools)
         else:  # a tool that is forced has to be offered as well
-            forced = str(changes.get("tool_choice"))
+            forced = forced_tool(changes.get("tool_choice") or options.get("tool_choice"))
             names = catalog.offered(self.tools, (*self.run.ledger.found, forced))
         output = self.run.output
         if output is not None and (

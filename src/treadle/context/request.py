@@ -9,7 +9,7 @@ from typing import Any, TypedDict, Unpack
 
 from treadle.errors import OptionError, check_names
 from treadle.fast_dataclass import fast_dataclass
-from treadle.messages import JSONDict
+from treadle.messages import JSONDict, is_mapping
 from treadle.model import check_no_tools
 from treadle.tools import Tool
 
@@ -53,6 +53,14 @@ class Request:
         checked = check_request_changes(changes)
         options = {**self.options, **checked.get("options", {})}
         return dataclasses.replace(self, **{**checked, "options": options})
+
+
+def forced_tool(choice: Any) -> str:
+    """The name of the tool that a ``tool_choice`` forces, in any form; empty if it forces none."""
+    if is_mapping(choice):
+        named: Any = choice.get("function", choice)
+        choice = named.get("name") if is_mapping(named) else None
+    return choice if isinstance(choice, str) else ""
 
 
 def check_request_changes(changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -99,7 +99,7 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class RunServices:
-    """The services of a run, and its ledger; ``ctx.run``. They are the same objects during the whole run.
+    """The services of a run, and its ledger; ``ctx.run``. They are the same objects until the run is forked.
 
     Args:
         state: the status of the run, its iterations and calls.

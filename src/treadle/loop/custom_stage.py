@@ -96,8 +96,8 @@ def _check(before: Context, after: Any) -> Any:
     ran = {call.id for one in after.run.ledger.dispatched for call in one.plan.calls}
     ran |= before.tool_results.keys()
     after.run.ledger.dispatched = ()
-    results = after.run.in_flight.results
-    reported = [call for call in after.tool_calls if call.id in results.keys() - ran]
+    new = after.run.in_flight.results.keys() - ran
+    reported = [call for call in after.tool_calls if call.id in new]
     return concluded(after, reported) if reported else after
 
 

@@ -248,13 +248,13 @@ class PausedRun:
         for name, digest in self.state["changed_tools"].items():
             if digest is None:
                 raise PausedStateError(
-                    f"a call of tool {name!r} waits, which a stage replaced by one that looks the same as "
-                    "that of the loop; give the tools different descriptions"
+                    f"a stage replaced tool {name!r} by one that looks the same as that of the loop; give the "
+                    "tools different descriptions"
                 )
-            if _whole_digest_of(tools[name]) != digest:
+            if name not in tools or _whole_digest_of(tools[name]) != digest:
                 raise PausedStateError(
-                    f"a call of tool {name!r} waits, which a stage added or replaced; the loop that "
-                    "resumes has another tool of that name: pass the tool of the stage in tools="
+                    f"a stage added or replaced tool {name!r}; the loop that resumes has another tool of that "
+                    "name: pass the tool of the stage in tools="
                 )
 
     def _check_subagents(self, tools: Mapping[str, Tool]) -> None:
@@ -388,11 +388,19 @@ def _opened(given: Any) -> Mapping[str, Any]:
 
 
 def _digests(ctx: Context, own: Mapping[str, Tool]) -> tuple[dict[str, str], dict[str, str | None]]:
-    """The digests of the tools of waiting calls; and of tools that a stage changed, None for an equal one."""
+    """The digests of the tools of waiting calls; and of tools that a stage changed, None for an equal one.
+
+    A tool that needs approval where that of the loop does not is a guard: it counts even if no call of it waits.
+    """
     names = [call.name for call in ctx.tool_calls if call.id not in ctx.tool_results]
     tools = {name: ctx.tools[name] for name in names if name in ctx.tools}
+    guards = {
+        name: ctx.tools[name]
+        for name, tool in own.items()
+        if name in ctx.tools and ctx.tools[name].requires_approval is not tool.requires_approval
+    }
     changed: dict[str, str | None] = {}
-    for name, tool in tools.items():
+    for name, tool in {**guards, **tools}.items():
         known = own.get(name)
         if tool is not known:
             digest = _whole_digest_of(tool)

@@ -27,7 +27,7 @@ from treadle.effects import (
     TimeLimitReached,
     log_suppressed,
 )
-from treadle.errors import PausedStateError, SessionError
+from treadle.errors import PausedStateError, SessionError, causes_of
 from treadle.events import (
     Event,
     HistoryRepaired,
@@ -323,7 +323,7 @@ class Run:
         if reason is not None:
             self.context = self.context.stop(reason)
             return reason
-        # It starts when the last one ended, not counting the time of listeners since then.
+        # Without listeners, no time has passed since the last one ended.
         started = (yield NOW) if run.has_listeners else run.ledger.clock
         iteration = self.context.iteration + 1
         self.state.new_node(at=started).start(started)
@@ -357,7 +357,7 @@ class Run:
                 self.context = context
                 return None  # the iteration is not over
             run = self.services
-            if not context.is_asked and context.decision is None:  # else `ask_model` has counted it
+            if not context.is_asked and context.decision is not _STOP:  # else `ask_model` counts it
                 run.budget.iterations += 1
             run.release_idle()
             context = inject(context, "Not run.")
@@ -573,8 +573,11 @@ class Run:
 
     def go_on_with(self, other: Run) -> None:
         """Take the settings of a run that has not started, between iterations; its limits count earlier usage."""
-        removed = self.tools.keys() - self.context.tools.keys()
+        now = self.context.tools
+        changed = {name: tool for name, tool in now.items() if self.tools.get(name) is not tool}
+        removed = self.tools.keys() - now.keys()
         tools = {name: tool for name, tool in other.tools.items() if name not in removed}
+        tools |= changed  # by a stage, from then on
         own, used = self.services, self.services.budget
         other.services.budget.restore(used.used())
         other.services.budget.started_at = used.started_at
@@ -604,7 +607,12 @@ class Run:
             self._paused = yield from self._paused_state()
         except PausedStateError as error:
             self._settle(_FAILED)
-            return PipelineFailed(self.context.stage, str(error), type(error).__name__, error)
+            for one in causes_of(
+                error
+            ):  # the frames are those of this run, which refers to the reason
+                one.with_traceback(None)
+            reason = PipelineFailed(self.context.stage, str(error), type(error).__name__, error)
+            return (yield from self._end_iteration(reason))
         # The calls of a response that was not parsed yet wait as well.
         self.keep(inject(with_parsed_calls(self.context), WAITING))
         return None

@@ -102,20 +102,23 @@ def ask_model(  # noqa: C901, PLR0912 - a part of it would cost a generator in e
             `treadle.model.ModelMiddleware`.
     """
     run = ctx.run
-    reserved = Reserved(ctx) if run.budget.reserves else None
+    reason = run.budget.exhausted()
+    if reason is not None:
+        return ctx.stop(reason)
+    if ctx.is_asked:
+        ctx = _asked_again(ctx)
+    if run.ledger.notes or run.ledger.unsettled:
+        yield from report_notes(ctx)
+    if ctx.guidance is not None:
+        ctx = with_guidance_after_text(ctx)
+    first = request = ctx.request
+    reserved = Reserved(ctx, request) if run.budget.reserves else None
     try:
         if reserved is not None:
             yield from reserved.hold()
-        reason = run.budget.exhausted()
-        if reason is not None:
-            return ctx.stop(reason)
-        if ctx.is_asked:
-            ctx = _asked_again(ctx)
-        if run.ledger.notes or run.ledger.unsettled:
-            yield from report_notes(ctx)
-        if ctx.guidance is not None:
-            ctx = with_guidance_after_text(ctx)
-        request = ctx.request
+            reason = run.budget.exhausted()
+            if reason is not None:
+                return ctx.stop(reason)
         run.budget.count_request()
         requested = run.ledger.clock
         if run.has_listeners:
@@ -137,7 +140,7 @@ def ask_model(  # noqa: C901, PLR0912 - a part of it would cost a generator in e
             if isinstance(made, LLMError):
                 return (yield from attempts.end(made))
             answer, request = made
-            if request.tools != ctx.request.tools:  # calls are checked against those that were sent
+            if request.tools != first.tools:  # calls are checked against those that were sent
                 ctx = ctx.evolve(request_changes={**ctx.request_changes, "tools": request.tools})
         response = _counted(ctx, request, answer, attempts.answered_by)
         if reserved is not None:

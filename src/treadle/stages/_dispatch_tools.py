@@ -55,13 +55,17 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
     before = ctx.tool_results  # they keep their order, and the edits of stages
     ctx = ctx.evolve(tool_results={**before, **in_flight.results, **before})
     if plan.approvals or in_flight.paused or in_flight.unknown:
+        in_flight.running.clear()  # the calls of further batches have not begun
         ctx, waiting = _waiting(ctx)
         # A stage of a subagent may have paused it for another reason.
         if waiting or in_flight.paused:
             return ctx.pause(waiting)
+    new_results = run.repeats.not_learned(
+        ctx.iteration, planned
+    )  # `run_calls` concludes a part of a plan
     if run.breaker is not None:
-        yield from report_calls(ctx, planned)
-    return concluded(ctx, planned)
+        yield from report_calls(ctx, new_results)
+    return concluded(ctx, new_results)
 
 
 def run_calls(ctx: Context, calls: Iterable[ToolCall | str]) -> Steps[Context]:
@@ -88,9 +92,8 @@ def run_calls(ctx: Context, calls: Iterable[ToolCall | str]) -> Steps[Context]:
     expect(is_many, "run_calls", "a list of calls or of their ids", calls)
     ids = {found_call(ctx, call, "run_calls").id for call in calls}
     batch = tuple(call for call in ctx.tool_calls if call.id in ids)
-    new = tuple(
-        c for c in batch if c.id not in ctx.run.ledger.reserved and c.id not in ctx.tool_results
-    )
+    known = {*ctx.run.ledger.reserved, *ctx.tool_results, *ctx.plan.duplicates}
+    new = tuple(call for call in batch if call.id not in known)
     if new:
         planned = tuple(call for call in new if not ctx.run.has_run(call))
         batches = (*ctx.plan.batches, planned)
@@ -168,6 +171,9 @@ def concluded(ctx: Context, calls: Iterable[ToolCall]) -> Context:
 def _duplicate(ctx: Context, call: ToolCall, first: ToolResult | None) -> ToolResult:
     if first is None:
         return not_run(call, NotRun.NOT_PLANNED)
+    twin = next((one for one in ctx.tool_calls if one.id == first.tool_call_id), call)
+    if twin.fingerprint != call.fingerprint:
+        return not_run(call, NotRun.DEFERRED, why="a person has changed the identical call")
     more = "Only a tool declared volatile=True would run twice."
     if ctx.run.repeats.mode_of(ctx.tools.get(call.name)) == "evidence":
         more = "If you need it twice, call it again in your next response."

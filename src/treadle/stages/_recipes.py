@@ -102,7 +102,9 @@ def _run_step(
     except Exception as error:  # noqa: BLE001 - a function of the recipe's author
         call = ToolCall(call_id, step.tool, "{}")
         return failed_call(ctx, call, failure_of_call(call, error))
-    ctx.run.in_flight.results.pop(call_id, None)
+    finally:  # also if it was cancelled: it is no call of the model
+        ctx.run.in_flight.running.pop(call_id, None)
+        ctx.run.in_flight.results.pop(call_id, None)
     if ctx.run.in_flight.paused.pop(call_id, None) is not None:
         text = "Error: it needs approval, which cannot be requested within a recipe."
         return ToolResult(call_id, text, True, NotRun.DENIED)

@@ -20,9 +20,9 @@ class Reserved:
     A run asks for one response at a time, so that its requests compete with those of other subagents only.
     """
 
-    def __init__(self, ctx: Context) -> None:
+    def __init__(self, ctx: Context, request: Request) -> None:
         self._own = ctx.run.budget
-        self._wanted = _reservation(ctx)
+        self._wanted = _reservation(ctx, request)
         self._held: list[Reservations] = []
 
     def hold(self) -> Steps[None]:
@@ -47,8 +47,8 @@ class Reserved:
             one.release(self._wanted)
 
 
-def _reservation(ctx: Context) -> Reservation:
-    request, model = ctx.request, ctx.run.model
+def _reservation(ctx: Context, request: Request) -> Reservation:
+    model = ctx.run.model
     info = None if model is None else model.model_info()
     options = {**({} if info is None else info.request), **request.options}
     name: Any = options.get("model", None if info is None else info.model)

@@ -77,6 +77,8 @@ class Repeats:
         steps: the latest iterations.
         alike: how many iterations in a row were like those one, two, three before them.
         least: in which round of iterations that are alike the model has seen a skip; 0 while none are alike.
+        learned: the ids of the calls whose results are recorded, of the latest iteration that ran some.
+        learned_in: the number of this iteration.
         was_skipped: whether there was a skip in these iterations, before the latest one.
         is_skipped: whether there was one in the latest.
     """
@@ -93,6 +95,8 @@ class Repeats:
     steps: tuple[tuple[str, ...], ...] = ()
     alike: list[int] = field(default_factory=lambda: [0] * MAX_PERIOD)
     least: int = 0
+    learned: list[str] = field(default_factory=list[str])
+    learned_in: int = 0
     was_skipped: bool = False
     is_skipped: bool = False
 
@@ -135,6 +139,13 @@ class Repeats:
         elif reason is NotRun.NO_NEW_EVIDENCE or reason is NotRun.DUPLICATE_IN_BATCH:
             self.count(call)
 
+    def not_learned(self, iteration: int, calls: Sequence[ToolCall]) -> Sequence[ToolCall]:
+        """The calls of an iteration whose results are not recorded yet: a plan may run in parts."""
+        if iteration != self.learned_in:
+            self.learned_in, self.learned = iteration, []
+        learned = self.learned
+        return [call for call in calls if call.id not in learned] if learned else calls
+
     def learn(
         self,
         iteration: int,
@@ -142,7 +153,7 @@ class Repeats:
         results: Mapping[str, ToolResult],
         tools: Mapping[str, Tool],
     ) -> None:
-        """Record the results of the calls of an iteration, which count as one step.
+        """Record the results of calls that ran together, which count as one step; see `not_learned`.
 
         A tool that only a resolver knows may change something.
         """
@@ -153,6 +164,7 @@ class Repeats:
             result, tool = results.get(call.id), tools.get(call.name)
             if result is None:
                 continue
+            self.learned.append(call.id)
             is_read_only = tool is not None and tool.read_only
             if result.status not in _RAN:
                 was_cut_short |= result.status in _CUT_SHORT and not is_read_only
