@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -221,9 +222,17 @@ def check_names(
             )
 
 
-def parsed_hints(table: str) -> Mapping[str, str]:
-    """The hints of a table by name: its rows are ``NAME NAME ... -> HINT``, and ``<name>`` stands for the name."""
-    rows = (row.partition(" -> ") for row in table.replace("\n    ", " ").splitlines())
+@functools.cache
+def migration_hints(package: str) -> Mapping[str, str]:
+    """Where options of other frameworks belong, by name: the file ``migration_hints.txt`` of a package.
+
+    Its rows are ``NAME NAME ... -> HINT``, and ``<name>`` stands for the name; indented lines continue a row.
+    """
+    from importlib.resources import files  # noqa: PLC0415 - most programs need no hint
+
+    text = files(package).joinpath("migration_hints.txt").read_text(encoding="ascii")
+    lines = text.replace("\n    ", " ").splitlines()
+    rows = (line.partition(" -> ") for line in lines if not line.startswith("#"))
     return {name: hint.replace("<name>", name) for names, _, hint in rows for name in names.split()}
 
 

@@ -19,10 +19,12 @@ from treadle import (
     tool,
 )
 from treadle.context import RequestChanges
-from treadle.loop.migration_hints import HINTS
+from treadle.errors import migration_hints
 from treadle.loop.options import OPTIONS
 from treadle.testing import ScriptedLLM
 from treadle.tools import ToolBehaviour, tool_hint
+
+HINTS = migration_hints("treadle.loop")
 
 FRAMEWORKS = {
     # 2.68: Agent, Agent.run, ModelSettings and UsageLimits

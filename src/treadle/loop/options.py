@@ -20,7 +20,7 @@ from typing import (
 from treadle.checks import FUNCTIONS, ValueCheck, copied, functions, instance, methods, number
 from treadle.context import Context
 from treadle.effects import Steps, is_sync_callable
-from treadle.errors import check_names
+from treadle.errors import check_names, migration_hints
 from treadle.events import RunSummary
 from treadle.fast_dataclass import light_dataclass
 from treadle.limits import Limits
@@ -303,7 +303,6 @@ def _takes_none(name: str) -> bool:
 
 def hint_of(name: str) -> str | None:
     """Where an option of another framework, of an SDK or of a request belongs; None if it is not known."""
-    from treadle.loop.migration_hints import HINTS  # noqa: PLC0415 - most programs need no hint
-
     of_limits = name in Limits.__dataclass_fields__
-    return f"use limits=Limits({name}=...)" if of_limits else HINTS.get(name)
+    hints = migration_hints("treadle.loop")
+    return f"use limits=Limits({name}=...)" if of_limits else hints.get(name)

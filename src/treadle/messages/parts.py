@@ -20,8 +20,6 @@ def is_content_part(value: object) -> TypeGuard[JSONDict]:
     ``{"type": "input_audio", "input_audio": {"data": str, "format": str}}``, or
     ``{"type": "file", "file": {...}}`` with ``file_data`` or ``file_id``.
     """
-    if not is_dict(value) or len(value) != 2:  # noqa: PLR2004 - the type and the value
-        return False
     match value:
         case (
             {"type": "text", "text": str()}
@@ -29,7 +27,7 @@ def is_content_part(value: object) -> TypeGuard[JSONDict]:
             | {"type": "input_audio", "input_audio": {"data": str(), "format": str()}}
             | {"type": "file", "file": {"file_data": str()} | {"file_id": str()}}
         ):
-            return True
+            return is_dict(value) and len(value) == 2  # noqa: PLR2004 - the type and the value
         case _:
             return False
 

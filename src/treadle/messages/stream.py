@@ -173,12 +173,10 @@ def _joined_object(
 
 def _joined(key: str, values: list[Any]) -> Any:
     """The value of a key of a response or a call: texts, lists and objects are joined, others replaced."""
-    if all(isinstance(value, str) for value in values):
-        # Servers repeat a value that is no piece of a text, such as a name or a signature, in each piece.
-        return _joined_text(values, may_repeat=key not in _TEXTS)
     if all(map(is_list, values)):
         return _joined_blocks(chain.from_iterable(values))
-    return _joined_part(_SIGNATURES, key, values)
+    # Servers repeat a value that is no piece of a text, such as a name or a signature, in each piece.
+    return _joined_part({key: key not in _TEXTS}, key, values)
 
 
 def _joined_part(texts: Mapping[str, bool], key: str, values: list[Any]) -> Any:
@@ -186,13 +184,9 @@ def _joined_part(texts: Mapping[str, bool], key: str, values: list[Any]) -> Any:
     if all(map(is_dict, values)):
         return _joined_object(values, partial(_joined_part, _SIGNATURES))
     if key in texts and all(isinstance(value, str) for value in values):
-        return _joined_text(values, may_repeat=texts[key])
+        is_repeated = texts[key] and values.count(values[0]) == len(values)
+        return values[0] if is_repeated else "".join(values)
     return values[-1]
-
-
-def _joined_text(pieces: list[str], *, may_repeat: bool) -> str:
-    is_repeated = may_repeat and pieces.count(pieces[0]) == len(pieces)
-    return pieces[0] if is_repeated else "".join(pieces)
 
 
 def _joined_blocks(items: Iterable[Any]) -> list[Any]:

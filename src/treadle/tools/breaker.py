@@ -80,13 +80,12 @@ class CircuitBreaker:
         with self._mutex:
             circuit = self._circuits.get(tool) or _Circuit()
             before = circuit.state
-            if before is BreakerState.CLOSED:
-                return BreakerAnswer(before, before)
-            if now - circuit.opened_at < self.cool_down:
-                return BreakerAnswer(before, before, circuit.error)
-            # Even if the last probe never ended.
-            circuit.state, circuit.probe = BreakerState.HALF_OPEN, call_id
-            circuit.opened_at = now
+            if before is not BreakerState.CLOSED:
+                if now - circuit.opened_at < self.cool_down:
+                    return BreakerAnswer(before, before, circuit.error)
+                # Even if the last probe never ended.
+                circuit.state, circuit.probe = BreakerState.HALF_OPEN, call_id
+                circuit.opened_at = now
             return BreakerAnswer(before, circuit.state)
 
     def release(self, tool: str, call_id: str) -> BreakerAnswer:

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, TypedDict, TypeGuard, Unpack, cast, overload
 
-from treadle.errors import ToolDefinitionError, check_names, parsed_hints
+from treadle.errors import ToolDefinitionError, check_names, migration_hints
 from treadle.messages import is_mapping
 from treadle.messages.message import dumped_of
 from treadle.tools.definition import ApprovalRule, Lock, Tool
@@ -97,7 +97,7 @@ def tool(fn: Any = None, /, **options: Any) -> Any:
 
 def tool_hint(name: str) -> str | None:
     """Where an option that other frameworks give to a tool belongs; None if it is not known."""
-    return parsed_hints(_HINTS).get(name)
+    return migration_hints("treadle.tools").get(name)
 
 
 def as_tool(given: Any, where: str = "tool") -> Tool:
@@ -182,36 +182,3 @@ def toolset(given: Any, where: str = "tools") -> dict[str, Tool]:
             raise ToolDefinitionError(f"{place}: there are two tools named {candidate.name!r}")
         made[candidate.name] = candidate
     return made
-
-
-_HINTS = """\
-description_override doc -> use description=
-cache_results cache use_cache -> use dedupe=
-max_usage_count max_invocations max_calls usage_limit tool_call_limit -> use max_uses=
-name_override tool_name func_name -> use name=
-sequential parallel concurrent -> use parallel_safe=
-approval approval_mode ask_user confirm external_execution human_in_the_loop needs_approval require_approval
-    require_confirmation requires_confirmation requires_user_input -> use requires_approval=
-attempts max_attempts max_retries num_retries retry -> use retries=
-return_direct result_as_answer stop_after_tool_call ends_run is_final -> use terminal=
-deadline max_seconds seconds time_limit timeout_seconds tool_timeout -> use timeout=
-func function callable coroutine async_fn -> the function itself is the first argument
-args_schema fn_schema input_model input_schema inputs parameters params_json_schema schema json_schema -> the
-    schema comes from the type hints; give one as tool({'name': ..., 'input_schema': ...})
-docstring_format docstring_style docstring_processor parse_docstring require_parameter_descriptions
-    arg_descriptions use_docstring_info -> the descriptions of arguments come from the docstring, in Google's,
-    NumPy's or Sphinx's style
-strict strict_mode handle_validation_error error_on_invalid_docstring infer_schema -> schemas are sent as they are;
-    arguments are always validated
-failure_error_function handle_tool_error error_function include_detail_in_error max_invocation_exceptions -> an
-    exception becomes an error result; raise treadle.Retry('...') to ask the model for another call
-is_enabled enabled prepare defer_loading -> offer tools step by step with a stage: ctx.with_request(tools=[...])
-takes_ctx takes_context pass_context context -> annotate a parameter with ToolContext
-agent handoff -> the tool of an agent is loop.as_tool(name, description)
-args_validator tool_input_guardrails tool_output_guardrails pre_hook post_hook tool_hooks -> check arguments in the
-    function, and raise treadle.Retry('...')
-hints metadata kind tags extras additional_properties -> annotations= has MCP's annotations
-response_format result_parser show_result return_schema output_schema -> a result may be any value, which is
-    rendered as text or JSON
-"""
-"""Where the options that other frameworks give to tools belong, for errors about unknown options."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypedDict, TypeVar, U
 from treadle.checks import FUNCTIONS, check_fields, checked, choice, copied, number
 from treadle.errors import OptionError, check_names
 from treadle.fast_dataclass import fast_dataclass, light_dataclass
-from treadle.messages import Chunk, is_mapping, safe_str, valid_name
+from treadle.messages import CallChunk, Chunk, is_mapping, safe_str, valid_name
 from treadle.messages.json_text import MalformedJSONError, parse_json
 from treadle.tools.conversion import as_tool
 from treadle.tools.definition import Tool, parsed
@@ -354,25 +354,22 @@ class PartialReader:
     """Parses the partial output in the chunks of a response."""
 
     def __init__(self, output: OutputContract, offered: Iterable[str]) -> None:
-        self._names = output.tools.keys() & offered
         self._is_json = output.is_json
-        wrapped = [form for form in output.forms if form.is_wrapped]
-        self._wrapped = {"" if output.is_json else form.tool.name for form in wrapped}
-        self._texts: Mapping[int | None, _PartialText] = collections.defaultdict(_PartialText)
+        forms = {"" if self._is_json else form.tool.name: form for form in output.forms}
+        names = forms.keys() if self._is_json else forms.keys() & offered
+        self._is_wrapped = {name: forms[name].is_wrapped for name in names}
+        self._texts: Mapping[int, _PartialText] = collections.defaultdict(_PartialText)
 
     def add(self, chunk: Chunk) -> Iterator[Any]:
         """Add a piece; yield the output so far, where there is more of it than before."""
-        pieces: list[tuple[int | None, str, str]] = (
-            [(None, "", chunk.text)] if self._is_json else []
-        )
-        pieces += [(piece.index, piece.name, piece.arguments) for piece in chunk.tool_calls]
-        for index, name, text in pieces:
-            known = self._texts[index]
-            known.name += name
-            is_output = index is None or known.name in self._names
-            if not is_output or not known.has_changed(text):
+        pieces = (CallChunk(arguments=chunk.text),) if self._is_json else chunk.tool_calls
+        for piece in pieces:
+            known = self._texts[piece.index]
+            known.name += piece.name
+            is_wrapped = self._is_wrapped.get(known.name)
+            if is_wrapped is None or not known.has_changed(piece.arguments):
                 continue
-            if known.name not in self._wrapped:
+            if not is_wrapped:
                 yield known.data
             elif is_mapping(known.data) and VALUE in known.data:
                 yield known.data[VALUE]

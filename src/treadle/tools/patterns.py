@@ -107,9 +107,7 @@ def _ways(tree: Any) -> int:
                 starts = [one[0][1] for one in branches if one and str(one[0][0]) == "LITERAL"]
                 is_chosen = len({chr(code).casefold() for code in starts}) == len(branches)
                 ways = (max if is_chosen else sum)(map(_ways, branches))
-            case "SUBPATTERN", (*_, body):
-                ways = _ways(body)
-            case "ATOMIC_GROUP", body:
+            case ("SUBPATTERN", (*_, body)) | ("ATOMIC_GROUP", body):
                 ways = _ways(body)
             case "GROUPREF_EXISTS", (_, *bodies):
                 ways = sum(_ways(body) for body in bodies if body is not None)

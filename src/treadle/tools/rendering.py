@@ -179,19 +179,17 @@ class Bounds:
 
 def _parts_of(value: Any) -> Mapping[Any, Any]:
     """The parts of a value as the encoder reads them: of a subclass, by the methods of its base."""
-    parts: Mapping[Any, Any] = {}
     kinds = type(value).__mro__
     base: Any = next((one for one in (dict, *_COLLECTIONS) if one in kinds), None)
     if base is dict:
-        parts = dict(base.items(value))  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
-    elif base is not None:
-        parts = dict(enumerate(base.__iter__(value)))  # pyright: ignore[reportUnknownArgumentType]
-    elif hasattr(value, _OF_PYDANTIC):
+        return dict(base.items(value))  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+    if base is not None:
+        return dict(enumerate(base.__iter__(value)))  # pyright: ignore[reportUnknownArgumentType]
+    if hasattr(value, _OF_PYDANTIC):
         extra: Any = getattr(value, "__pydantic_extra__", None) or {}
-        parts = {**getattr(value, "__dict__", {}), **extra}
-    elif dataclasses.is_dataclass(value):
-        parts = {spec.name: getattr(value, spec.name) for spec in dataclasses.fields(value)}
-    return parts
+        return {**getattr(value, "__dict__", {}), **extra}
+    fields = dataclasses.fields(value) if dataclasses.is_dataclass(value) else ()
+    return {spec.name: getattr(value, spec.name) for spec in fields}
 
 
 def _changed(value: Any, parts: Mapping[str, Any], kept: Mapping[str, Any]) -> Any:

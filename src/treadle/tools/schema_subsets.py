@@ -181,11 +181,11 @@ class _Fitting:
         schema = self._rewritten(dict(given))
         made, notes = self._sorted(schema, place)
         self.made.append(made)
-        if made.keys().isdisjoint(("type", "$ref", "enum", "const", "anyOf")):
-            if self._subset.is_closed:
+        if self._subset.is_closed:
+            if made.keys().isdisjoint(("type", "$ref", "enum", "const", "anyOf")):
                 raise NotInSubsetError(f"{place} has any type")
-        elif "object" in _types(made):
-            self._close(schema, made, place)
+            if "object" in _types(made):
+                self._close(schema, made, place)
         if self._subset.is_exact and "array" in _types(made) and "items" not in made:
             raise NotInSubsetError(f"{place}[] has any type")
         if notes:
@@ -251,8 +251,6 @@ class _Fitting:
 
     def _close(self, schema: JSONDict, made: JSONDict, place: str) -> None:
         """Forbid other keys, and require all in an exact subset."""
-        if not self._subset.is_closed:
-            return
         default = "properties" not in schema or (self._subset.is_exact and not self._is_of_type)
         others: Any = schema.get("additionalProperties", default)
         may_lose = not self._subset.is_exact and bool(schema.get("properties"))

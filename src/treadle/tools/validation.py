@@ -5,6 +5,7 @@ The module is imported with the first tool, not with the package, since importin
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import json
@@ -72,7 +73,9 @@ class SchemaValidator:
                 f"{where}: patternProperties and unevaluatedProperties cannot be used together"
             )
         self._iter_errors = validator.iter_errors
-        self.accepts = _quick_check(schema)
+        self.accepts: Callable[[Any], bool] = lambda _arguments: False
+        with contextlib.suppress(_NotSimpleError):
+            self.accepts = CoreValidator(_simple(schema)).isinstance_python
         self.is_recursive = is_recursive(schema)
 
     def problems_of(self, arguments: Mapping[str, Any]) -> list[str]:
@@ -112,15 +115,8 @@ class _NotSimpleError(Exception):
     pass
 
 
-def _quick_check(schema: Mapping[str, Any]) -> Callable[[Any], bool]:
-    """A check that accepts only valid arguments, and those of simple schemas only."""
-    try:
-        return CoreValidator(_simple(schema)).isinstance_python
-    except _NotSimpleError:
-        return lambda _arguments: False
-
-
 def _simple(schema: Any) -> CoreSchema:
+    """The check of a simple schema, which accepts only valid arguments; raises `_NotSimpleError` for any other."""
     if not is_mapping(schema) or "draft-03" in str(schema.get("$schema")):  # its types differ
         raise _NotSimpleError
     kind: Any = schema.get("type")
