@@ -77,7 +77,7 @@ class Context(Iteration):
         approvals: the decisions on calls that waited for approval, by id of the call.
         waiting: the calls that wait for approval, if the decision is to pause.
         paused_runs: the states of paused subagents, by id of the call.
-        trace: the names of the stages that this iteration has entered so far.
+        trace: the names of the stages that this iteration has entered so far; it grows until the iteration ends.
         request_changes: the fields of the request that stages changed; see `with_request`.
         is_asked: whether the model was asked in this iteration.
         parsed: the response whose calls are ``tool_calls``; None before they are parsed.
@@ -268,6 +268,8 @@ class Context(Iteration):
         self, name: str, arguments: Mapping[str, Any] | str, *, call_id: str | None = None
     ) -> Self:
         """Add a call as if the model had made it: it is validated, planned, approved and counted like the others.
+
+        Add it before `plan_calls`: a later call runs without asking a circuit breaker that runs share.
 
         Args:
             name: the name of the tool.

@@ -85,6 +85,7 @@ from treadle.results import (
 )
 from treadle.run_state import RunState
 from treadle.stages import (
+    asked_again,
     incomplete,
     inject,
     report_notes,
@@ -469,7 +470,8 @@ class Run:
         in_flight = self.services.in_flight
         if lost_calls(context):  # a stage that dispatched them itself was interrupted
             context = self._with_dispatched(unanswered)
-        if streamed and not context.is_asked:
+        if streamed:  # of a second request, if the first one of the iteration was answered
+            context = asked_again(context) if context.is_asked else context
             context = context.evolve(response=Response(streamed), is_asked=True)
         in_flight.running.clear()
         self.services.release_idle()

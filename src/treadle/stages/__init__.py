@@ -12,6 +12,7 @@ from treadle.pipeline import Stage
 from treadle.stages._ask_model import (
     OnRetry,
     ask_model,
+    asked_again,
     events_of_chunks,
     with_guidance_after_text,
 )
@@ -85,6 +86,7 @@ __all__ = [
     "Stage",
     "SubagentPausedError",
     "ask_model",
+    "asked_again",
     "assistant_message",
     "budget_guard",
     "call_effect",

@@ -106,7 +106,7 @@ def ask_model(  # noqa: C901, PLR0912 - a part of it would cost a generator in e
     if reason is not None:
         return ctx.stop(reason)
     if ctx.is_asked:
-        ctx = _asked_again(ctx)
+        ctx = asked_again(ctx)
     if run.ledger.notes or run.ledger.unsettled:
         yield from report_notes(ctx)
     if ctx.guidance is not None:
@@ -468,7 +468,7 @@ def _add_guidance(messages: list[JSONDict], guidance: str) -> None:
     messages.append(message)
 
 
-def _asked_again(ctx: Context) -> Context:
+def asked_again(ctx: Context) -> Context:
     """The context for a second request in one iteration; the first response goes into the history."""
     run = ctx.run
     run.release_idle()
