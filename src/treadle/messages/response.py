@@ -122,9 +122,7 @@ class Response:
         if self.finish_reason is None:
             return _COMPLETE
         known = ending_of(self.finish_reason)
-        if known is None:
-            return Ending.COMPLETE if _are_closed(self) else Ending.CUT
-        return known
+        return known or (Ending.COMPLETE if _are_closed(self) else Ending.CUT)
 
     @property
     def is_blank(self) -> bool:
