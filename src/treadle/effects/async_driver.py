@@ -87,9 +87,7 @@ async def drive(steps: Steps[R], emit: Callable[[Any], Any] | None = None) -> R:
     """
     shared, context = _Drive(emit), copy_context()
     try:
-        (result,) = await _Group(shared, [steps], lambda: context).run()
-        made: R = result
-        return made
+        return (await _Group(shared, [steps], lambda: context).run())[0]
     finally:
         shared.emit = None  # a result may refer to a worker, and the listeners to the whole run
         for variable, value in context.items():
@@ -173,7 +171,7 @@ class _Bound:
 
 
 class _Worker:
-    """Runs steps in a task, and performs their effects; it is also the reporter of the calls.
+    """Runs steps in a task of asyncio, and performs their effects; it is also the reporter of the calls.
 
     It begins with the next steps of its group, or takes over the frames of the worker ``before`` it.
 
@@ -197,6 +195,7 @@ class _Worker:
         self.error: BaseException | None = None
         self.has_value = self.is_abandoned = self.begins_cancelled = False
         self.cancelling: Callable[[], int] = int  # 0
+        self._task: Any = None
         self._group = group
         self._cancel_timer: Callable[[], object] | None = None
         self._end: BaseException | None = None  # an interrupt
@@ -212,14 +211,17 @@ class _Worker:
 
     def start(self) -> None:
         """Start the task."""
-        raise NotImplementedError
-
-    def _enter_task(self) -> None:
-        """Note the task, which has begun."""
+        loop = asyncio.get_running_loop()
+        task = self._task = loop.create_task(self._work(), context=self.context)
+        # Otherwise `asyncio.run` would wait for the task at its end, even for an abandoned one.
+        asyncio._unregister_task(task)  # noqa: SLF001 - documented, for such tasks
+        task.add_done_callback(lambda _: self._group.ended(self))
 
     async def _work(self) -> None:
         """Run the steps. Their exception stays out of the task: asyncio would log it, or end the loop."""
-        self._enter_task()
+        if self.drive.trio is None:
+            self._task = asyncio.current_task()  # an eager task runs while it is being started
+            self.cancelling = self._task.cancelling
         try:
             if not self.frames:
                 if self.is_cancelled:
@@ -274,21 +276,32 @@ class _Worker:
         return self.in_scope(_not_begun(effect))
 
     def _cancel_effect(self) -> None:
-        raise NotImplementedError
+        self._task.cancel()
 
     def _keep(self) -> None:
         """Let the abandoned effect run on."""
-        raise NotImplementedError
+        abandoned = _abandoned_tasks()
+        abandoned.add(self._task)
+        self._task.add_done_callback(abandoned.discard)
 
     def _was_asked_to_cancel(self) -> bool:
         """Whether a CancelledError in this task comes from the driver, and not from a callable."""
-        return self.is_cancelled
+        if self.is_cancelled or not cancellations_of_task():
+            return self.is_cancelled
+        return asyncio.current_task() is not self._task  # a listener of a call in a thread
 
     async def _absorb_cancellation(self) -> None:
         """Undo a cancellation of this task that a callable made."""
+        if self.cancelling() and not self.is_cancelled:
+            await self._receive_cancellation()
 
     async def _receive_cancellation(self) -> None:
         """Receive a pending cancellation, which was not raised if the callable awaited nothing."""
+        if self._task is not None:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)
+            while self._task.uncancel():
+                pass
 
     def end_grace(self) -> None:
         """Stop the timer of the grace period, if there is one."""
@@ -508,9 +521,7 @@ class _Worker:
         except _FAILURES as error:
             self._listener_failed(error)
             return None
-        if emitted is None or not is_awaitable(emitted):
-            return None
-        return self._await_listener(emitted)
+        return self._await_listener(emitted) if is_awaitable(emitted) else None
 
     async def _await_listener(self, emitted: Awaitable[Any]) -> None:
         try:
@@ -545,48 +556,9 @@ class _Worker:
         return failure_of(error) or error
 
 
-class _AsyncioWorker(_Worker):
-    _task: asyncio.Task[None]
-
-    def start(self) -> None:
-        loop = asyncio.get_running_loop()
-        task = self._task = loop.create_task(self._work(), context=self.context)
-        # Otherwise `asyncio.run` would wait for the task at its end, even for an abandoned one.
-        asyncio._unregister_task(task)  # noqa: SLF001 - documented, for such tasks
-        task.add_done_callback(self._left)
-
-    def _left(self, _: object) -> None:
-        self._group.ended(self)
-
-    def _enter_task(self) -> None:
-        native = asyncio.current_task()
-        if native is not None:  # an eager task runs while it is being started
-            self._task, self.cancelling = native, native.cancelling
-
-    def _cancel_effect(self) -> None:
-        self._task.cancel()
-
-    def _keep(self) -> None:
-        abandoned = _abandoned_tasks()
-        abandoned.add(self._task)
-        self._task.add_done_callback(abandoned.discard)
-
-    def _was_asked_to_cancel(self) -> bool:
-        is_elsewhere = asyncio.current_task() is not self._task  # a listener of a call in a thread
-        return self.is_cancelled or (is_elsewhere and cancellations_of_task() > 0)
-
-    async def _absorb_cancellation(self) -> None:
-        if self._task.cancelling() and not self.is_cancelled:
-            await self._receive_cancellation()
-
-    async def _receive_cancellation(self) -> None:
-        with suppress(asyncio.CancelledError):
-            await asyncio.sleep(0)  # a pending cancellation is raised here
-        while self._task.uncancel():
-            pass
-
-
 class _TrioWorker(_Worker):
+    """A worker in a system task of trio, in which each effect has its own cancel scope."""
+
     def start(self) -> None:
         self._scopes: tuple[anyio.CancelScope, ...] = ()
 
@@ -622,14 +594,14 @@ def _abandoned_tasks() -> set[asyncio.Task[None]]:
     except what a daemon thread references.
     """
     tasks: set[asyncio.Task[None]] = set()
-    holder = threading.Thread(target=_hold, args=(tasks,), name="treadle-abandoned", daemon=True)
+
+    def hold(_: object) -> None:
+        threading.Event().wait()
+
+    holder = threading.Thread(target=hold, args=(tasks,), name="treadle-abandoned", daemon=True)
     with suppress(RuntimeError):  # the system cannot start another thread
         holder.start()
     return tasks
-
-
-def _hold(_: object) -> None:
-    threading.Event().wait()
 
 
 class _AsyncioEvent(asyncio.Future[None]):
@@ -736,10 +708,8 @@ class _Group:
             self._start_next()
         if self.results:
             await self._wait()
-        results, self.results = (
-            self.results,
-            [],
-        )  # the traceback of an exception in them may lead here
+        # The traceback of an exception in the results may lead here.
+        results, self.results = self.results, []
         return results
 
     def _start_next(self) -> None:
@@ -748,7 +718,7 @@ class _Group:
             self._start(self._new_context())
 
     def _start(self, context: Context, before: _Worker | None = None) -> None:
-        kind = _AsyncioWorker if self.drive.trio is None else _TrioWorker
+        kind = _Worker if self.drive.trio is None else _TrioWorker
         worker = kind(self, context, before)
         self._running.add(worker)
         worker.start()
