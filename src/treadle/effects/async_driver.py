@@ -95,6 +95,7 @@ async def drive(steps: Steps[R], emit: Callable[[Any], Any] | None = None) -> R:
                 variable.set(value)
 
 
+_CANCELLATIONS = (asyncio.CancelledError, concurrent.futures.CancelledError, Cancelled)
 _MISSING = object()
 _UNSHIELDED = nullcontext()
 
@@ -107,12 +108,8 @@ class _Drive:
         self.trio = running_trio()
         self.clock_origin = time.time() - perf_counter()
         """The time, in seconds since the epoch, at which the performance counter was 0."""
-        native = asyncio.CancelledError if self.trio is None else self.trio.Cancelled
         self.cancellations: tuple[type[BaseException], ...] = (
-            native,
-            asyncio.CancelledError,
-            concurrent.futures.CancelledError,
-            Cancelled,
+            _CANCELLATIONS if self.trio is None else (*_CANCELLATIONS, self.trio.Cancelled)
         )
 
     @functools.cached_property
@@ -147,8 +144,8 @@ class _Bound:
             strike = functools.partial(self._strike, reason)
             self._cancel_timer = call_later(seconds, strike, worker.drive.trio)
         if until is not None:
-            self._call_on_loop = worker.drive.call_on_loop
-            self._ticket = until.subscribe(self._stop)
+            call = worker.drive.call_on_loop  # any thread may set the signal
+            self._ticket = until.subscribe(lambda: call(lambda: self._strike(Stopped())))
 
     def disarm(self) -> None:
         """End the bound: it interrupts nothing from now on."""
@@ -158,11 +155,6 @@ class _Bound:
             self._cancel_timer = None  # it refers to this object
         if self._until is not None:
             self._until.unsubscribe(self._ticket)
-
-    def _stop(self) -> None:
-        """Interrupt the steps; called in the thread that sets the signal."""
-        if self.worker is not None:
-            self._call_on_loop(functools.partial(self._strike, Stopped()))
 
     def _strike(self, reason: Exception) -> None:
         if self.worker is not None and self.reason is None:

@@ -177,10 +177,7 @@ def _with_logprobs(message: Mapping[str, Any], choice: Mapping[str, Any]) -> Map
 
 
 def _from_message(
-    message: Mapping[str, Any],
-    finish_reason: str | None,
-    usage: Any,
-    completion: Mapping[str, Any],
+    message: Mapping[str, Any], finish_reason: str | None, usage: Any, completion: Mapping[str, Any]
 ) -> Response:
     content = message.get("content")
     parts: list[Any] = content if is_list(content) else []

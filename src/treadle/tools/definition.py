@@ -8,7 +8,7 @@ from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, cast
 
-from treadle.checks import FLAG, ValueCheck, checked, choice, number
+from treadle.checks import FLAG, ValueCheck, checked, choice, instance, number
 from treadle.effects import Mode, call_mode, generator_mode, is_sync_callable
 from treadle.errors import ToolDefinitionError
 from treadle.fast_dataclass import light_dataclass
@@ -23,15 +23,12 @@ if TYPE_CHECKING:
     from treadle.tools.validation import SchemaValidator
 
 
-def _is_seconds(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
-
-
-def _is_names(value: Any) -> bool:
-    is_many = isinstance(value, (tuple, list))
-    return is_many and all(isinstance(name, str) for name in value)  # pyright: ignore[reportUnknownVariableType]
-
-
+_TEXT = instance(str, "text")
+_SECONDS = ValueCheck(lambda value: number(0, "seconds").accepts(value) and value > 0, "above 0")
+_NAMES = ValueCheck(
+    lambda value: isinstance(value, (tuple, list)) and all(map(_TEXT.accepts, value)),  # pyright: ignore[reportUnknownArgumentType]
+    "names of fields",
+)
 _LOCK = ValueCheck(
     lambda value: isinstance(value, str) or is_sync_callable(value),
     "a key, or a sync function of the arguments that makes one",
@@ -40,7 +37,6 @@ _APPROVAL = ValueCheck(
     lambda value: isinstance(value, bool) or is_sync_callable(value),
     "True, False, or a sync function of the arguments",
 )
-_TEXT = ValueCheck(lambda value: isinstance(value, str), "text")
 _SHOWN = ("__name__", "__qualname__", "__module__", "__doc__")
 
 Lock: TypeAlias = str | Callable[[Mapping[str, Any]], Any]
@@ -104,10 +100,10 @@ class Tool(Generic[ParamsT, ReturnT_co]):
     max_parallel: int | None = checked(None, number(1))
     lock: Lock | None = checked(None, _LOCK)
     dedupe: Dedupe | None = checked(None, choice(*DEDUPE_MODES))
-    dedupe_fields: Sequence[str] | None = checked(None, ValueCheck(_is_names, "names of fields"))
+    dedupe_fields: Sequence[str] | None = checked(None, _NAMES)
     volatile: bool = checked(False, FLAG)
     idempotent: bool | None = checked(None, FLAG)
-    timeout: float | None = checked(None, ValueCheck(_is_seconds, "above 0"))
+    timeout: float | None = checked(None, _SECONDS)
     retries: int = checked(0, number(0))
     max_uses: int | None = checked(None, number(0))
     requires_approval: bool | ApprovalRule = checked(False, _APPROVAL)
