@@ -202,7 +202,6 @@ class _Worker:
                 bound.worker = self
 
     def start(self) -> None:
-        """Start the task."""
         loop = asyncio.get_running_loop()
         task = self._task = loop.create_task(self._work(), context=self.context)
         # Otherwise `asyncio.run` would wait for the task at its end, even for an abandoned one.
@@ -244,7 +243,6 @@ class _Worker:
             self.cancel_children()
 
     def cancel(self) -> None:
-        """Ask all steps to end."""
         self.is_ending = True
         self.interrupt()
 
@@ -296,7 +294,6 @@ class _Worker:
                 pass
 
     def end_grace(self) -> None:
-        """Stop the timer of the grace period, if there is one."""
         if self._cancel_timer is not None:
             self._cancel_timer()
             self._cancel_timer = None  # it refers to this object
@@ -308,7 +305,6 @@ class _Worker:
         self.is_cancelled = False
 
     def _leave(self) -> tuple[Steps[Any], _Bound | None]:
-        """Remove the innermost steps."""
         frame = self.frames.pop()
         if frame[1] is not None:
             frame[1].disarm()
@@ -728,7 +724,6 @@ class _Group:
                 worker.cancel()
 
     def ended(self, worker: _Worker) -> None:
-        """Handle the end of a worker."""
         if worker not in self._running:  # it was abandoned
             return
         self._running.remove(worker)
