@@ -137,24 +137,21 @@ class _Bound:
         self.inner = inner
         self.reason: Exception | None = None
         self.worker: _Worker | None = worker
-        self._until = until
-        self._cancel_timer: Callable[[], object] | None = None
+        self._undo: list[Callable[[], object]] = []
         if seconds is not None:
             reason = TimeLimitReached(f"it took longer than {seconds:g} s")
             strike = functools.partial(self._strike, reason)
-            self._cancel_timer = call_later(seconds, strike, worker.drive.trio)
+            self._undo.append(call_later(seconds, strike, worker.drive.trio))
         if until is not None:
             call = worker.drive.call_on_loop  # any thread may set the signal
-            self._ticket = until.subscribe(lambda: call(lambda: self._strike(Stopped())))
+            ticket = until.subscribe(lambda: call(lambda: self._strike(Stopped())))
+            self._undo.append(functools.partial(until.unsubscribe, ticket))
 
     def disarm(self) -> None:
         """End the bound: it interrupts nothing from now on."""
         self.worker = None
-        if self._cancel_timer is not None:
-            self._cancel_timer()
-            self._cancel_timer = None  # it refers to this object
-        if self._until is not None:
-            self._until.unsubscribe(self._ticket)
+        while self._undo:
+            self._undo.pop()()
 
     def _strike(self, reason: Exception) -> None:
         if self.worker is not None and self.reason is None:
@@ -175,8 +172,7 @@ class _Worker:
         cancel_children: cancels the workers that it waits for; None if it waits for none.
         cancelling: returns how often a callable has cancelled the task, which trio does not allow.
         begins_cancelled: whether the task of the caller was cancelled before the steps began.
-        has_value: whether the steps have returned.
-        error: the exception that they raised.
+        error: the exception that they raised; a cancellation before they end, None if they returned a value.
     """
 
     def __init__(self, group: _Group, context: Context, before: _Worker | None) -> None:
@@ -184,8 +180,8 @@ class _Worker:
         self.context = context
         self.effect: Effect | None = None
         self.cancel_children: Callable[[], None] | None = None
-        self.error: BaseException | None = None
-        self.has_value = self.is_abandoned = self.begins_cancelled = False
+        self.error: BaseException | None = asyncio.CancelledError()
+        self.is_abandoned = self.begins_cancelled = False
         self.cancelling: Callable[[], int] = int  # 0
         self._task: Any = None
         self._group = group
@@ -222,7 +218,7 @@ class _Worker:
                 self.frames.append((steps, None))
                 self.begins_cancelled = self._group.begun()
             self._group.results[self.index] = await self._run()
-            self.has_value = True
+            self.error = None
         except BaseException as error:  # noqa: BLE001 - raised in the task that waits
             self.error = error
 
@@ -731,10 +727,9 @@ class _Group:
         error, worker.error = worker.error, None  # its traceback refers to the worker
         if self._is_ending or self._failure is not None:
             self._drop(error)
-        elif worker.has_value:
+        elif error is None:
             self._start_next()
-        else:
-            error = error or asyncio.CancelledError()  # other code has cancelled it before it began
+        else:  # perhaps other code has cancelled it before it began
             self._failure = failure_of(error) or error
             self._event.set()
         if not self._running:
