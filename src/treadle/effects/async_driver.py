@@ -24,14 +24,6 @@ import anyio
 import anyio.lowlevel
 
 from treadle.effects import cleanup
-from treadle.effects.cleanup import (
-    close_steps,
-    is_thrown_here,
-    log_abandoned,
-    log_suppressed,
-    remaining_steps,
-    without_frame,
-)
 from treadle.effects.effects import (
     Bounded,
     Call,
@@ -245,7 +237,7 @@ class _Worker:
     def _check_grace(self) -> None:
         """Hand the frames to another worker if the effect has ignored its cancellation; children always end."""
         if self.is_cancelled and self.cancel_children is None:
-            log_abandoned(self.effect)
+            cleanup.log_abandoned(self.effect)
             self.is_abandoned = True
             self._keep()
             self._group.replace(self)
@@ -254,12 +246,15 @@ class _Worker:
         """Return an awaitable of an effect that can be cancelled."""
         return effect
 
-    def _unless_cancelled(self, effect: Awaitable[Any]) -> Awaitable[Any]:
+    async def _unless_cancelled(self, effect: Awaitable[Any]) -> Any:
         """As `in_scope`, but the first effect that may wait is cancelled before it begins, except events."""
-        if self.is_ending or type(self.effect) is Emit:
-            return self.in_scope(effect)
-        self._group.cancel_running()
-        return self.in_scope(_not_begun(effect))
+        if not (self.is_ending or type(self.effect) is Emit):
+            self._group.cancel_running()
+            close = getattr(effect, "close", None)
+            if close is not None:
+                close()
+            effect = anyio.lowlevel.checkpoint()  # which receives the cancellation
+        return await self.in_scope(effect)
 
     def _cancel_effect(self) -> None:
         self._task.cancel()
@@ -359,10 +354,10 @@ class _Worker:
                                 outcome = await in_scope(self._perform(effect))
                         except Exception as error:  # noqa: BLE001 - raised in the steps
                             if not self.is_cancelled:
-                                effect = throw(without_frame(error))
+                                effect = throw(cleanup.without_frame(error))
                                 continue
                             if not self.is_abandoned:
-                                log_suppressed(error)
+                                cleanup.log_suppressed(error)
                         except BaseException as error:  # noqa: BLE001 - raised in the steps, and at the end
                             end = error
                         else:
@@ -383,7 +378,7 @@ class _Worker:
                     if self.is_cancelled or (bound is not None and bound.is_cleanup):
                         advance, outcome = await self._ended(bound, error)
                     else:
-                        advance, outcome = self._raising(without_frame(error))
+                        advance, outcome = self._raising(cleanup.without_frame(error))
                 except BaseException as error:  # noqa: BLE001 - raised in the steps around, and at the end
                     advance, outcome = await self._raised(self._leave()[1], error)
                 else:
@@ -401,7 +396,7 @@ class _Worker:
         if self.is_cancelled:  # the steps themselves have just caused it
             return False
         if effect.until is not None and effect.until.is_set:
-            close_steps(effect.steps)
+            cleanup.close_steps(effect.steps)
             raise Stopped
         bound = _Bound(self, effect.seconds, effect.until)
         self.frames.append((effect.steps, bound))
@@ -415,7 +410,7 @@ class _Worker:
             return None, end
         if isinstance(end, GeneratorExit):  # no effect can be performed now
             while self.frames:
-                close_steps(self._leave()[0])
+                cleanup.close_steps(self._leave()[0])
             return None, end
         if not (self.is_cancelled and isinstance(end, self.drive.cancellations)):
             self._end = end
@@ -430,7 +425,7 @@ class _Worker:
         if bound is not None and bound.is_cleanup:  # which closes its steps
             return steps.throw, end
         self._leave()
-        cleaning = remaining_steps(steps, end)
+        cleaning = cleanup.remaining_steps(steps, end)
         within = _Bound(self, cleanup.CLEANUP_SECONDS, is_cleanup=True, inner=bound)
         self.frames.append((cleaning, within))
         return cleaning.send, None
@@ -450,7 +445,7 @@ class _Worker:
     async def _ended(self, bound: _Bound | None, outcome: object = None) -> _Continuation:
         """Continue after steps that were cancelled, or their cleanup; an exception of theirs is logged."""
         if isinstance(outcome, Exception):
-            log_suppressed(outcome)
+            cleanup.log_suppressed(outcome)
         if self.is_cancelled:
             await self._settle()
         end = self._end or (Cancelled() if self._has_to_end() else None)
@@ -481,7 +476,7 @@ class _Worker:
             case Parallel(steps=steps, limit=limit):
                 return await _Group(self.drive, steps, copy_context().copy, self).run(limit)
             case Bounded(steps=steps):  # it is not entered: the steps around it end
-                return close_steps(steps)
+                return cleanup.close_steps(steps)
             case Sleep(seconds=seconds):
                 return await anyio.sleep(max(0.0, seconds))
             case Wait(signal=signal):
@@ -518,20 +513,20 @@ class _Worker:
         if isinstance(error, asyncio.CancelledError):
             is_end = self._was_asked_to_cancel()
         elif isinstance(error, GeneratorExit):
-            is_end = is_thrown_here(error)  # then the coroutine is closed
+            is_end = cleanup.is_thrown_here(error)  # then the coroutine is closed
         else:
             is_end = not isinstance(error, Exception) and not is_exit(error)
         if is_end:
             raise error
-        log_suppressed(error)
+        cleanup.log_suppressed(error)
 
     async def _failure_of(self, error: BaseException) -> BaseException:
         """The exception of a call whose callable raised one; a cancellation of the callable is `CallCancelled`.
 
         It is returned, since raising it here would make a reference cycle of the exception and this frame.
         """
-        is_closed = is_thrown_here(error)
-        error = without_frame(error)
+        is_closed = cleanup.is_thrown_here(error)
+        error = cleanup.without_frame(error)
         if isinstance(error, asyncio.CancelledError) and self._was_asked_to_cancel():
             return error
         if isinstance(error, GeneratorExit) and is_closed:
@@ -635,14 +630,6 @@ class _TrioEvent:
             await self._lowlevel.wait_task_rescheduled(abort)
 
 
-async def _not_begun(effect: Awaitable[Any]) -> None:
-    """Receive the cancellation in place of an effect."""
-    close = getattr(effect, "close", None)
-    if close is not None:
-        close()
-    await anyio.lowlevel.checkpoint()
-
-
 class _Group:
     """The workers that run several steps at once, for another worker or for the task that called `drive`."""
 
@@ -739,7 +726,7 @@ class _Group:
         """Log the exception of a cancelled worker; an interrupt takes precedence over everything."""
         if isinstance(error, Exception):
             if not isinstance(error, (Stopped, TimeLimitReached)):
-                log_suppressed(error)
+                cleanup.log_suppressed(error)
         elif error is not None and not isinstance(
             error, (*self.drive.cancellations, GeneratorExit)
         ):
