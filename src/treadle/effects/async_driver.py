@@ -148,7 +148,7 @@ class _Bound:
     def _strike(self, reason: Exception) -> None:
         if self.worker is not None and self.reason is None:
             self.reason = reason
-            self.worker.interrupt(self)
+            self.worker.interrupt()
 
 
 class _Worker:
@@ -214,16 +214,10 @@ class _Worker:
         except BaseException as error:  # noqa: BLE001 - raised in the task that waits
             self.error = error
 
-    def interrupt(self, bound: _Bound | None = None) -> None:
-        """Cancel the effect in progress for a bound, or to end all steps, unless it is part of a cleanup."""
-        if self.is_cancelled:
+    def interrupt(self) -> None:
+        """Cancel the effect in progress, if its steps have to end; those around a cleanup end afterwards."""
+        if self.is_cancelled or not self._has_to_end():
             return
-        for _, inner in reversed(self.frames):
-            if inner is not None:
-                if inner is bound:
-                    break
-                if inner.is_cleanup:  # the steps around it end afterwards
-                    return
         self.is_cancelled = True
         self._cancel_effect()
         self._cancel_timer = call_later(cleanup.GRACE_SECONDS, self._check_grace, self.drive.trio)
@@ -401,7 +395,7 @@ class _Worker:
         bound = _Bound(self, effect.seconds, effect.until)
         self.frames.append((effect.steps, bound))
         if bound.reason is not None:  # another thread has just set the signal
-            self.interrupt(bound)
+            self.interrupt()
         return True
 
     async def _unwind(self, end: BaseException) -> _Continuation:
@@ -510,27 +504,25 @@ class _Worker:
 
     def _listener_failed(self, error: BaseException) -> None:
         """Log the exception of a listener; re-raise an interrupt, and a cancellation of the task."""
-        if isinstance(error, asyncio.CancelledError):
-            is_end = self._was_asked_to_cancel()
-        elif isinstance(error, GeneratorExit):
-            is_end = cleanup.is_thrown_here(error)  # then the coroutine is closed
-        else:
-            is_end = not isinstance(error, Exception) and not is_exit(error)
-        if is_end:
+        if self._ends_task(error) or (isinstance(error, SystemExit) and not is_exit(error)):
             raise error
         cleanup.log_suppressed(error)
+
+    def _ends_task(self, error: BaseException) -> bool:
+        """Whether a caught exception is a cancellation by the driver, or closes the coroutine that caught it."""
+        if isinstance(error, asyncio.CancelledError):
+            return self._was_asked_to_cancel()
+        return isinstance(error, GeneratorExit) and cleanup.is_thrown_here(error)
 
     async def _failure_of(self, error: BaseException) -> BaseException:
         """The exception of a call whose callable raised one; a cancellation of the callable is `CallCancelled`.
 
         It is returned, since raising it here would make a reference cycle of the exception and this frame.
         """
-        is_closed = cleanup.is_thrown_here(error)
+        is_end = self._ends_task(error)
         error = cleanup.without_frame(error)
-        if isinstance(error, asyncio.CancelledError) and self._was_asked_to_cancel():
-            return error
-        if isinstance(error, GeneratorExit) and is_closed:
-            return error  # this coroutine is closed: nothing can be awaited
+        if is_end:
+            return error  # nothing can be awaited in a coroutine that is closed
         await self._absorb_cancellation()
         return failure_of(error) or error
 
