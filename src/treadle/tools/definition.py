@@ -239,13 +239,12 @@ class Tool(Generic[ParamsT, ReturnT_co]):
 
     def approval_question(self, arguments: Mapping[str, Any]) -> str | None:
         """The question to ask before a call runs; None if it needs no approval. A rule that raises asks, too."""
-        rule = self.requires_approval
-        if not callable(rule):
-            return f"{self.name!r} needs approval" if rule else None
-        try:
-            question = rule(arguments)
-        except Exception as error:  # noqa: BLE001 - a rule may raise anything
-            return f"the rule for approvals raised {type(error).__name__}: {safe_str(error)}"
+        question: Any = self.requires_approval
+        if callable(question):
+            try:
+                question = question(arguments)
+            except Exception as error:  # noqa: BLE001 - a rule may raise anything
+                return f"the rule for approvals raised {type(error).__name__}: {safe_str(error)}"
         if isinstance(question, str):
             return question or None
         return f"{self.name!r} needs approval" if question else None
