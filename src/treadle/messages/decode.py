@@ -265,10 +265,10 @@ def _calls_of(message: Mapping[str, Any]) -> Sequence[Any]:
 
 
 def _to_call(raw: Any) -> ToolCall:
-    value = _as_mapping(raw)
-    function = _as_mapping(value.get("function", value)) if value is not None else None
-    name = function.get("name") if function is not None else None
-    if value is None or function is None or not isinstance(name, str):
+    value = _as_mapping(raw) or NOTHING
+    function = _as_mapping(value.get("function", value)) or NOTHING
+    name = function.get("name")
+    if not isinstance(name, str):
         raise _wrong("a call needs a function with a name", raw)
     extra = _unknown(value, _KNOWN_OF_CALL)
     arguments = _as_text(function.get("arguments"))

@@ -137,20 +137,17 @@ class Response:
     @property
     def duration(self) -> float | None:
         """Seconds from the request to the end of the response; None if unknown."""
-        timing = self.timing
-        return None if timing is None else timing.duration
+        return None if self.times is None else Timing(*self.times).duration
 
     @property
     def time_to_first_token(self) -> float | None:
         """Seconds from the request to the first piece of the response; None if it was not streamed."""
-        timing = self.timing
-        return None if timing is None else timing.time_to_first_token
+        return None if self.times is None else Timing(*self.times).time_to_first_token
 
     @property
     def tokens_per_second(self) -> float | None:
         """Output tokens per second, see `Timing.tokens_per_second`; None if unknown."""
-        timing = self.timing
-        return None if timing is None else timing.tokens_per_second(self.usage)
+        return None if self.times is None else Timing(*self.times).tokens_per_second(self.usage)
 
     @property
     def status(self) -> ModelCallStatus:
