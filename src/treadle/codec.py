@@ -32,6 +32,7 @@ import types
 import typing
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import Any, TypeAlias
 
 from treadle.errors import TreadleError, safe_str
@@ -345,12 +346,6 @@ _PACKAGES = "messages tools results run_state limits context events model effect
 with treadle."""
 
 
-def _path(text: str) -> Any:
-    from pathlib import Path  # noqa: PLC0415 - it is slow to import
-
-    return Path(text)
-
-
 _MICROSECOND = dt.timedelta(microseconds=1)
 _FORMS: Mapping[str, tuple[type, Convert, Convert]] = {
     "tuple": (tuple, list, tuple),
@@ -370,7 +365,11 @@ _FORMS: Mapping[str, tuple[type, Convert, Convert]] = {
     ),
     "Decimal": (decimal.Decimal, str, decimal.Decimal),
     "UUID": (uuid.UUID, str, uuid.UUID),
-    "path": (os.PathLike, os.fspath, _path),
+    "path": (
+        os.PathLike,
+        os.fspath,
+        lambda text: import_module("pathlib").Path(text),
+    ),  # slow to import
 }
 _TAGS = {kind: tag for tag, (kind, *_) in _FORMS.items()} | {bytearray: "bytes"}
 _SPECIAL: dict[str, tuple[type, Callable[[Any, str], JSONDict], Convert]] = {}

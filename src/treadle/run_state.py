@@ -198,11 +198,7 @@ class RunState:
         self.history = self.history.append(*(dict(message) for message in messages))
 
     def new_node(
-        self,
-        agent_name: str | None = None,
-        group_id: str | None = None,
-        *,
-        at: float | None = None,
+        self, agent_name: str | None = None, group_id: str | None = None, *, at: float | None = None
     ) -> RunNode:
         """Add the node of another iteration.
 

@@ -396,11 +396,11 @@ WRONG_FIELDS = [
         "CallChunk.extra: expected keys that are text, got int 1",
     ),
     *(
-        (kind("x", usage=usage), text)
+        (kind("x", usage=usage), text.replace("KIND", kind.__name__))
         for kind in (Response, Chunk)
         for usage, text in [
-            ({"prompt_tokens": 1}, "usage: expected Usage, got dict"),
-            (5, "usage: expected Usage, got int 5"),
+            ({"prompt_tokens": 1}, "KIND.usage: expected Usage, got dict"),
+            (5, "KIND.usage: expected Usage, got int 5"),
             *(
                 (Usage(**{name: count}), "usage: expected numbers of tokens of at least 0")
                 for name in COUNTS

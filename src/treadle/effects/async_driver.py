@@ -24,14 +24,6 @@ import anyio
 import anyio.lowlevel
 
 from treadle.effects import cleanup
-from treadle.effects.cleanup import (
-    close_steps,
-    is_thrown_here,
-    log_abandoned,
-    log_suppressed,
-    remaining_steps,
-    without_frame,
-)
 from treadle.effects.effects import (
     Bounded,
     Call,
@@ -87,9 +79,7 @@ async def drive(steps: Steps[R], emit: Callable[[Any], Any] | None = None) -> R:
     """
     shared, context = _Drive(emit), copy_context()
     try:
-        (result,) = await _Group(shared, [steps], lambda: context).run()
-        made: R = result
-        return made
+        return (await _Group(shared, [steps], lambda: context).run())[0]
     finally:
         shared.emit = None  # a result may refer to a worker, and the listeners to the whole run
         for variable, value in context.items():
@@ -97,6 +87,7 @@ async def drive(steps: Steps[R], emit: Callable[[Any], Any] | None = None) -> R:
                 variable.set(value)
 
 
+_CANCELLATIONS = (asyncio.CancelledError, concurrent.futures.CancelledError, Cancelled)
 _MISSING = object()
 _UNSHIELDED = nullcontext()
 
@@ -109,12 +100,8 @@ class _Drive:
         self.trio = running_trio()
         self.clock_origin = time.time() - perf_counter()
         """The time, in seconds since the epoch, at which the performance counter was 0."""
-        native = asyncio.CancelledError if self.trio is None else self.trio.Cancelled
         self.cancellations: tuple[type[BaseException], ...] = (
-            native,
-            asyncio.CancelledError,
-            concurrent.futures.CancelledError,
-            Cancelled,
+            _CANCELLATIONS if self.trio is None else (*_CANCELLATIONS, self.trio.Cancelled)
         )
 
     @functools.cached_property
@@ -142,38 +129,30 @@ class _Bound:
         self.inner = inner
         self.reason: Exception | None = None
         self.worker: _Worker | None = worker
-        self._until = until
-        self._cancel_timer: Callable[[], object] | None = None
+        self._undo: list[Callable[[], object]] = []
         if seconds is not None:
             reason = TimeLimitReached(f"it took longer than {seconds:g} s")
             strike = functools.partial(self._strike, reason)
-            self._cancel_timer = call_later(seconds, strike, worker.drive.trio)
+            self._undo.append(call_later(seconds, strike, worker.drive.trio))
         if until is not None:
-            self._call_on_loop = worker.drive.call_on_loop
-            self._ticket = until.subscribe(self._stop)
+            call = worker.drive.call_on_loop  # any thread may set the signal
+            ticket = until.subscribe(lambda: call(lambda: self._strike(Stopped())))
+            self._undo.append(functools.partial(until.unsubscribe, ticket))
 
     def disarm(self) -> None:
         """End the bound: it interrupts nothing from now on."""
         self.worker = None
-        if self._cancel_timer is not None:
-            self._cancel_timer()
-            self._cancel_timer = None  # it refers to this object
-        if self._until is not None:
-            self._until.unsubscribe(self._ticket)
-
-    def _stop(self) -> None:
-        """Interrupt the steps; called in the thread that sets the signal."""
-        if self.worker is not None:
-            self._call_on_loop(functools.partial(self._strike, Stopped()))
+        while self._undo:
+            self._undo.pop()()
 
     def _strike(self, reason: Exception) -> None:
         if self.worker is not None and self.reason is None:
             self.reason = reason
-            self.worker.interrupt(self)
+            self.worker.interrupt()
 
 
 class _Worker:
-    """Runs steps in a task, and performs their effects; it is also the reporter of the calls.
+    """Runs steps in a task of asyncio, and performs their effects; it is also the reporter of the calls.
 
     It begins with the next steps of its group, or takes over the frames of the worker ``before`` it.
 
@@ -185,8 +164,7 @@ class _Worker:
         cancel_children: cancels the workers that it waits for; None if it waits for none.
         cancelling: returns how often a callable has cancelled the task, which trio does not allow.
         begins_cancelled: whether the task of the caller was cancelled before the steps began.
-        has_value: whether the steps have returned.
-        error: the exception that they raised.
+        error: the exception that they raised; a cancellation before they end, None if they returned a value.
     """
 
     def __init__(self, group: _Group, context: Context, before: _Worker | None) -> None:
@@ -194,9 +172,10 @@ class _Worker:
         self.context = context
         self.effect: Effect | None = None
         self.cancel_children: Callable[[], None] | None = None
-        self.error: BaseException | None = None
-        self.has_value = self.is_abandoned = self.begins_cancelled = False
+        self.error: BaseException | None = asyncio.CancelledError()
+        self.is_abandoned = self.begins_cancelled = False
         self.cancelling: Callable[[], int] = int  # 0
+        self._task: Any = None
         self._group = group
         self._cancel_timer: Callable[[], object] | None = None
         self._end: BaseException | None = None  # an interrupt
@@ -211,15 +190,21 @@ class _Worker:
                 bound.worker = self
 
     def start(self) -> None:
-        """Start the task."""
-        raise NotImplementedError
+        loop = asyncio.get_running_loop()
+        task = self._task = loop.create_task(self._work(), context=self.context)
+        # Otherwise `asyncio.run` would wait for the task at its end, even for an abandoned one.
+        asyncio._unregister_task(task)  # noqa: SLF001 - documented, for such tasks
+        task.add_done_callback(self._left)
 
-    def _enter_task(self) -> None:
-        """Note the task, which has begun."""
+    def _left(self, _: object) -> None:
+        self._group.ended(self)
+        del self._task  # if it was cancelled before it began, its exception refers to this object
 
     async def _work(self) -> None:
         """Run the steps. Their exception stays out of the task: asyncio would log it, or end the loop."""
-        self._enter_task()
+        if self.drive.trio is None:
+            self._task = asyncio.current_task()  # an eager task runs while it is being started
+            self.cancelling = self._task.cancelling
         try:
             if not self.frames:
                 if self.is_cancelled:
@@ -229,20 +214,14 @@ class _Worker:
                 self.frames.append((steps, None))
                 self.begins_cancelled = self._group.begun()
             self._group.results[self.index] = await self._run()
-            self.has_value = True
+            self.error = None
         except BaseException as error:  # noqa: BLE001 - raised in the task that waits
             self.error = error
 
-    def interrupt(self, bound: _Bound | None = None) -> None:
-        """Cancel the effect in progress for a bound, or to end all steps, unless it is part of a cleanup."""
-        if self.is_cancelled:
+    def interrupt(self) -> None:
+        """Cancel the effect in progress, if its steps have to end; those around a cleanup end afterwards."""
+        if self.is_cancelled or not self._has_to_end():
             return
-        for _, inner in reversed(self.frames):
-            if inner is not None:
-                if inner is bound:
-                    break
-                if inner.is_cleanup:  # the steps around it end afterwards
-                    return
         self.is_cancelled = True
         self._cancel_effect()
         self._cancel_timer = call_later(cleanup.GRACE_SECONDS, self._check_grace, self.drive.trio)
@@ -250,14 +229,13 @@ class _Worker:
             self.cancel_children()
 
     def cancel(self) -> None:
-        """Ask all steps to end."""
         self.is_ending = True
         self.interrupt()
 
     def _check_grace(self) -> None:
         """Hand the frames to another worker if the effect has ignored its cancellation; children always end."""
         if self.is_cancelled and self.cancel_children is None:
-            log_abandoned(self.effect)
+            cleanup.log_abandoned(self.effect)
             self.is_abandoned = True
             self._keep()
             self._group.replace(self)
@@ -266,32 +244,45 @@ class _Worker:
         """Return an awaitable of an effect that can be cancelled."""
         return effect
 
-    def _unless_cancelled(self, effect: Awaitable[Any]) -> Awaitable[Any]:
+    async def _unless_cancelled(self, effect: Awaitable[Any]) -> Any:
         """As `in_scope`, but the first effect that may wait is cancelled before it begins, except events."""
-        if self.is_ending or type(self.effect) is Emit:
-            return self.in_scope(effect)
-        self._group.cancel_running()
-        return self.in_scope(_not_begun(effect))
+        if not (self.is_ending or type(self.effect) is Emit):
+            self._group.cancel_running()
+            close = getattr(effect, "close", None)
+            if close is not None:
+                close()
+            effect = anyio.lowlevel.checkpoint()  # which receives the cancellation
+        return await self.in_scope(effect)
 
     def _cancel_effect(self) -> None:
-        raise NotImplementedError
+        self._task.cancel()
 
     def _keep(self) -> None:
         """Let the abandoned effect run on."""
-        raise NotImplementedError
+        abandoned = _abandoned_tasks()
+        abandoned.add(self._task)
+        self._task.add_done_callback(abandoned.discard)
 
     def _was_asked_to_cancel(self) -> bool:
         """Whether a CancelledError in this task comes from the driver, and not from a callable."""
-        return self.is_cancelled
+        if self.is_cancelled or not cancellations_of_task():
+            return self.is_cancelled
+        return asyncio.current_task() is not self._task  # a listener of a call in a thread
 
     async def _absorb_cancellation(self) -> None:
         """Undo a cancellation of this task that a callable made."""
+        if self.cancelling() and not self.is_cancelled:
+            await self._receive_cancellation()
 
     async def _receive_cancellation(self) -> None:
         """Receive a pending cancellation, which was not raised if the callable awaited nothing."""
+        if self._task is not None:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)
+            while self._task.uncancel():
+                pass
 
     def end_grace(self) -> None:
-        """Stop the timer of the grace period, if there is one."""
         if self._cancel_timer is not None:
             self._cancel_timer()
             self._cancel_timer = None  # it refers to this object
@@ -303,7 +294,6 @@ class _Worker:
         self.is_cancelled = False
 
     def _leave(self) -> tuple[Steps[Any], _Bound | None]:
-        """Remove the innermost steps."""
         frame = self.frames.pop()
         if frame[1] is not None:
             frame[1].disarm()
@@ -362,10 +352,10 @@ class _Worker:
                                 outcome = await in_scope(self._perform(effect))
                         except Exception as error:  # noqa: BLE001 - raised in the steps
                             if not self.is_cancelled:
-                                effect = throw(without_frame(error))
+                                effect = throw(cleanup.without_frame(error))
                                 continue
                             if not self.is_abandoned:
-                                log_suppressed(error)
+                                cleanup.log_suppressed(error)
                         except BaseException as error:  # noqa: BLE001 - raised in the steps, and at the end
                             end = error
                         else:
@@ -386,7 +376,7 @@ class _Worker:
                     if self.is_cancelled or (bound is not None and bound.is_cleanup):
                         advance, outcome = await self._ended(bound, error)
                     else:
-                        advance, outcome = self._raising(without_frame(error))
+                        advance, outcome = self._raising(cleanup.without_frame(error))
                 except BaseException as error:  # noqa: BLE001 - raised in the steps around, and at the end
                     advance, outcome = await self._raised(self._leave()[1], error)
                 else:
@@ -404,12 +394,12 @@ class _Worker:
         if self.is_cancelled:  # the steps themselves have just caused it
             return False
         if effect.until is not None and effect.until.is_set:
-            close_steps(effect.steps)
+            cleanup.close_steps(effect.steps)
             raise Stopped
         bound = _Bound(self, effect.seconds, effect.until)
         self.frames.append((effect.steps, bound))
         if bound.reason is not None:  # another thread has just set the signal
-            self.interrupt(bound)
+            self.interrupt()
         return True
 
     async def _unwind(self, end: BaseException) -> _Continuation:
@@ -418,7 +408,7 @@ class _Worker:
             return None, end
         if isinstance(end, GeneratorExit):  # no effect can be performed now
             while self.frames:
-                close_steps(self._leave()[0])
+                cleanup.close_steps(self._leave()[0])
             return None, end
         if not (self.is_cancelled and isinstance(end, self.drive.cancellations)):
             self._end = end
@@ -433,7 +423,7 @@ class _Worker:
         if bound is not None and bound.is_cleanup:  # which closes its steps
             return steps.throw, end
         self._leave()
-        cleaning = remaining_steps(steps, end)
+        cleaning = cleanup.remaining_steps(steps, end)
         within = _Bound(self, cleanup.CLEANUP_SECONDS, is_cleanup=True, inner=bound)
         self.frames.append((cleaning, within))
         return cleaning.send, None
@@ -453,7 +443,7 @@ class _Worker:
     async def _ended(self, bound: _Bound | None, outcome: object = None) -> _Continuation:
         """Continue after steps that were cancelled, or their cleanup; an exception of theirs is logged."""
         if isinstance(outcome, Exception):
-            log_suppressed(outcome)
+            cleanup.log_suppressed(outcome)
         if self.is_cancelled:
             await self._settle()
         end = self._end or (Cancelled() if self._has_to_end() else None)
@@ -484,7 +474,7 @@ class _Worker:
             case Parallel(steps=steps, limit=limit):
                 return await _Group(self.drive, steps, copy_context().copy, self).run(limit)
             case Bounded(steps=steps):  # it is not entered: the steps around it end
-                return close_steps(steps)
+                return cleanup.close_steps(steps)
             case Sleep(seconds=seconds):
                 return await anyio.sleep(max(0.0, seconds))
             case Wait(signal=signal):
@@ -508,9 +498,7 @@ class _Worker:
         except _FAILURES as error:
             self._listener_failed(error)
             return None
-        if emitted is None or not is_awaitable(emitted):
-            return None
-        return self._await_listener(emitted)
+        return self._await_listener(emitted) if is_awaitable(emitted) else None
 
     async def _await_listener(self, emitted: Awaitable[Any]) -> None:
         try:
@@ -520,74 +508,32 @@ class _Worker:
 
     def _listener_failed(self, error: BaseException) -> None:
         """Log the exception of a listener; re-raise an interrupt, and a cancellation of the task."""
-        if isinstance(error, asyncio.CancelledError):
-            is_end = self._was_asked_to_cancel()
-        elif isinstance(error, GeneratorExit):
-            is_end = is_thrown_here(error)  # then the coroutine is closed
-        else:
-            is_end = not isinstance(error, Exception) and not is_exit(error)
-        if is_end:
+        if self._ends_task(error) or (isinstance(error, SystemExit) and not is_exit(error)):
             raise error
-        log_suppressed(error)
+        cleanup.log_suppressed(error)
+
+    def _ends_task(self, error: BaseException) -> bool:
+        """Whether a caught exception is a cancellation by the driver, or closes the coroutine that caught it."""
+        if isinstance(error, asyncio.CancelledError):
+            return self._was_asked_to_cancel()
+        return isinstance(error, GeneratorExit) and cleanup.is_thrown_here(error)
 
     async def _failure_of(self, error: BaseException) -> BaseException:
         """The exception of a call whose callable raised one; a cancellation of the callable is `CallCancelled`.
 
         It is returned, since raising it here would make a reference cycle of the exception and this frame.
         """
-        is_closed = is_thrown_here(error)
-        error = without_frame(error)
-        if isinstance(error, asyncio.CancelledError) and self._was_asked_to_cancel():
-            return error
-        if isinstance(error, GeneratorExit) and is_closed:
-            return error  # this coroutine is closed: nothing can be awaited
+        is_end = self._ends_task(error)
+        error = cleanup.without_frame(error)
+        if is_end:
+            return error  # nothing can be awaited in a coroutine that is closed
         await self._absorb_cancellation()
         return failure_of(error) or error
 
 
-class _AsyncioWorker(_Worker):
-    _task: asyncio.Task[None]
-
-    def start(self) -> None:
-        loop = asyncio.get_running_loop()
-        task = self._task = loop.create_task(self._work(), context=self.context)
-        # Otherwise `asyncio.run` would wait for the task at its end, even for an abandoned one.
-        asyncio._unregister_task(task)  # noqa: SLF001 - documented, for such tasks
-        task.add_done_callback(self._left)
-
-    def _left(self, _: object) -> None:
-        self._group.ended(self)
-        del self._task  # if it was cancelled before it began, its exception refers to this object
-
-    def _enter_task(self) -> None:
-        native = asyncio.current_task()
-        if native is not None:  # an eager task runs while it is being started
-            self._task, self.cancelling = native, native.cancelling
-
-    def _cancel_effect(self) -> None:
-        self._task.cancel()
-
-    def _keep(self) -> None:
-        abandoned = _abandoned_tasks()
-        abandoned.add(self._task)
-        self._task.add_done_callback(abandoned.discard)
-
-    def _was_asked_to_cancel(self) -> bool:
-        is_elsewhere = asyncio.current_task() is not self._task  # a listener of a call in a thread
-        return self.is_cancelled or (is_elsewhere and cancellations_of_task() > 0)
-
-    async def _absorb_cancellation(self) -> None:
-        if self._task.cancelling() and not self.is_cancelled:
-            await self._receive_cancellation()
-
-    async def _receive_cancellation(self) -> None:
-        with suppress(asyncio.CancelledError):
-            await asyncio.sleep(0)  # a pending cancellation is raised here
-        while self._task.uncancel():
-            pass
-
-
 class _TrioWorker(_Worker):
+    """A worker in a system task of trio, in which each effect has its own cancel scope."""
+
     def start(self) -> None:
         self._scopes: tuple[anyio.CancelScope, ...] = ()
 
@@ -623,14 +569,14 @@ def _abandoned_tasks() -> set[asyncio.Task[None]]:
     except what a daemon thread references.
     """
     tasks: set[asyncio.Task[None]] = set()
-    holder = threading.Thread(target=_hold, args=(tasks,), name="treadle-abandoned", daemon=True)
+
+    def hold(_: object) -> None:
+        threading.Event().wait()
+
+    holder = threading.Thread(target=hold, args=(tasks,), name="treadle-abandoned", daemon=True)
     with suppress(RuntimeError):  # the system cannot start another thread
         holder.start()
     return tasks
-
-
-def _hold(_: object) -> None:
-    threading.Event().wait()
 
 
 class _AsyncioEvent(asyncio.Future[None]):
@@ -678,14 +624,6 @@ class _TrioEvent:
         if not self._is_set:
             self._waiting = self._lowlevel.current_task()
             await self._lowlevel.wait_task_rescheduled(abort)
-
-
-async def _not_begun(effect: Awaitable[Any]) -> None:
-    """Receive the cancellation in place of an effect."""
-    close = getattr(effect, "close", None)
-    if close is not None:
-        close()
-    await anyio.lowlevel.checkpoint()
 
 
 class _Group:
@@ -748,7 +686,7 @@ class _Group:
             self._start(self._new_context())
 
     def _start(self, context: Context, before: _Worker | None = None) -> None:
-        kind = _AsyncioWorker if self.drive.trio is None else _TrioWorker
+        kind = _Worker if self.drive.trio is None else _TrioWorker
         worker = kind(self, context, before)
         self._running.add(worker)
         worker.start()
@@ -766,7 +704,6 @@ class _Group:
                 worker.cancel()
 
     def ended(self, worker: _Worker) -> None:
-        """Handle the end of a worker."""
         if worker not in self._running:  # it was abandoned
             return
         self._running.remove(worker)
@@ -774,10 +711,9 @@ class _Group:
         error, worker.error = worker.error, None  # its traceback refers to the worker
         if self._is_ending or self._failure is not None:
             self._drop(error)
-        elif worker.has_value:
+        elif error is None:
             self._start_next()
-        else:
-            error = error or asyncio.CancelledError()  # other code has cancelled it before it began
+        else:  # perhaps other code has cancelled it before it began
             self._failure = failure_of(error) or error
             self._event.set()
         if not self._running:
@@ -787,7 +723,7 @@ class _Group:
         """Log the exception of a cancelled worker; an interrupt takes precedence over everything."""
         if isinstance(error, Exception):
             if not isinstance(error, (Stopped, TimeLimitReached)):
-                log_suppressed(error)
+                cleanup.log_suppressed(error)
         elif error is not None and not isinstance(
             error, (*self.drive.cancellations, GeneratorExit)
         ):

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from treadle.errors import ProviderError, TreadleError, safe_str
 from treadle.messages.json_text import short_json
@@ -23,7 +23,6 @@ from treadle.messages.message import (
 )
 from treadle.messages.response import CallChunk, Chunk, Response, ToolCall, refusal_of_parts
 
-T = TypeVar("T", Response, Chunk, ToolCall, CallChunk)
 MOST_TOKENS = 2**63
 """A count of tokens is below this number."""
 
@@ -39,6 +38,7 @@ _KINDS: Mapping[Any, tuple[tuple[type, ...], str]] = {
     "tuple[ToolCall, ...]": ((tuple, list), "a tuple of calls"),
     "tuple[CallChunk, ...]": ((tuple, list), "a tuple of calls"),
     "Mapping[str, Any]": ((dict, Mapping), "a mapping"),
+    "Usage | None": ((Usage, type(None)), "Usage"),
 }
 """The types of the values of a field by its annotation, and their description for errors."""
 _FIELDS = {
@@ -53,7 +53,7 @@ def _wrong(expectation: str, value: Any) -> NotAResponseError:
     return NotAResponseError(f"llm_send_fn: {expectation}, got {describe(value)}")
 
 
-def _checked(made: T, base: type[T]) -> T:
+def _checked(made: Any, base: type[Any]) -> Any:
     """Check the types of the fields of an object that the backend made."""
     where = type(made).__name__
     for name, (kinds, expected) in _FIELDS[base]:
@@ -61,7 +61,7 @@ def _checked(made: T, base: type[T]) -> T:
         if not isinstance(value, kinds):
             raise _wrong(f"{where}.{name}: expected {expected}", value)
     for key in made.extra:
-        if not isinstance(key, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(key, str):
             raise _wrong(f"{where}.extra: expected keys that are text", key)
     return made
 
@@ -78,8 +78,6 @@ def _checked_answer(made: Any, base: type[Any], kind_of_call: type[Any]) -> Any:
         if not isinstance(call, kind_of_call):
             raise _wrong(f"{where}.tool_calls: expected calls", call)
         _checked(call, kind_of_call)
-    if not isinstance(usage, (Usage, type(None))):
-        raise _wrong("usage: expected Usage", usage)
     if usage is not None and not all(_is_count(getattr(usage, name)) for name in COUNTS):
         raise NotAResponseError("llm_send_fn: usage: expected numbers of tokens of at least 0")
     if usage is not None and usage.cost is not None and not is_cost(usage.cost):
@@ -179,10 +177,7 @@ def _with_logprobs(message: Mapping[str, Any], choice: Mapping[str, Any]) -> Map
 
 
 def _from_message(
-    message: Mapping[str, Any],
-    finish_reason: str | None,
-    usage: Any,
-    completion: Mapping[str, Any],
+    message: Mapping[str, Any], finish_reason: str | None, usage: Any, completion: Mapping[str, Any]
 ) -> Response:
     content = message.get("content")
     parts: list[Any] = content if is_list(content) else []
@@ -270,10 +265,10 @@ def _calls_of(message: Mapping[str, Any]) -> Sequence[Any]:
 
 
 def _to_call(raw: Any) -> ToolCall:
-    value = _as_mapping(raw)
-    function = _as_mapping(value.get("function", value)) if value is not None else None
-    name = function.get("name") if function is not None else None
-    if value is None or function is None or not isinstance(name, str):
+    value = _as_mapping(raw) or NOTHING
+    function = _as_mapping(value.get("function", value)) or NOTHING
+    name = function.get("name")
+    if not isinstance(name, str):
         raise _wrong("a call needs a function with a name", raw)
     extra = _unknown(value, _KNOWN_OF_CALL)
     arguments = _as_text(function.get("arguments"))
@@ -346,8 +341,7 @@ def to_chunk(raw: Any) -> Chunk:
     if isinstance(raw, str):
         return Chunk(raw)
     value = _as_mapping(raw)
-    if value is not None:
-        check_no_error(value)
+    check_no_error(value)
     if value is None or (value and _CHUNK_KEYS.isdisjoint(value)):
         raise _wrong("a chunk is text, a Chunk or a chat-completion chunk", raw)
     choice = _first(value.get("choices")) or {}

@@ -64,7 +64,7 @@ class History(Sequence[JSONDict]):
             longer._log = self._log
         else:  # another history continues from here: branch off
             longer._log = _Log()
-            longer._log.extend(self._log.messages[: self._length])
+            longer._log.extend(self.raw())
         longer._log.extend(messages, copies)
         longer._length = self._length + len(messages)
         return longer
@@ -81,10 +81,8 @@ class History(Sequence[JSONDict]):
 
     def for_model(self, takes_parts: bool = True) -> list[JSONDict]:
         """A new list of the copies, for a model that may take no content parts in tool messages."""
-        log = self._log
-        copies = log.copies
-        copies = copies.copy() if len(copies) == self._length else copies[: self._length]
-        return as_text_results(copies) if log.has_parts and not takes_parts else copies
+        copies = self._log.copies[: self._length]
+        return as_text_results(copies) if self._log.has_parts and not takes_parts else copies
 
     def to_list(self) -> list[JSONDict]:
         """A list of new copies of all messages."""
@@ -111,8 +109,7 @@ class History(Sequence[JSONDict]):
 
     def raw(self) -> list[JSONDict]:
         """A new list of the messages themselves, not of read-only views; for the loop, and for results."""
-        messages = self._log.messages
-        return messages.copy() if len(messages) == self._length else messages[: self._length]
+        return self._log.messages[: self._length]
 
     @overload
     def __getitem__(self, index: int) -> JSONDict: ...

@@ -122,9 +122,7 @@ class Response:
         if self.finish_reason is None:
             return _COMPLETE
         known = ending_of(self.finish_reason)
-        if known is None:
-            return Ending.COMPLETE if _are_closed(self) else Ending.CUT
-        return known
+        return known or (Ending.COMPLETE if _are_closed(self) else Ending.CUT)
 
     @property
     def is_blank(self) -> bool:
@@ -139,20 +137,17 @@ class Response:
     @property
     def duration(self) -> float | None:
         """Seconds from the request to the end of the response; None if unknown."""
-        timing = self.timing
-        return None if timing is None else timing.duration
+        return None if self.times is None else Timing(*self.times).duration
 
     @property
     def time_to_first_token(self) -> float | None:
         """Seconds from the request to the first piece of the response; None if it was not streamed."""
-        timing = self.timing
-        return None if timing is None else timing.time_to_first_token
+        return None if self.times is None else Timing(*self.times).time_to_first_token
 
     @property
     def tokens_per_second(self) -> float | None:
         """Output tokens per second, see `Timing.tokens_per_second`; None if unknown."""
-        timing = self.timing
-        return None if timing is None else timing.tokens_per_second(self.usage)
+        return None if self.times is None else Timing(*self.times).tokens_per_second(self.usage)
 
     @property
     def status(self) -> ModelCallStatus:

@@ -49,9 +49,8 @@ def model_info(fn: Any, opts: Mapping[str, Any]) -> ModelInfo:
     own = attribute_of(fn, "opts")
     if is_dict(own):
         request = {**own, **request}
-    models = (text_or_none(one) for one in (request.get("model"), attribute_of(fn, "model")))
     return ModelInfo(
-        next(filter(None, models), None),
+        text_or_none(request.get("model")) or text_or_none(attribute_of(fn, "model")) or None,
         text_or_none(attribute_of(fn, "provider")) or _PROVIDERS.get(package_of(fn)),
         {name: request[name] for name in sorted(OPTIONS & request.keys())},
     )

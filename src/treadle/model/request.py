@@ -80,6 +80,8 @@ class ModelRequest:
     _unawaited: Any = None
     _accumulator: StreamAccumulator | None = None
     _started: float | None = None
+    _first_chunk: float | None = None
+    _is_abandoned = False
 
     def __init__(
         self,
@@ -92,8 +94,6 @@ class ModelRequest:
         self.messages = messages
         self.opts = opts
         self.events = events
-        self._is_abandoned = False
-        self._first_chunk: float | None = None
 
     def copy(self, model: ModelClient | None = None) -> ModelRequest:
         """Copy the request: one that was sent cannot be sent again, since its model may have changed it.
@@ -256,21 +256,17 @@ def _awaited(awaitable: Awaitable[None]) -> Steps[None]:
     yield Call(lambda: awaitable)
 
 
-async def _next_of(iterator: Any, context: Context) -> Any:
+async def _next_of(iterator: AsyncIterator[Any] | Iterator[Any], context: Context) -> Any:
     """The next piece of a stream, or `_END`."""
     import anyio.to_thread  # noqa: PLC0415 - slow to import
 
-    if isinstance(iterator, AsyncIterator):
-        return await in_context(_anext(iterator), context)  # pyright: ignore[reportUnknownArgumentType]
-    # As an outcome: an exception would form a reference cycle with the future of anyio.
-    following = functools.partial(outcome_of, context.run, next, iterator, _END)
-    return settle(await anyio.to_thread.run_sync(following, abandon_on_cancel=True))
-
-
-async def _anext(iterator: AsyncIterator[Any]) -> Any:
+    if not isinstance(iterator, AsyncIterator):
+        # As an outcome: an exception would form a reference cycle with the future of anyio.
+        read = functools.partial(outcome_of, context.run, next, iterator, _END)
+        return settle(await anyio.to_thread.run_sync(read, abandon_on_cancel=True))
     # Not `anext(iterator, _END)`: it crashes CPython 3.11 if `__anext__` raises at once.
     try:
-        return await iterator.__anext__()
+        return await in_context(context.run(iterator.__anext__), context)
     except StopAsyncIteration:
         return _END
 
@@ -352,10 +348,6 @@ class SharedLimit:
 
 def through(middleware: Iterable[ModelMiddleware], send: SendRequest) -> SendRequest:
     """Compose middleware around the function that sends a request; the first is the outermost."""
-    for one in reversed([*middleware]):
-        send = _around(one, send)
-    return send
-
-
-def _around(middleware: ModelMiddleware, send: SendRequest) -> SendRequest:
-    return lambda request: middleware(request, send)
+    return functools.reduce(
+        lambda inner, one: lambda request: one(request, inner), reversed([*middleware]), send
+    )

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, cast
 
-from treadle.checks import FLAG, ValueCheck, checked, choice, number
+from treadle.checks import FLAG, ValueCheck, checked, choice, instance, number
 from treadle.effects import Mode, call_mode, generator_mode, is_sync_callable
 from treadle.errors import ToolDefinitionError
 from treadle.fast_dataclass import light_dataclass
@@ -23,15 +23,12 @@ if TYPE_CHECKING:
     from treadle.tools.validation import SchemaValidator
 
 
-def _is_seconds(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
-
-
-def _is_names(value: Any) -> bool:
-    is_many = isinstance(value, (tuple, list))
-    return is_many and all(isinstance(name, str) for name in value)  # pyright: ignore[reportUnknownVariableType]
-
-
+_TEXT = instance(str, "text")
+_SECONDS = ValueCheck(lambda value: number(0, "seconds").accepts(value) and value > 0, "above 0")
+_NAMES = ValueCheck(
+    lambda value: isinstance(value, (tuple, list)) and all(map(_TEXT.accepts, value)),  # pyright: ignore[reportUnknownArgumentType]
+    "names of fields",
+)
 _LOCK = ValueCheck(
     lambda value: isinstance(value, str) or is_sync_callable(value),
     "a key, or a sync function of the arguments that makes one",
@@ -92,7 +89,7 @@ class Tool(Generic[ParamsT, ReturnT_co]):
     """
 
     name: str
-    description: str = ""
+    description: str = checked("", _TEXT)
     input_schema: Mapping[str, Any] = field(
         default_factory=lambda: {"type": "object", "properties": {}}
     )
@@ -103,10 +100,10 @@ class Tool(Generic[ParamsT, ReturnT_co]):
     max_parallel: int | None = checked(None, number(1))
     lock: Lock | None = checked(None, _LOCK)
     dedupe: Dedupe | None = checked(None, choice(*DEDUPE_MODES))
-    dedupe_fields: Sequence[str] | None = checked(None, ValueCheck(_is_names, "names of fields"))
+    dedupe_fields: Sequence[str] | None = checked(None, _NAMES)
     volatile: bool = checked(False, FLAG)
     idempotent: bool | None = checked(None, FLAG)
-    timeout: float | None = checked(None, ValueCheck(_is_seconds, "above 0"))
+    timeout: float | None = checked(None, _SECONDS)
     retries: int = checked(0, number(0))
     max_uses: int | None = checked(None, number(0))
     requires_approval: bool | ApprovalRule = checked(False, _APPROVAL)
@@ -121,10 +118,6 @@ class Tool(Generic[ParamsT, ReturnT_co]):
             raise ToolDefinitionError(
                 f"a tool's name has 1 to 128 letters, digits, '_', '-' or '.', not {self.name!r}"
             )
-        if not isinstance(self.description, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ToolDefinitionError(
-                f"tool {self.name!r}: description must be text, not {self.description!r}"
-            )
         for spec in dataclasses.fields(self):
             check, value = spec.metadata.get("check"), getattr(self, spec.name)
             is_default = value is None and spec.default is None
@@ -132,34 +125,43 @@ class Tool(Generic[ParamsT, ReturnT_co]):
                 raise ToolDefinitionError(
                     f"tool {self.name!r}: {spec.name} must be {check.expected}, not {shown(value)}"
                 )
-        hints = dict(self.annotations)
-        self._set(annotations=hints)
-        if self.read_only is None:
-            self._set(read_only=bool(hints.get("readOnlyHint")))
-        if self.parallel_safe is None:
-            self._set(parallel_safe=bool(self.read_only) or not hints.get("destructiveHint"))
-        if self.idempotent is None:
-            self._set(idempotent=bool(self.read_only) or bool(hints.get("idempotentHint")))
         if not isinstance(self.input_schema, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ToolDefinitionError(
                 f"tool {self.name!r}: input_schema: expected a JSON Schema, "
                 f"got {type(self.input_schema).__name__}"
             )
-        self._set(input_schema=copy_json(dict(self.input_schema)))
+        hints, made = dict(self.annotations), vars(self)
+        made.update(annotations=hints, input_schema=copy_json(dict(self.input_schema)))
+        if self.read_only is None:
+            made["read_only"] = bool(hints.get("readOnlyHint"))
+        if self.parallel_safe is None:
+            made["parallel_safe"] = bool(self.read_only) or not hints.get("destructiveHint")
+        if self.idempotent is None:
+            made["idempotent"] = bool(self.read_only) or bool(hints.get("idempotentHint"))
         if self.fn is not None:  # documentation tools then show it; not every callable has a name
-            self._set(**{name: getattr(self.fn, name) for name in _SHOWN if hasattr(self.fn, name)})
+            made.update((name, getattr(self.fn, name)) for name in _SHOWN if hasattr(self.fn, name))
         _ = self._validator  # which raises the errors of the schema
-
-    def _set(self, **values: Any) -> None:
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
 
     # What does not depend on a call is computed once.
 
     @cached_property
     def invoke(self) -> Invoke:
         """Calls `fn` with a copy of valid arguments, and with a `ToolContext` if it takes one."""
-        return _call_of(self)
+        tool = cast("Tool[..., Any]", self)
+        fn, signature = tool.fn, tool.signature
+        if fn is None:
+            return lambda _arguments, _context: tool()  # which raises
+        in_context: Invoke | None = getattr(fn, "call_in_context", None)
+        if signature is None and in_context is not None:
+            return lambda arguments, context: in_context(copy_json(arguments), context)
+        if signature is None or signature.takes_as_given:
+            return lambda arguments, _context: fn(**copy_json(arguments))
+
+        def bound(arguments: Mapping[str, Any], context: ToolContext | None) -> Any:
+            positional, named = signature.bind(copy_json(arguments), context)
+            return fn(*positional, **named)
+
+        return bound
 
     @cached_property
     def takes_context(self) -> bool:
@@ -237,13 +239,12 @@ class Tool(Generic[ParamsT, ReturnT_co]):
 
     def approval_question(self, arguments: Mapping[str, Any]) -> str | None:
         """The question to ask before a call runs; None if it needs no approval. A rule that raises asks, too."""
-        rule = self.requires_approval
-        if not callable(rule):
-            return f"{self.name!r} needs approval" if rule else None
-        try:
-            question = rule(arguments)
-        except Exception as error:  # noqa: BLE001 - a rule may raise anything
-            return f"the rule for approvals raised {type(error).__name__}: {safe_str(error)}"
+        question: Any = self.requires_approval
+        if callable(question):
+            try:
+                question = question(arguments)
+            except Exception as error:  # noqa: BLE001 - a rule may raise anything
+                return f"the rule for approvals raised {type(error).__name__}: {safe_str(error)}"
         if isinstance(question, str):
             return question or None
         return f"{self.name!r} needs approval" if question else None
@@ -297,21 +298,3 @@ def parsed(parse: Callable[[Any], Any], value: Any) -> tuple[Any, list[str]]:
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False, include_input=False)
         return None, [f"{format_path(one['loc'])}: {one['msg']}" for one in found[:MAX_COUNTED]]
-
-
-def _call_of(tool: Tool) -> Invoke:
-    """The call of a tool's function with copies of arguments, since it may change nested ones."""
-    fn, signature = tool.fn, tool.signature
-    if fn is None:
-        return lambda _arguments, _context: tool()  # which raises
-    in_context: Invoke | None = getattr(fn, "call_in_context", None)
-    if signature is None and in_context is not None:
-        return lambda arguments, context: in_context(copy_json(arguments), context)
-    if signature is None or signature.takes_as_given:
-        return lambda arguments, _context: fn(**copy_json(arguments))
-
-    def bound(arguments: Mapping[str, Any], context: ToolContext | None) -> Any:
-        positional, named = signature.bind(copy_json(arguments), context)
-        return fn(*positional, **named)
-
-    return bound

@@ -222,16 +222,16 @@ class Repeats:
         for call in calls:
             tool, result = tools.get(call.name), results.get(call.id)
             is_never_one |= tool is not None and tool.volatile
-            parts.append("" if result is None else self._learned(call, result))
+            is_skipped = result is not None and result.status in _SKIPPED
+            earlier = self.answers.get(call.fingerprint) if is_skipped else None
+            learned = earlier or result
+            parts.append("" if learned is None else learned.content)
         if is_never_one:
             self._begin_epoch()
             return None
         step = tuple(parts)
         rounds, period = 1, 1
-        if step not in self.steps:
-            if self.least:
-                self._end_streak()
-        else:
+        if step in self.steps:
             self.least = max(self.least, self._least_rounds(calls, results, tools))
             self.was_skipped |= self.is_skipped
             self.is_skipped = any(
@@ -243,6 +243,8 @@ class Repeats:
                 occurred = self.alike[length - 1] // length + 1
                 if occurred > rounds:
                     rounds, period = occurred, length
+        elif self.least:
+            self._end_streak()
         self.steps = (*self.steps, step)[-MAX_PERIOD:]
         if rounds < self.threshold:
             return None
@@ -259,11 +261,6 @@ class Repeats:
         good = (call for call in calls if call.id in results and not results[call.id].is_error)
         proofs = (_PROOF.get(self.mode_of(tools.get(call.name)), -1) for call in good)
         return max((proof + 2 for proof in proofs), default=1)
-
-    def _learned(self, call: ToolCall, result: ToolResult) -> str:
-        """The result of a call; for a skipped call, its earlier result."""
-        answer = self.answers.get(call.fingerprint) if result.status in _SKIPPED else None
-        return result.content if answer is None else answer.content
 
     def hide(self, calls: Mapping[str, bool]) -> None:
         """Note that the model no longer sees the results of some calls; see ``hidden``."""
@@ -286,6 +283,5 @@ class Repeats:
         self._end_streak()
 
     def _end_streak(self) -> None:
-        """Forget that iterations were alike."""
         self.alike, self.least = [0] * MAX_PERIOD, 0
         self.was_skipped = self.is_skipped = False
