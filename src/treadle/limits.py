@@ -254,16 +254,12 @@ class Budget:
         for one in self.chain():
             one.requests += 1
 
-    def reserve_calls(self, count: int) -> None:
-        """Count tool calls before they run."""
+    def reserve(self, tool: str, calls: int = 1, uses: int = 0) -> None:
+        """Count calls and uses of a tool before they run; numbers below 0 release them."""
         for one in self.chain():
-            one.tool_calls += count
-
-    def release_call(self, name: str, *, is_use: bool) -> None:
-        """Release a reserved tool call that does not run; and a use of its tool, if it was counted as one."""
-        if is_use:
-            self.reserve_uses({name: -1})
-        self.reserve_calls(-1)
+            one.tool_calls += calls
+            if uses:
+                one.uses[tool] = one.uses.get(tool, 0) + uses
 
     def record_response(self, response: Response | None) -> None:
         """Add the usage of a response; remember what a limit needs and the response does not report.
@@ -283,7 +279,8 @@ class Budget:
             one.usage = one.usage.plus(used.usage)
             if one.has_tokens:
                 one.unknown = {**used.unknown, **one.unknown}
-        self.reserve_uses(used.uses)
+        for tool, uses in used.uses.items():
+            self.reserve(tool, 0, uses)
 
     def _note_unknown(self, response: Response) -> None:
         usage = response.usage
@@ -321,12 +318,6 @@ class Budget:
     def uses_left(self, name: str, max_uses: int) -> int:
         """How often a tool may still be used in the whole tree of runs, which shares it by its name."""
         return max(0, max_uses - self._root.uses.get(name, 0))
-
-    def reserve_uses(self, uses: Mapping[str, int]) -> None:
-        """Count uses of tools, by name, before they run."""
-        for one in self.chain():
-            for name, count in uses.items():
-                one.uses[name] = one.uses.get(name, 0) + count
 
     def exhausted(self) -> Reason | None:
         """Why another model call is forbidden; None if it is allowed.

@@ -238,9 +238,12 @@ class TestCallsThatDoNotRun:
 def cancelling(handle, kind):
     """A listener that cancels all calls soon after the first event of a kind."""
 
+    timers = []
+
     def on_event(event):
-        if isinstance(event, kind):
-            threading.Timer(0.05, handle.cancel_all).start()
+        if isinstance(event, kind) and not timers:
+            timers.append(threading.Timer(0.05, handle.cancel_all))
+            timers[0].start()
 
     return on_event
 

@@ -9,7 +9,6 @@ from treadle.context.calls import (
     found_call as found_call,
     invalid_answer as invalid_answer,
     over_budget as over_budget,
-    uses_of as uses_of,
     with_parsed_calls as with_parsed_calls,
     with_plan as with_plan,
     with_reservations as with_reservations,
@@ -23,4 +22,5 @@ from treadle.context.services import (
     Ledger as Ledger,
     Note as Note,
     RunServices as RunServices,
+    uses_of as uses_of,
 )

@@ -7,6 +7,7 @@ with its result; a call that a stage took out did not run, and is answered.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -16,7 +17,6 @@ from treadle.errors import OptionError, closest
 from treadle.messages import (
     MAX_COUNTED,
     MAX_VIOLATIONS,
-    NOTHING,
     Ending,
     MalformedJSONError,
     NotAResponseError,
@@ -32,7 +32,7 @@ from treadle.messages import (
     text_of_parts,
     to_response,
 )
-from treadle.tools import NotRun, Plan, Tool, as_made, fingerprint, marked, not_run
+from treadle.tools import NotRun, Plan, as_made, fingerprint, marked, not_run
 
 IterationT = TypeVar("IterationT", bound=Iteration)
 
@@ -417,22 +417,13 @@ def with_second_response(ctx: IterationT, response: Response) -> IterationT:
 # The plan
 
 
-def over_budget(
-    ctx: Iteration, call: ToolCall, left: int | None, used: int = 0
-) -> ToolResult | None:
-    """The answer to a call that exceeds a budget; None if it may run.
-
-    Args:
-        ctx: the context.
-        call: the call.
-        left: how many calls may still run; None if their number is unlimited.
-        used: the uses of its tool that are planned and not reserved yet.
-    """
+def over_budget(ctx: Iteration, call: ToolCall, *, is_step: bool = False) -> ToolResult | None:
+    """The answer to a call that exceeds a budget; None if it may run. A step of a recipe only uses its tool."""
     tool, budget = ctx.tools.get(call.name), ctx.run.budget
     most = None if tool is None else tool.max_uses
-    if most is not None and budget.uses_left(call.name, most) <= used:
+    if most is not None and not budget.uses_left(call.name, most):
         return not_run(call, NotRun.MAX_USES, most=most)
-    if left is None or left > 0:
+    if is_step or budget.calls_left() != 0:
         return None
     spent, then = "for this task", "Give your final answer"
     if not budget.is_finishing:
@@ -490,27 +481,18 @@ def with_reservations(ctx: IterationT) -> IterationT:
     waiting = {call.id: call for call in planned if call.id not in ctx.tool_results}
     reserved = ctx.run.ledger.reserved
     ctx.run.release(*[call for call, _ in reserved.values() if call.id not in waiting])
-    for call in waiting.values():
-        ctx = admitted(ctx, call)
-    return ctx
+    return functools.reduce(admitted, waiting.values(), ctx)
 
 
 def admitted(ctx: IterationT, call: ToolCall) -> IterationT:
     """Reserve the budget of a planned call, if it has none; answer the call if a limit forbids it."""
-    run = ctx.run
-    if call.id in run.ledger.reserved or call.id in ctx.tool_results:
+    if call.id in ctx.run.ledger.reserved or call.id in ctx.tool_results:
         return ctx
-    answer = over_budget(ctx, call, run.budget.calls_left())
+    answer = over_budget(ctx, call)
     if answer is not None:
         return _not_run(ctx, call, answer)
-    run.reserve([call], uses_of(ctx.tools, call))
+    ctx.run.reserve(call, ctx.tools.get(call.name))
     return ctx
-
-
-def uses_of(tools: Mapping[str, Tool], call: ToolCall) -> Mapping[str, int]:
-    """The use of its tool that a call is, if the tool has ``max_uses``."""
-    tool = tools.get(call.name)
-    return NOTHING if tool is None or tool.max_uses is None else {call.name: 1}
 
 
 # The results of a stage that provides them
@@ -589,7 +571,7 @@ def _count_call(ctx: Iteration, call: ToolCall, result: ToolResult) -> None:
     """Count a call that a stage ran."""
     run, at = ctx.run, ctx.run.ledger.clock
     if call.id not in run.ledger.reserved:
-        run.reserve([call], uses_of(ctx.tools, call))
+        run.reserve(call, ctx.tools.get(call.name))
     run.repeats.count(call)
     run.in_flight.calls_run += 1
     run.ledger.unsettled.append(call)

@@ -669,10 +669,9 @@ class Run:
         services.repeats.restore(paused.repeats)
         services.ledger.found.update(dict.fromkeys(paused.found))
         done = self.context.tool_results
-        planned = () if self.context.is_injected else self.context.plan.calls
-        services.ledger.reserved.update(
-            {call.id: (call, bool(uses_of(kept, call))) for call in planned if call.id not in done}
-        )
+        for call in () if self.context.is_injected else self.context.plan.calls:
+            if call.id not in done:
+                services.ledger.reserved[call.id] = call, uses_of(kept.get(call.name))
 
     def _finish_at(self, limit: Reason) -> None:
         """Ask for a last answer from now on, since a limit was reached."""

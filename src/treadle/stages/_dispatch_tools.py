@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -33,7 +34,8 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
     run, in_flight = ctx.run, ctx.run.in_flight
     if in_flight.results:  # calls of this iteration ran before
         ctx = ctx.evolve(tool_results={**in_flight.results, **ctx.tool_results})
-    ctx = _with_reservations(ctx)
+    # A stage may have released them in a discarded context.
+    ctx = functools.reduce(admitted, ctx.plan.calls, ctx)
     plan, batches = ctx.plan, ctx.plan.batches
     calls = planned = plan.calls
     still_paused: Mapping[str, Paused] = {}
@@ -101,15 +103,6 @@ def run_calls(ctx: Context, calls: Iterable[ToolCall | str]) -> Steps[Context]:
     part = dataclasses.replace(whole, batches=(runnable,) if runnable else (), duplicates=twins)
     ctx = yield from dispatch_tools.fn(ctx.evolve(plan=part))
     return ctx.evolve(plan=dataclasses.replace(whole, approvals=ctx.plan.approvals))
-
-
-def _with_reservations(ctx: Context) -> Context:
-    """The context whose planned calls have a reservation: a stage may have released it in a discarded context."""
-    reserved = ctx.run.ledger.reserved
-    for call in ctx.plan.calls:
-        if call.id not in reserved:
-            ctx = admitted(ctx, call)
-    return ctx
 
 
 def _stoppable(ctx: Context, calls: Sequence[ToolCall], running: Steps[Any]) -> Steps[None]:

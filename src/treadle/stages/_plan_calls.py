@@ -47,8 +47,6 @@ class Planner:
         self._in_batch: dict[str, str] = {}
         self._duplicates: dict[str, str] = {}
         self._per_tool: Counter[str] = Counter()
-        self._uses: Counter[str] = Counter()
-        self._calls_left = ctx.run.budget.calls_left()
         self._split: PlanReason | None = None
         self._is_ordered = False
 
@@ -76,13 +74,12 @@ class Planner:
                 self.not_run[call.id] = NotRun.DUPLICATE_IN_BATCH
                 self._duplicates[call.id] = first
             else:
-                answer = over_budget(self._ctx, call, self._calls_left, self._uses[call.name])
+                answer = over_budget(self._ctx, call)
                 if answer is None:
                     self._place(call, tool)
                 else:
                     self._answer(answer)
         planned = [call for batch in self._batches for call in batch]
-        self._ctx.run.reserve(planned, self._uses)
         is_one = len(planned) == 1
         cause = self._split or (PlanReason.SINGLE_CALL if is_one else PlanReason.PARALLEL_BATCH)
         if not _BUDGETS.isdisjoint(self.not_run.values()):
@@ -114,10 +111,7 @@ class Planner:
         if self._ctx.run.repeats.mode_of(tool) != "off":
             self._in_batch[call.fingerprint] = call.id
         self._per_tool[call.name] += 1
-        if self._calls_left is not None:
-            self._calls_left -= 1
-        if tool is not None and tool.max_uses is not None:
-            self._uses[call.name] += 1
+        self._ctx.run.reserve(call, tool)
 
     def _conflict(self, tool: Tool | None) -> PlanReason | None:
         """Why a call cannot run with the open batch; None if it can."""
@@ -187,7 +181,7 @@ def plan_calls(
     calls: Sequence[ToolCall] = ctx.tool_calls
     waiting = [call for call in calls if call.id not in done] if done else calls
     if len(waiting) == 1 and _is_simple(ctx, waiting[0]):
-        run.reserve(waiting)
+        run.reserve(waiting[0], None)
         plan = Plan(((waiting[0],),), _SINGLE)
     elif waiting:
         refused = yield from refused_calls(ctx, waiting)

@@ -136,19 +136,18 @@ def prepare_call(
         return _returned(refused)
     node = node or RunNode(kind="tool", created_at=0.0)
     running = perform_call(ctx, call, node, attempts(ctx, call), within)
-    uses = uses_of(ctx.tools, call)
-    return _counted(ctx, uses, node, running) if uses else running
+    return _counted(ctx, call, node, running) if uses_of(ctx.tools.get(call.name)) else running
 
 
 def _counted(
-    ctx: Context, uses: Mapping[str, int], node: RunNode, running: Steps[ToolResult]
+    ctx: Context, call: ToolCall, node: RunNode, running: Steps[ToolResult]
 ) -> Steps[ToolResult]:
     """Run a call that was counted as a use of its tool; one that is cancelled before it begins is none."""
     try:
         return (yield from running)
     except BaseException:
         if node.status is RunNodeStatus.INIT:
-            ctx.run.budget.reserve_uses({name: -count for name, count in uses.items()})
+            ctx.run.budget.reserve(call.name, 0, -1)
         raise
 
 
@@ -162,9 +161,9 @@ def _refusal(ctx: Context, call: ToolCall) -> ToolResult | None:
     if approval_questions(ctx, [call]):
         text = f"Error: {call.name!r} needs approval, which cannot be requested within a recipe."
         return ToolResult(call.id, text, True, NotRun.DENIED)
-    answer = over_budget(ctx, call, None)
+    answer = over_budget(ctx, call, is_step=True)
     if answer is None:
-        ctx.run.budget.reserve_uses(uses_of(ctx.tools, call))
+        ctx.run.budget.reserve(call.name, 0, uses_of(ctx.tools.get(call.name)))
     return answer
 
 
