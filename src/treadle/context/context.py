@@ -13,24 +13,9 @@ from treadle.context.iteration import Decision, Iteration
 from treadle.context.request import RequestChanges, check_request_changes, names_of
 from treadle.context.services import Note
 from treadle.errors import OptionError, check_names
-from treadle.messages import (
-    History,
-    Response,
-    ToolCall,
-    ToolResult,
-    is_mapping,
-    validate_messages,
-)
+from treadle.messages import History, Response, ToolCall, ToolResult, is_mapping, validate_messages
 from treadle.results import PendingCall, Reason, StoppedByStage
-from treadle.tools import (
-    NotRun,
-    Plan,
-    Tool,
-    ToolLike,
-    check_implementations,
-    tool_result,
-    toolset,
-)
+from treadle.tools import NotRun, Plan, Tool, ToolLike, check_implementations, tool_result, toolset
 
 
 class ContextChanges(TypedDict, total=False):

@@ -84,13 +84,7 @@ from treadle.results import (
     RunCancelled,
 )
 from treadle.run_state import RunState
-from treadle.stages import (
-    incomplete,
-    inject,
-    report_notes,
-    with_guidance_after_text,
-    without_nudge,
-)
+from treadle.stages import incomplete, inject, report_notes, with_guidance_after_text, without_nudge
 from treadle.tools import NotRun, OutputContract
 from treadle.tracebacks import from_user_code
 

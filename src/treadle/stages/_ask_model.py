@@ -265,12 +265,7 @@ class _Attempts:
         return timing if id(error) == known else None
 
     def retry(
-        self,
-        request: Request,
-        error: Exception,
-        most: int,
-        delay: float,
-        on_retry: OnRetry | None,
+        self, request: Request, error: Exception, most: int, delay: float, on_retry: OnRetry | None
     ) -> Steps[tuple[TimedResponse, Request] | LLMError]:
         """Send a request again after a temporary error, until an attempt succeeds or no other one may.
 

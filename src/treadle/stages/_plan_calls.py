@@ -16,16 +16,7 @@ from treadle.messages import ToolCall, ToolResult
 from treadle.pipeline import stage
 from treadle.stages._circuit_breaker import refused_calls, report_calls
 from treadle.stages._validate_calls import validate_calls
-from treadle.tools import (
-    DEDUPE_MODES,
-    Dedupe,
-    NotRun,
-    Plan,
-    PlanReason,
-    Tool,
-    not_run,
-    truncate,
-)
+from treadle.tools import DEDUPE_MODES, Dedupe, NotRun, Plan, PlanReason, Tool, not_run, truncate
 
 AGAIN_LINES, AGAIN_BYTES = 200, 5_000
 """The maximum size of an earlier result that is shown again: the history has all of it."""

@@ -35,11 +35,7 @@ def perform_call(
 
 
 def _run(
-    ctx: Context,
-    call: ToolCall,
-    node: RunNode,
-    work: Steps[Timed[ToolResult]],
-    within: str | None,
+    ctx: Context, call: ToolCall, node: RunNode, work: Steps[Timed[ToolResult]], within: str | None
 ) -> Steps[ToolResult]:
     """Run a call that holds its locks; record and report its start and its end, whatever the outcome."""
     run = ctx.run
@@ -129,11 +125,7 @@ def _finished(ctx: Context, call: ToolCall, outcome: Timed[ToolResult]) -> Emit:
 
 
 def _locked(
-    ctx: Context,
-    call: ToolCall,
-    node: RunNode,
-    work: Steps[Timed[ToolResult]],
-    within: str | None,
+    ctx: Context, call: ToolCall, node: RunNode, work: Steps[Timed[ToolResult]], within: str | None
 ) -> Steps[ToolResult]:
     """Run a call while it holds its keys; it starts when it has them all.
 
