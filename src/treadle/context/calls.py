@@ -84,8 +84,11 @@ def has_passed(ctx: Iteration, field: str) -> bool:
 
 def reports_results(ctx: Iteration) -> bool:
     """Whether the results that the current stage sets may be those of calls that it ran."""
-    provided = ctx.run.provides.get(ctx.stage, ())
-    return "tool_results" in provided and not {"validation_errors", "output"} & set(provided)
+    return _reports(ctx.run.provides.get(ctx.stage, frozenset()))
+
+
+def _reports(provided: frozenset[str]) -> bool:
+    return "tool_results" in provided and provided.isdisjoint(("validation_errors", "output"))
 
 
 def is_dispatcher(ctx: Iteration) -> bool:
@@ -93,14 +96,9 @@ def is_dispatcher(ctx: Iteration) -> bool:
 
     A stage that plans the calls answers those that do not run, unless no other stage dispatches the plan.
     """
-    others = (provided for name, provided in ctx.run.provides.items() if name != ctx.stage)
-    is_planner = "plan" in ctx.run.provides.get(ctx.stage, ())
-    return reports_results(ctx) and not (is_planner and any(map(_dispatches, others)))
-
-
-def _dispatches(provided: Iterable[str]) -> bool:
-    fields = set(provided)
-    return "tool_results" in fields and not {"validation_errors", "output", "plan"} & fields
+    others = [provided for name, provided in ctx.run.provides.items() if name != ctx.stage]
+    has_dispatcher = any(_reports(one) and "plan" not in one for one in others)
+    return reports_results(ctx) and not (has_dispatcher and provides(ctx, "plan"))
 
 
 def is_planned(ctx: Iteration) -> bool:
@@ -578,7 +576,4 @@ def _count_call(ctx: Iteration, call: ToolCall, result: ToolResult) -> None:
     run.ledger.notes.append(Note(call, result))
     node = run.new_node(call)
     node.start(at)
-    if result.is_error:
-        node.fail(result.content, at)
-    else:
-        node.succeed(at=at)
+    run.record(call, node, result, at)

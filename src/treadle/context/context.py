@@ -340,6 +340,12 @@ class Context(Iteration):
         if "messages" in values:
             injects = calls.provides(self, "result_messages")
             changed = with_messages(changed, values.pop("messages"), injects=injects)
+        for name, (is_right, expected) in _CHECKS.items() if values else ():
+            if name in values:
+                calls.expect(is_right(values[name]), f"replace: {name}", expected, values[name])
+        reason = values.get("error", changed.error)
+        if values.get("decision") is Decision.STOP and reason is None:
+            raise OptionError("replace: decision: a run stops for a reason; use ctx.stop(reason)")
         return changed.evolve(**values) if values else changed
 
     # Values that are kept, and decisions
@@ -444,42 +450,15 @@ def _with_memo(ctx: Context, memo: Any) -> Context:
     return ctx
 
 
-def _with_violations(ctx: Context, value: Any) -> Context:
-    is_right = is_mapping(value) and all(map(_are_texts, value.values()))
-    where, expected = "replace: validation_errors", "a mapping of tuples of texts by id of the call"
-    calls.expect(is_right, where, expected, value)
-    return ctx.evolve(validation_errors=value)
+def _are_violations(value: Any) -> bool:
+    texts: Any = value.values() if is_mapping(value) else [None]
+    return all(isinstance(each, (tuple, list)) for each in texts) and all(
+        isinstance(one, str) for each in texts for one in each
+    )
 
 
-def _are_texts(value: Any) -> bool:
-    lines: list[Any] = [*value] if isinstance(value, (tuple, list)) else [None]
-    return all(isinstance(line, str) for line in lines)
-
-
-def _with_error(ctx: Context, value: Any) -> Context:
-    is_right = value is None or isinstance(value, Reason)
-    calls.expect(is_right, "replace: error", "a Reason or None", value)
-    return ctx.evolve(error=value)
-
-
-def _with_decision(ctx: Context, value: Any) -> Context:
-    is_right = value is None or isinstance(value, Decision)
-    calls.expect(is_right, "replace: decision", "a Decision or None", value)
-    if value is Decision.STOP and ctx.error is None:
-        raise OptionError("replace: decision: a run stops for a reason; use ctx.stop(reason)")
-    return ctx.evolve(decision=value)
-
-
-def _with_guidance(ctx: Context, value: Any) -> Context:
-    is_right = value is None or isinstance(value, str)
-    calls.expect(is_right, "replace: guidance", "a text or None", value)
-    return ctx.evolve(guidance=value)
-
-
-def _with_waiting(ctx: Context, value: Any) -> Context:
-    is_right = value.__class__ is tuple and all(isinstance(one, PendingCall) for one in value)
-    calls.expect(is_right, "replace: waiting", "a tuple of PendingCalls", value)
-    return ctx.evolve(waiting=value)
+def _are_pending(value: Any) -> bool:
+    return value.__class__ is tuple and all(isinstance(one, PendingCall) for one in value)
 
 
 _SETTERS: Mapping[str, Callable[[Context, Any], Context]] = {
@@ -488,14 +467,17 @@ _SETTERS: Mapping[str, Callable[[Context, Any], Context]] = {
     "tool_calls": calls.with_calls,
     "plan": calls.with_plan,
     "tool_results": calls.with_results,
-    "validation_errors": _with_violations,
-    "error": _with_error,
-    "decision": _with_decision,
-    "guidance": _with_guidance,
     "memo": _with_memo,
-    "waiting": _with_waiting,
 }
-"""How `replace` checks and sets the fields of a stage that provides them, in the order in which it sets them."""
+"""How `replace` checks and sets fields of a stage that provides them, in the order in which it sets them."""
+_CHECKS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "validation_errors": (_are_violations, "a mapping of tuples of texts by id of the call"),
+    "error": (lambda one: one is None or isinstance(one, Reason), "a Reason or None"),
+    "decision": (lambda one: one is None or isinstance(one, Decision), "a Decision or None"),
+    "guidance": (lambda one: one is None or isinstance(one, str), "a text or None"),
+    "waiting": (_are_pending, "a tuple of PendingCalls"),
+}
+"""What `replace` expects of the other fields that are checked."""
 _VERBS: Mapping[str, str] = {
     "tools": "ctx.with_tools(add=, remove=)",
     "response": "ctx.with_response(response)",

@@ -8,7 +8,7 @@ from reprlib import recursive_repr
 from typing import Any, NamedTuple
 
 from treadle.limits import Budget, Limits
-from treadle.messages import NOTHING, JSONDict, Response, ToolCall
+from treadle.messages import NOTHING, JSONDict, Response, ToolCall, ToolResult
 from treadle.model import ModelClient, ModelRequest
 from treadle.run_state import RunNode, RunNodeStatus, RunState
 from treadle.shown import shown_fields
@@ -198,6 +198,19 @@ class RunServices:
         if current is not None:
             current.tool_calls.append(node)
         return node
+
+    def record(self, call: ToolCall, node: RunNode, result: ToolResult, at: float) -> None:
+        """Record the end of a call."""
+        self.in_flight.running.pop(
+            call.id, None
+        )  # a thread may have cancelled the call as it ended
+        self.in_flight.results[call.id] = result
+        if result.status == "timeout":
+            node.timeout(at)
+        elif result.is_error:
+            node.fail(result.content, at)
+        else:
+            node.succeed(at=at)
 
     def has_run(self, call: ToolCall) -> bool:
         """Whether a call of the current iteration was started, here or before a pause."""

@@ -567,23 +567,13 @@ class Run:
         """Take the settings of a run that has not started, between iterations; its limits count earlier usage."""
         removed = self.tools.keys() - self.context.tools.keys()
         tools = {name: tool for name, tool in other.tools.items() if name not in removed}
-        own, used = self.services, self.services.budget
+        used = self.services.budget
         other.services.budget.restore(used.used())
         other.services.budget.started_at = used.started_at
         if used.is_finishing:
             other.services.budget.finish()
-        self.services = dataclasses.replace(
-            other.services,
-            state=own.state,
-            in_flight=own.in_flight,
-            repeats=own.repeats,
-            ledger=own.ledger,
-            locks=own.locks,
-            held_locks=own.held_locks,
-            has_listeners=own.has_listeners,
-            streams_to_user=own.streams_to_user,
-            check_kept=own.check_kept,
-        )
+        kept: Any = {name: getattr(self.services, name) for name in _KEPT}
+        self.services = dataclasses.replace(other.services, **kept)
         self.pipeline, self.tools = other.pipeline, other.tools
         self._finishes, self._secret = other._finishes, other._secret
         self.context = self.context.evolve(tools=tools, run=self.services)
@@ -724,6 +714,11 @@ class Run:
         )
 
 
+_KEPT = (
+    "state", "in_flight", "repeats", "ledger", "locks", "held_locks", "has_listeners", "streams_to_user",
+    "check_kept",
+)  # fmt: skip
+"""The services of a run that it keeps when it goes on with the settings of another one."""
 _BLANK = Context(History(), memo=NOTHING).begin(0, (), NOTHING)
 """The context before the first iteration; all runs share its values."""
 

@@ -129,7 +129,9 @@ def ask_model(  # noqa: C901, PLR0912 - a part of it would cost a generator in e
                     guidance=_guidance(ctx),
                 )
             )
-        attempts = _Attempts(ctx, model_middleware, max_retry_delay, restart_streams)
+        if run.model is None:
+            raise RuntimeError("this context has no model to ask")
+        attempts = _Attempts(ctx, run.model, model_middleware, max_retry_delay, restart_streams)
         try:
             answer = yield from attempts.send(request)
         except Exception as error:  # noqa: BLE001 - a model may raise anything
@@ -177,28 +179,20 @@ def with_guidance_after_text(ctx: Context) -> Context:
     return ctx.evolve(messages=ctx.messages.append(message), request_changes=changes, guidance=None)
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class _Attempts:
     """The attempts of one request. ``answered_by`` is the model that answered; None if middleware did."""
 
-    def __init__(
-        self,
-        ctx: Context,
-        middleware: Sequence[ModelMiddleware],
-        max_retry_delay: float,
-        restart_streams: bool,
-    ) -> None:
-        if ctx.run.model is None:
-            raise RuntimeError("this context has no model to ask")
-        self._ctx = ctx
-        self._model = ctx.run.model
-        self._middleware = middleware
-        self._max_retry_delay = max_retry_delay
-        self._restart_streams = restart_streams
-        self.answered_by: ModelClient | None = None
-        self._number = 1
-        self._shown = ""
-        # By its id: the error has frames that refer to this object, and its resources are freed with it.
-        self._failed: tuple[int, Timing | None] = (0, None)
+    _ctx: Context
+    _model: ModelClient
+    _middleware: Sequence[ModelMiddleware]
+    _max_retry_delay: float
+    _restart_streams: bool
+    answered_by: ModelClient | None = None
+    _number: int = 1
+    _shown: str = ""
+    # By its id: the error has frames that refer to this object, and its resources are freed with it.
+    _failed: tuple[int, Timing | None] = (0, None)
 
     def send(self, request: Request) -> Steps[TimedResponse]:
         """The steps that send a request once, through the middleware."""
@@ -388,7 +382,6 @@ def _guidance(ctx: Context) -> str | None:
 
 
 def _model_request(ctx: Context, model: ModelClient, request: Request) -> ModelRequest:
-    """Make the request to send."""
     run = ctx.run
     if request.messages is ctx.messages:
         messages = ctx.messages.for_model(model.takes_parts)

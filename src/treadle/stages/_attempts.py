@@ -165,12 +165,13 @@ def call_effect(
     progress: ProgressReporter | None = None,
 ) -> Call:
     """Make the effect of one attempt: the tool's function, or the resolver. Its outcome is the result, `Timed`."""
+    about: Any = tool
     if tool is not None and tool.fn is not None:
         invoke, mode = tool.invoke, _ASYNC if tool.is_async else _THREAD
     elif resolver is None:
         raise RuntimeError(f"there is no resolver to run {call.name!r}")
     else:
-        invoke, mode = _resolving(resolver, call), resolver.mode
+        invoke, mode, about = _resolving(resolver, call), resolver.mode, resolver
     return Call(
         CallAttempt.run_async if mode is _ASYNC else CallAttempt.run,
         CallAttempt(invoke, call, context, in_flight, progress),
@@ -178,7 +179,7 @@ def call_effect(
         label=labels.EXECUTE_TOOL,
         key=call.id,
         reporting=True,
-        about=resolver if tool is None or tool.fn is None else tool,
+        about=about,
         once=tool is None or not tool.idempotent,
     )
 

@@ -66,7 +66,7 @@ def _run(
     in_flight.calls_run += within is None
     node.started_at = began if is_new else node.started_at
     run.ledger.advance(ended)
-    _record(ctx, call, node, result, ended)
+    run.record(call, node, result, ended)
     if run.has_listeners:
         yield _finished(ctx, call, (result, started, ended))
     return result
@@ -81,22 +81,9 @@ def _interrupted(ctx: Context, call: ToolCall, node: RunNode, started: float) ->
     if late is None:
         node.fail("cancelled", ended)
         return
-    _record(ctx, call, node, late, ended)
+    ctx.run.record(call, node, late, ended)
     if ctx.run.has_listeners:
         yield _finished(ctx, call, (late, started, ended))
-
-
-def _record(ctx: Context, call: ToolCall, node: RunNode, result: ToolResult, ended: float) -> None:
-    """Record the end of a call."""
-    in_flight = ctx.run.in_flight
-    in_flight.running.pop(call.id, None)  # a thread may have cancelled the call as it ended
-    in_flight.results[call.id] = result
-    if result.status == "timeout":
-        node.timeout(ended)
-    elif result.is_error:
-        node.fail(result.content, ended)
-    else:
-        node.succeed(at=ended)
 
 
 def _waiting(ctx: Context, call: ToolCall, started: float) -> Steps[ToolResult]:
