@@ -387,7 +387,7 @@ class Run:
             return context.error
         if context.decision is not None:
             if context.output is None and context.response.ending is Ending.FILTERED:
-                return incomplete(context, "filtered")  # a stage has taken it as the answer
+                return incomplete(context)  # a stage has taken it as the answer
             return None if run.output is None else self._problem_of_output(run.output)
         ending = context.response.ending
         is_text = not context.tool_calls and not context.response.is_blank and run.output is None
@@ -396,7 +396,7 @@ class Run:
         if not (is_text and context.guidance is None and context.messages.ends_with_assistant):
             return None if run.budget.is_finishing else repeated
         if ending in (Ending.CUT, Ending.FILTERED):
-            return incomplete(context, "cut" if ending is Ending.CUT else "filtered")
+            return incomplete(context)
         self.context = context.done()
         return None
 

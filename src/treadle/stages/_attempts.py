@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Mapping
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from treadle import effects, labels
 from treadle.context import Context
@@ -48,6 +48,8 @@ from treadle.tracebacks import from_user_code, has_traceback
 
 RETRY_DELAY = 0.1
 """Seconds before the second attempt of a tool; each further delay is twice as long, up to 30 s."""
+Work: TypeAlias = Steps[Timed[ToolResult]]
+"""The steps that make a call."""
 
 log = logging.getLogger("treadle.tools")
 
@@ -69,7 +71,7 @@ class ReturnedError(Exception):
         self.text = text
 
 
-def attempts(ctx: Context, call: ToolCall) -> Steps[Timed[ToolResult]]:
+def attempts(ctx: Context, call: ToolCall) -> Work:
     """Make a call, with the retries of its tool; an exception becomes its result."""
     tool = ctx.tools.get(call.name)
     timeout, retries = (None, 0) if tool is None else (tool.timeout, tool.retries)
@@ -111,9 +113,7 @@ def attempts(ctx: Context, call: ToolCall) -> Steps[Timed[ToolResult]]:
         attempt += 1
 
 
-def _attempt(
-    ctx: Context, call: ToolCall, tool: Tool | None, attempt: int
-) -> Steps[Timed[ToolResult]]:
+def _attempt(ctx: Context, call: ToolCall, tool: Tool | None, attempt: int) -> Work:
     """Run the steps of a tool, such as a subagent; or make the effect in which a function runs."""
     run = ctx.run
     if tool is not None and tool.steps is not None:

@@ -118,7 +118,6 @@ def _stoppable(ctx: Context, calls: Sequence[ToolCall], running: Steps[Any]) -> 
 def _running(
     ctx: Context, batch: Sequence[ToolCall], nodes: Mapping[str, RunNode]
 ) -> Steps[ToolResult] | Steps[None]:
-    """The steps of the calls of a batch."""
     running = [run_call(ctx, call, nodes[call.id]) for call in batch]
     return running[0] if len(running) == 1 else _together(ctx, running)
 
