@@ -15,7 +15,11 @@ from treadle.context.calls import (
     with_second_response as with_second_response,
 )
 from treadle.context.context import Context as Context, ContextChanges as ContextChanges
-from treadle.context.iteration import Decision as Decision, Iteration as Iteration
+from treadle.context.iteration import (
+    NO_CALLS as NO_CALLS,
+    Decision as Decision,
+    Iteration as Iteration,
+)
 from treadle.context.request import Request as Request, RequestChanges as RequestChanges
 from treadle.context.services import (
     EventCounter as EventCounter,

@@ -9,7 +9,7 @@ from typing import Any, Self, TypedDict, Unpack
 
 from treadle.context import calls
 from treadle.context.history_edits import with_messages
-from treadle.context.iteration import Decision, Iteration
+from treadle.context.iteration import NO_CALLS, Decision, Iteration
 from treadle.context.request import RequestChanges, check_request_changes, names_of
 from treadle.context.services import Note
 from treadle.errors import OptionError, check_names
@@ -172,14 +172,7 @@ class Context(Iteration):
             )
         is_parsed = bool(self.tool_calls) or calls.has_passed(self, "tool_calls")
         self.run.release_idle()
-        ctx = self.evolve(
-            response=made,
-            parsed=None,
-            tool_calls=(),
-            tool_results={},
-            plan=Plan(),
-            validation_errors={},
-        )
+        ctx = self.evolve(**NO_CALLS, response=made)
         ctx = calls.with_parsed_calls(ctx) if is_parsed else ctx
         for call in ctx.tool_calls:
             if calls.is_planned(self):

@@ -10,6 +10,7 @@ from typing import Any
 
 from treadle import labels
 from treadle.context import (
+    NO_CALLS,
     Context,
     Decision,
     RunServices,
@@ -370,14 +371,13 @@ class Run:
             self.context = context = context.stop(reason)
         if run.has_listeners:
             run.ledger.advance((yield NOW))
+        ended = run.ledger.clock
         if reason is None or isinstance(reason, MaxIterationsReached):
-            node.succeed(at=run.ledger.clock)
+            node.succeed(at=ended)
         else:
-            node.fail(reason, run.ledger.clock)
+            node.fail(reason, ended)
         if run.has_listeners:
-            yield Emit(
-                IterationFinished(iteration=context.iteration, context=context, at=run.ledger.clock)
-            )
+            yield Emit(IterationFinished(iteration=context.iteration, context=context, at=ended))
         return reason
 
     def _reason_to_end(self, repeated: Reason | None) -> Reason | None:
@@ -730,10 +730,7 @@ def _without_answer(context: Context, reason: Reason) -> Context:
     response = dataclasses.replace(
         response, content=NO_ANSWER.format(reason=reason), tool_calls=(), extra=extra
     )
-    asked = context.evolve(
-        response=response, tool_calls=(), tool_results=NOTHING, result_messages=(), error=None
-    )
-    return inject(asked).done()
+    return inject(context.evolve(**NO_CALLS, response=response, error=None)).done()
 
 
 def end_state(state: RunState, reason: Reason | None, ended: float) -> None:

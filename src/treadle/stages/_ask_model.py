@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeAlias
 
 from treadle import labels
 from treadle.checks import FLAG, functions, number
-from treadle.context import Context, Request, with_second_response
+from treadle.context import NO_CALLS, Context, Request, with_second_response
 from treadle.effects import NOW, Call, Emit, Reporter, Sleep, Steps, without_frame
 from treadle.events import (
     Event,
@@ -60,7 +60,7 @@ from treadle.results import LLMError
 from treadle.stages._inject_results import inject
 from treadle.stages._notes import report_notes
 from treadle.stages._reservation import Reserved
-from treadle.tools import OutputContract, PartialReader, Plan
+from treadle.tools import OutputContract, PartialReader
 from treadle.tracebacks import from_user_code
 
 OnRetry: TypeAlias = Callable[[Request, Exception, int], Any]
@@ -462,9 +462,8 @@ def _asked_again(ctx: Context) -> Context:
     if run.in_flight.results:
         run.in_flight.results.clear()
         ids = {call.id for call in ctx.tool_calls}
-        others = [
-            one for one in run.ledger.dispatched if not ids.issuperset(c.id for c in one.plan.calls)
-        ]
+        before = run.ledger.dispatched
+        others = [one for one in before if not ids.issuperset(c.id for c in one.plan.calls)]
         run.ledger.dispatched = (*others, injected)
     changes = ctx.request_changes
     if "messages" in changes:
@@ -472,15 +471,7 @@ def _asked_again(ctx: Context) -> Context:
         if exchange and view and view[-1].get("role") == "assistant":  # the exchange has joined it
             view = view[:-1]
         changes = {**changes, "messages": [*view, *exchange]}
-    return injected.evolve(
-        request_changes=changes,
-        response=Response(),
-        tool_calls=(),
-        plan=Plan(),
-        tool_results={},
-        validation_errors={},
-        result_messages=(),
-    )
+    return injected.evolve(**NO_CALLS, request_changes=changes, response=Response())
 
 
 def _counted(

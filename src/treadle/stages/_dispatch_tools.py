@@ -90,9 +90,8 @@ def run_calls(ctx: Context, calls: Iterable[ToolCall | str]) -> Steps[Context]:
     expect(is_many, "run_calls", "a list of calls or of their ids", calls)
     ids = {found_call(ctx, call, "run_calls").id for call in calls}
     batch = tuple(call for call in ctx.tool_calls if call.id in ids)
-    new = tuple(
-        c for c in batch if c.id not in ctx.run.ledger.reserved and c.id not in ctx.tool_results
-    )
+    known = ctx.run.ledger.reserved.keys() | ctx.tool_results.keys()
+    new = [call for call in batch if call.id not in known]
     if new:
         planned = tuple(call for call in new if not ctx.run.has_run(call))
         batches = (*ctx.plan.batches, planned)
