@@ -229,12 +229,9 @@ class Context(Iteration):
                 f"edit_call: call {known.id!r} was answered: {ctx.tool_results[known.id].content!r}"
             )
         # The stage gives all of the arguments, also of a call that was cut.
+        text = _as_json("edit_call", arguments)
         edited = dataclasses.replace(
-            known,
-            arguments=_as_json("edit_call", arguments),
-            input=None,
-            fingerprint="",
-            is_whole=None,
+            known, arguments=text, input=None, fingerprint="", is_whole=None
         )
         ctx = calls.with_call(ctx, edited).evolve(
             tool_results=calls.without(ctx.tool_results, known.id),

@@ -30,11 +30,8 @@ def with_messages(ctx: IterationT, given: Any, *, injects: bool) -> IterationT:
     if made:
         edited = _with_exchange(messages, made, ctx)
         if edited != messages:
-            what = (
-                "messages of this iteration were"
-                if call_ids(made[0])
-                else "answer of this iteration was"
-            )
+            is_text = not call_ids(made[0])
+            what = "answer of this iteration was" if is_text else "messages of this iteration were"
             messages, note = edited, (f"the {what} restored",)
     elif ctx.is_asked:
         made = _exchange_in(messages, ctx)

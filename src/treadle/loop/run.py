@@ -424,13 +424,13 @@ class Run:
         if self._failure is not None:
             log_suppressed(self._failure)
         streamed = ""
-        if self.services.ledger.interrupted_request is not None and self._progress is not None:
-            number, request = self.services.ledger.interrupted_request
-            if number == self._progress.item.iteration:
-                streamed, timing = yield Call(
-                    request.so_far, label=labels.STREAMED, key=str(number), reporting=True
-                )
-                yield from self._cancelled_call(number, reason, timing)
+        number, request = self.services.ledger.interrupted_request or (0, None)
+        current = None if self._progress is None else self._progress.item.iteration
+        if request is not None and number == current:
+            streamed, timing = yield Call(
+                request.so_far, label=labels.STREAMED, key=str(number), reporting=True
+            )
+            yield from self._cancelled_call(number, reason, timing)
         self._settle(_LATE if isinstance(reason, DeadlineExceeded) else _CANCELLED, streamed)
         yield from report_notes(self.context)
 

@@ -249,9 +249,8 @@ class _Attempts:
             info, named = sent.model.model_info(), sent.opts.get("model")
             model = named if isinstance(named, str) else info.model
             text, kind = (None, None) if error is None else (_text_of(error), type(error).__name__)
-            node.asked += (
-                ModelCall(status, model, info.provider, timing, error=text, error_type=kind),
-            )
+            made = ModelCall(status, model, info.provider, timing, error=text, error_type=kind)
+            node.asked += (made,)
 
     def _timing_of(self, error: BaseException | None) -> Timing | None:
         """The times of the request that raised an error; None if middleware raised it."""
@@ -272,9 +271,8 @@ class _Attempts:
                 if asked > self._max_retry_delay:
                     wait = f"{asked:,.1f}".removesuffix(".0")
                     most_wait = f"max_retry_delay={self._max_retry_delay:g}"
-                    return self._failure(
-                        error, f"; the server asked to wait {wait} s, more than {most_wait}"
-                    )
+                    note = f"; the server asked to wait {wait} s, more than {most_wait}"
+                    return self._failure(error, note)
                 pause = yield from delay_before_retry(error, self._number, delay, now)
                 yield from self._retried(error, delay=pause, at=now)
                 yield Sleep(pause)

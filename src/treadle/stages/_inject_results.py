@@ -140,9 +140,8 @@ def assistant_message(ctx: Context) -> JSONDict:
     content = response.content
     message: JSONDict = {"role": "assistant", "content": content and sendable(content)}
     if response.extra:
-        message["content"] = (
-            sendable_parts(response.extra.get("content") or ()) or message["content"]
-        )
+        parts = sendable_parts(response.extra.get("content") or ())
+        message["content"] = parts or message["content"]
         message.update(_extra(response.extra, _OURS))
     if response.refusal is not None:
         message["refusal"] = sendable(response.refusal)
