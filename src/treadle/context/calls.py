@@ -138,16 +138,13 @@ def _clean_id(call_id: str) -> str:
 
 
 def check_call(
-    ctx: Iteration, call: ToolCall, hints: dict[str, str] | None = None, *, is_ours: bool = False
+    ctx: Iteration, call: ToolCall, hints: dict[str, str], *, is_ours: bool = False
 ) -> tuple[ToolCall, tuple[str, ...]]:
     """Check a call; return it, with its input if it is valid, and the problems.
 
-    Args:
-        ctx: has the tools and the resolver.
-        call: the call.
-        hints: the answers for the names in the response that no tool has, which are updated.
-        is_ours: whether the call is a step of a recipe: its tool need not be offered to the model, and the
-            resolver runs names that it does not list, too.
+    ``hints`` are the answers for the names in the response that no tool has, and are updated. A call of
+    ours is a step of a recipe: its tool need not be offered to the model, and the resolver runs names that it
+    does not list, too.
     """
     catalog, resolver = ctx.run.catalog, ctx.run.resolver
     if catalog is not None:
@@ -156,10 +153,10 @@ def check_call(
     offered = None if is_ours else ctx.request_changes.get("tools")
     if tool is None:
         if resolver is None or not (is_ours or resolver.knows(call.name, bool(ctx.tools))):
-            problem = _why_unknown(ctx, call.name, offered, {} if hints is None else hints)
+            problem = _why_unknown(ctx, call.name, offered, hints)
     elif offered is not None and (name := as_made(catalog, call)[0]) not in offered:
         text, known = f"{name!r} is not offered in this request.", _present(ctx, offered)
-        problem = _with_hint({} if hints is None else hints, name, text, known)
+        problem = _with_hint(hints, name, text, known)
     if problem is None and call.is_whole is False:
         problem = _why_not_whole(ctx.response)
     if problem is not None:
@@ -359,7 +356,7 @@ def with_call(ctx: IterationT, call: ToolCall) -> IterationT:
 
 def checked_again(ctx: IterationT, call: ToolCall, verb: str) -> IterationT:
     """Check a call that was added or changed like those of the model, also whether it needs approval."""
-    checked, problems = check_call(ctx, call)
+    checked, problems = check_call(ctx, call, {})
     ctx = with_call(ctx, checked)
     if problems:
         ctx = answered(ctx, call, invalid_answer(call, problems))

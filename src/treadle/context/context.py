@@ -316,8 +316,7 @@ class Context(Iteration):
             OptionError: a field that does not exist, that the stage does not provide, or with an invalid value.
             InvalidMessagesError: malformed messages.
         """
-        if not changes.keys() <= _FIELDS:
-            check_names(changes, sorted(_FIELDS), "replace: a context has no field")
+        check_names(changes, _FIELDS, "replace: a context has no field")
         if not self.run.provides:
             return self.evolve(**changes)
         for name in changes:
@@ -426,9 +425,8 @@ def _check_provided(ctx: Context, name: str) -> None:
 def _with_tools(ctx: Context, tools: Any) -> Context:
     """Set all tools: those that are left out are removed."""
     added = toolset(tools.values() if isinstance(tools, Mapping) else tools, "replace: tools")
-    return ctx.with_tools(
-        add=added.values(), remove=[name for name in ctx.tools if name not in added]
-    )
+    removed = [name for name in ctx.tools if name not in added]
+    return ctx.with_tools(add=added.values(), remove=removed)
 
 
 def _with_memo(ctx: Context, memo: Any) -> Context:
@@ -482,4 +480,4 @@ _VERBS: Mapping[str, str] = {
     "guidance": "ctx.guide(text)",
     "memo": "ctx.remember(name, value)",
 }
-_FIELDS = frozenset(spec.name for spec in dataclasses.fields(Context))
+_FIELDS = sorted(spec.name for spec in dataclasses.fields(Context))

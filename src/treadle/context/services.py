@@ -201,9 +201,7 @@ class RunServices:
 
     def record(self, call: ToolCall, node: RunNode, result: ToolResult, at: float) -> None:
         """Record the end of a call."""
-        self.in_flight.running.pop(
-            call.id, None
-        )  # a thread may have cancelled the call as it ended
+        self.in_flight.running.pop(call.id, None)  # a thread may have cancelled it as it ended
         self.in_flight.results[call.id] = result
         if result.status == "timeout":
             node.timeout(at)

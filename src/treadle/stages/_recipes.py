@@ -75,14 +75,12 @@ def _run_recipe(ctx: Context, call: ToolCall, node: RunNode, recipe: Recipe) -> 
     return tool_result(call.id, composed)
 
 
-def _labelled(
-    steps: Sequence[RecipeStep], taken: Mapping[str, RecipeStep]
-) -> dict[str, RecipeStep]:
+def _labelled(steps: Sequence[RecipeStep], used: Mapping[str, RecipeStep]) -> dict[str, RecipeStep]:
     """The steps by label; steps with the same label are numbered."""
     labelled: dict[str, RecipeStep] = {}
     for step in steps:
         label, number = step.label or step.tool, 1
-        while label in labelled or label in taken:
+        while label in labelled or label in used:
             number += 1
             label = f"{step.label or step.tool} {number}"
         labelled[label] = step
@@ -122,7 +120,7 @@ def prepare_call(
     """
     in_flight = ctx.run.in_flight
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, default=str)
-    call, problems = check_call(ctx, ToolCall(call_id, name, text), is_ours=within is not None)
+    call, problems = check_call(ctx, ToolCall(call_id, name, text), {}, is_ours=within is not None)
     in_flight.start((call,))
     if within is None:
         ctx.run.repeats.count(call)
