@@ -202,7 +202,8 @@ def _recorded(run: Run, loop: BuiltLoop, observers: list[Observer]) -> Steps[Res
 
 
 def _wrapped(steps: Steps[Result], settings: Settings) -> Steps[Result]:
-    for index, middleware in reversed([*enumerate(settings.middleware)]):
+    for index in reversed(range(len(settings.middleware))):
+        middleware = settings.middleware[index]
         steps = middleware(steps)
         if not isinstance(steps, Generator):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise OptionError(

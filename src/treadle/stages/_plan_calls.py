@@ -208,14 +208,11 @@ def _is_simple(ctx: Context, call: ToolCall) -> bool:
 
 def _report(ctx: Context) -> Steps[None]:
     plan = ctx.plan
-    yield Emit(
-        CallsPlanned(
-            iteration=ctx.iteration,
-            reason=plan.reason,
-            batches=tuple([tuple([call.id for call in batch]) for batch in plan.batches]),
-            not_run=plan.not_run,
-        )
+    batches = tuple([tuple([call.id for call in batch]) for batch in plan.batches])
+    made = CallsPlanned(
+        iteration=ctx.iteration, reason=plan.reason, batches=batches, not_run=plan.not_run
     )
+    yield Emit(made)
     for call in ctx.tool_calls if plan.not_run else ():
         reason = plan.not_run.get(call.id)
         if reason is not None and reason is not NotRun.REMOVED:  # noted by `drop`
