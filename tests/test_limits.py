@@ -66,7 +66,7 @@ class TestChain:
     def test_usage_counts_for_this_run_and_those_around_it(self):
         inner, middle, outer = chained({}, {}, {})
         middle.count_request()
-        middle.reserve_calls(3)
+        middle.reserve("t", 3)
         use(middle, Usage(1, 2, cost=0.5))
         for one in (middle, outer):
             assert (one.requests, one.tool_calls, one.usage) == (1, 3, Usage(1, 2, cost=0.5))
@@ -87,12 +87,12 @@ class TestChain:
     def test_uses_of_a_tool_are_counted_for_the_tree_until_they_are_released(self):
         inner, outer = chained({}, {})
         other = Budget(Limits(), outer)
-        inner.reserve_calls(3)
-        inner.reserve_uses({"t": 2, "other": 1})
+        inner.reserve("t", 2, 2)
+        inner.reserve("other", 1, 1)
         assert (inner.uses, outer.uses) == ({"t": 2, "other": 1}, {"t": 2, "other": 1})
         assert [other.uses_left("t", most) for most in (1, 2, 3)] == [0, 0, 1]
-        for is_use in (True, False):
-            inner.release_call("t", is_use=is_use)
+        for uses in (-1, 0):
+            inner.reserve("t", -1, uses)
         assert (inner.tool_calls, outer.tool_calls) == (1, 1)
         assert (inner.uses, other.uses_left("t", 3)) == ({"t": 1, "other": 1}, 2)
 
@@ -116,20 +116,20 @@ class TestToolCalls:
     )
     def test_the_tightest_limit_decides(self, limits, used, left):
         budget, *_ = chained(*[{"max_tool_calls": limit} for limit in limits])
-        budget.reserve_calls(used)
+        budget.reserve("t", used)
         assert budget.calls_left() == left
 
     def test_that_is_not_always_the_smallest_limit(self):
         inner, outer = chained({"max_tool_calls": 5}, {"max_tool_calls": 6})
-        outer.reserve_calls(5)
+        outer.reserve("t", 5)
         assert (inner.calls_left(), inner.calls_limit()) == (1, 6)
 
     def test_the_reason_names_the_nearest_budget_that_is_spent(self):
         inner, outer = chained({"max_tool_calls": 5}, {"max_tool_calls": 3})
-        outer.reserve_calls(1)
-        inner.reserve_calls(2)
+        outer.reserve("t", 1)
+        inner.reserve("t", 2)
         assert inner.calls_exhausted() == BudgetExhausted("max_tool_calls", 3, 3)
-        inner.reserve_calls(3)
+        inner.reserve("t", 3)
         assert inner.calls_exhausted() == BudgetExhausted("max_tool_calls", 5, 5)
 
 
@@ -165,7 +165,7 @@ class TestSpent:
 
     def test_a_model_with_no_tool_calls_left_may_still_answer(self):
         (budget,) = chained({"max_tool_calls": 1})
-        budget.reserve_calls(1)
+        budget.reserve("t", 1)
         assert budget.exhausted() is None
 
     def test_the_budget_of_the_parent_counts(self):
@@ -262,13 +262,13 @@ class TestRemaining:
         (budget,) = chained(limits)
         budget.started_at = 100.0
         budget.iterations += 1
-        budget.reserve_calls(2)
+        budget.reserve("t", 2)
         use(budget, Usage(100, 50, cost=0.25))
         assert budget.remaining(now=110.0) == Remaining(**{"iterations": 9, **left})
 
     def test_the_tightest_of_the_chain_counts(self):
         inner, outer = chained({"max_tool_calls": 5, "max_seconds": 9}, {"max_tool_calls": 3})
-        outer.reserve_calls(1)
+        outer.reserve("t", 1)
         left = inner.remaining(now=4.0)
         assert (left.tool_calls, left.seconds) == (2, 5.0)
 
@@ -301,8 +301,7 @@ class TestRemaining:
 def test_a_restored_budget_keeps_its_usage():
     (budget,) = chained({"max_tool_calls": 5, "max_cost": 9})
     budget.iterations += 1
-    budget.reserve_calls(2)
-    budget.reserve_uses({"t": 2})
+    budget.reserve("t", 2, 2)
     use(budget, Usage(3, 4, cost=0.5))
     use(budget, None, is_streamed=True)
     restored = Budget(budget.limits)
@@ -311,7 +310,7 @@ def test_a_restored_budget_keeps_its_usage():
     assert (restored.calls_left(), restored.usage) == (3, budget.usage)
     assert restored.exhausted() == budget.exhausted()
     assert restored.exhausted().missing == "cost"
-    restored.reserve_uses({"t": 1})
+    restored.reserve("t", 0, 1)
     assert budget.uses == {"t": 2}
 
 
@@ -325,7 +324,7 @@ def test_reserving_no_more_than_remains_exceeds_no_limit_of_the_chain(limits, wa
     for who, count in wanted:
         budget = chain[who % len(chain)]
         left = budget.calls_left()
-        budget.reserve_calls(count if left is None else min(count, left))
+        budget.reserve("t", count if left is None else min(count, left))
         for one, limit in zip(chain, limits, strict=True):
             assert limit is None or one.tool_calls <= limit
         if left is not None and count >= left:

@@ -139,24 +139,25 @@ def test_no_name_is_listed_twice_and_each_is_described():
     assert [row for _, row in ROWS if row.endswith("|  |")] == []
 
 
-def aliases_of(module):
-    """The names that a package without `__all__` exports: it imports each as itself."""
+def exported_by(module):
+    """The names that a package without `__all__` exports: it imports each as itself, or defines it."""
     if not hasattr(module, "__path__"):
         return []
-    imports = [
-        node
-        for node in ast.walk(ast.parse(inspect.getsource(module)))
-        if isinstance(node, ast.ImportFrom)
-    ]
-    return sorted(
-        {alias.name for node in imports for alias in node.names if alias.name == alias.asname}
-    )
+    tree = ast.parse(inspect.getsource(module))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    names = {alias.name for node in imports for alias in node.names if alias.name == alias.asname}
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            names.add(ast.unparse(node.targets[0] if isinstance(node, ast.Assign) else node.target))
+    return sorted(name for name in names if not name.startswith("_"))
 
 
 def test_every_exported_name_is_listed_as_public_or_as_internal():
     internal = {}
     for module in modules():
-        exported = getattr(module, "__all__", None) or aliases_of(module)
+        exported = getattr(module, "__all__", None) or exported_by(module)
         left = [name for name in exported if identity(module.__name__, name) not in PUBLIC]
         if left:
             internal[module.__name__] = sorted(left)

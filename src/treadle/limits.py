@@ -215,12 +215,8 @@ class Budget:
         inherited: Unmeasured = "stop" if parent is None else parent.unmeasured
         self.unmeasured: Unmeasured = limits.unmeasured or inherited
         self.estimates = any(one.unmeasured == "estimate" for one in self.chain())
-        self.limits_only_iterations = (
-            parent is None
-            and not self.has_tokens
-            and limits.max_tool_calls is None
-            and limits.max_requests is None
-        )
+        others = (limits.max_tool_calls, limits.max_requests, parent)
+        self.limits_only_iterations = not self.has_tokens and others == (None, None, None)
         self.iterations = self.requests = self.tool_calls = 0
         self.usage = Usage()
         self.unknown: dict[str, str] = {}
@@ -254,16 +250,12 @@ class Budget:
         for one in self.chain():
             one.requests += 1
 
-    def reserve_calls(self, count: int) -> None:
-        """Count tool calls before they run."""
+    def reserve(self, tool: str, calls: int = 1, uses: int = 0) -> None:
+        """Count calls and uses of a tool before they run; numbers below 0 release them."""
         for one in self.chain():
-            one.tool_calls += count
-
-    def release_call(self, name: str, *, is_use: bool) -> None:
-        """Release a reserved tool call that does not run; and a use of its tool, if it was counted as one."""
-        if is_use:
-            self.reserve_uses({name: -1})
-        self.reserve_calls(-1)
+            one.tool_calls += calls
+            if uses:
+                one.uses[tool] = one.uses.get(tool, 0) + uses
 
     def record_response(self, response: Response | None) -> None:
         """Add the usage of a response; remember what a limit needs and the response does not report.
@@ -283,7 +275,8 @@ class Budget:
             one.usage = one.usage.plus(used.usage)
             if one.has_tokens:
                 one.unknown = {**used.unknown, **one.unknown}
-        self.reserve_uses(used.uses)
+        for tool, uses in used.uses.items():
+            self.reserve(tool, 0, uses)
 
     def _note_unknown(self, response: Response) -> None:
         usage = response.usage
@@ -322,12 +315,6 @@ class Budget:
         """How often a tool may still be used in the whole tree of runs, which shares it by its name."""
         return max(0, max_uses - self._root.uses.get(name, 0))
 
-    def reserve_uses(self, uses: Mapping[str, int]) -> None:
-        """Count uses of tools, by name, before they run."""
-        for one in self.chain():
-            for name, count in uses.items():
-                one.uses[name] = one.uses.get(name, 0) + count
-
     def exhausted(self) -> Reason | None:
         """Why another model call is forbidden; None if it is allowed.
 
@@ -349,7 +336,7 @@ class Budget:
         if not self.has_tokens:
             return None
         for kind, limit, used in () if self.is_finishing else self._usage_by_limit(self.usage):
-            if limit is not None and used >= limit:
+            if used >= limit:
                 return BudgetExhausted(kind, limit, used, asking._name_of(self))
         return None if self.unmeasured == "ignore" else next(self._unmeasured(asking), None)
 
@@ -379,11 +366,11 @@ class Budget:
             return False
         foreseen = [one for one in (own, *others) if one is not None]
         usage = functools.reduce(Usage.plus, foreseen, self.usage)
-        for _, limit, total in self._usage_by_limit(usage):
-            # One that cannot be foreseen needs some room.
-            if limit is not None and (total > limit or (own is None and total == limit)):
-                return False
-        return True
+        # One that cannot be foreseen needs some room.
+        totals = self._usage_by_limit(usage)
+        return all(
+            total <= limit if own is not None else total < limit for _, limit, total in totals
+        )
 
     def measured(self, request: Reservation, usage: Usage) -> None:
         """Learn from the response to a request of this run what later requests may use, here and in outer runs."""
@@ -398,15 +385,17 @@ class Budget:
 
     def _unmeasured(self, asking: Budget) -> Iterator[LimitNotMeasurable]:
         """The limits for which the usage or the cost of some response is unknown."""
-        for kind, (limit, _) in _MEASURED.items():
-            way = self.unknown.get(limit.needs)
-            if way is not None and getattr(self.limits, kind) is not None:
-                yield LimitNotMeasurable(kind, limit.needs, way, asking._name_of(self))
+        for kind, *_ in self._usage_by_limit(self.usage) if self.unknown else ():
+            needs = LIMITS[kind].needs
+            if needs in self.unknown:
+                yield LimitNotMeasurable(kind, needs, self.unknown[needs], asking._name_of(self))
 
-    def _usage_by_limit(self, usage: Usage) -> Iterator[tuple[str, float | None, float]]:
+    def _usage_by_limit(self, usage: Usage) -> Iterator[tuple[str, float, float]]:
         """The limits of tokens and cost: name, limit, and how much of it a usage is."""
         for name, (_, used) in _MEASURED.items():
-            yield name, getattr(self.limits, name), used(usage) or 0
+            limit = getattr(self.limits, name)
+            if limit is not None:
+                yield name, limit, used(usage) or 0
 
     def remaining(self, now: float) -> Remaining:
         """What remains now, in seconds since the epoch, by the tightest limit of this run and its parents."""

@@ -64,7 +64,7 @@ class TestReplace:
             context.evolve(iteration=2).iteration = 5
 
     def test_copies_share_the_run_and_other_contexts_do_not(self, context):
-        context.run.budget.reserve_calls(2)
+        context.run.budget.reserve("t", 2)
         assert context.replace(guidance="x").run is context.run
         assert Context(History()).run.budget.tool_calls == 0
 
@@ -103,7 +103,8 @@ class TestDecisions:
 def test_the_budget_of_a_call_is_released_once(context):
     run, call = context.run, ToolCall("a", "note", "{}")
     run = dataclasses.replace(run, budget=Budget(Limits(max_tool_calls=3)))
-    run.reserve([call, ToolCall("b", "note", "{}")])
+    run.reserve(call, None)
+    run.reserve(ToolCall("b", "note", "{}"), None)
     for _ in range(2):
         run.release(call)
     assert run.budget.calls_left() == 2

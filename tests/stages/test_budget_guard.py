@@ -15,7 +15,7 @@ def spent(limits, *, iterations=0, calls=0, usage=None, parent=None):
     budget = Budget(Limits(**limits), parent)
     for _ in range(iterations):
         budget.count_request()
-    budget.reserve_calls(calls)
+    budget.reserve("t", calls)
     budget.record_response(Response("Hi", usage=usage or Usage()))
     return budget
 
@@ -54,7 +54,7 @@ def test_a_call_that_does_not_run_for_another_reason_does_not_end_the_run(guard,
 def test_after_a_planned_call_was_released_the_run_continues(guard):
     """It was denied, after another one had been answered as over budget."""
     budget = spent({"max_tool_calls": 1}, calls=1)
-    budget.release_call("t", is_use=False)
+    budget.reserve("t", -1)
     assert guard(budget=budget, plan=plan_without(NotRun.OVER_BUDGET)).decision is None
 
 

@@ -102,7 +102,8 @@ class TestInOneResponse:
         ctx = context(tools=[Tool("t", steps=workshop, lock="k")])
         calls = tuple(ToolCall(name, "t", "{}", {}, name) for name in ("a", "a/b"))
         ctx = ctx.replace(tool_calls=calls, plan=Plan((calls,)))
-        ctx.run.reserve(calls)
+        for call in calls:
+            ctx.run.reserve(call, None)
         anyio.run(drive, dispatch_tools(ctx))
         assert workshop.order == ["a", "a/b"]
 
@@ -271,7 +272,8 @@ def test_calls_that_share_a_key_never_overlap_and_all_run(wanted):
         for call_id, keys in zip(by_id, wanted, strict=True)
     )
     ctx = Context(History(), {"t": locking}, tool_calls=calls, plan=Plan((calls,)))
-    ctx.run.reserve(calls)
+    for call in calls:
+        ctx.run.reserve(call, None)
     done = anyio.run(drive, dispatch_tools(ctx))
     assert set(done.tool_results) == set(by_id)
     for one, other in workshop.overlaps:

@@ -178,7 +178,7 @@ class TestRetries:
 
         ctx = context(tools=[t], limits={"max_tool_calls": 5, "max_seconds": 60})
         ctx.run.budget.started_at, ctx.run.ledger.clock = 100.0, 115.0
-        ctx.run.budget.reserve_calls(2)
+        ctx.run.budget.reserve("t", 2)
         ctx.run.budget.iterations += 1
         drive_sync(begun(ctx))
         (remaining,) = seen

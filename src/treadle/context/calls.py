@@ -7,6 +7,7 @@ with its result; a call that a stage took out did not run, and is answered.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -16,7 +17,6 @@ from treadle.errors import OptionError, closest
 from treadle.messages import (
     MAX_COUNTED,
     MAX_VIOLATIONS,
-    NOTHING,
     Ending,
     MalformedJSONError,
     NotAResponseError,
@@ -32,7 +32,7 @@ from treadle.messages import (
     text_of_parts,
     to_response,
 )
-from treadle.tools import NotRun, Plan, Tool, as_made, fingerprint, marked, not_run
+from treadle.tools import NotRun, Plan, as_made, fingerprint, marked, not_run
 
 IterationT = TypeVar("IterationT", bound=Iteration)
 
@@ -84,8 +84,11 @@ def has_passed(ctx: Iteration, field: str) -> bool:
 
 def reports_results(ctx: Iteration) -> bool:
     """Whether the results that the current stage sets may be those of calls that it ran."""
-    provided = ctx.run.provides.get(ctx.stage, ())
-    return "tool_results" in provided and not {"validation_errors", "output"} & set(provided)
+    return _reports(ctx.run.provides.get(ctx.stage, frozenset()))
+
+
+def _reports(provided: frozenset[str]) -> bool:
+    return "tool_results" in provided and provided.isdisjoint(("validation_errors", "output"))
 
 
 def is_dispatcher(ctx: Iteration) -> bool:
@@ -93,14 +96,9 @@ def is_dispatcher(ctx: Iteration) -> bool:
 
     A stage that plans the calls answers those that do not run, unless no other stage dispatches the plan.
     """
-    others = (provided for name, provided in ctx.run.provides.items() if name != ctx.stage)
-    is_planner = "plan" in ctx.run.provides.get(ctx.stage, ())
-    return reports_results(ctx) and not (is_planner and any(map(_dispatches, others)))
-
-
-def _dispatches(provided: Iterable[str]) -> bool:
-    fields = set(provided)
-    return "tool_results" in fields and not {"validation_errors", "output", "plan"} & fields
+    others = [provided for name, provided in ctx.run.provides.items() if name != ctx.stage]
+    has_dispatcher = any(_reports(one) and "plan" not in one for one in others)
+    return reports_results(ctx) and not (has_dispatcher and provides(ctx, "plan"))
 
 
 def is_planned(ctx: Iteration) -> bool:
@@ -140,16 +138,13 @@ def _clean_id(call_id: str) -> str:
 
 
 def check_call(
-    ctx: Iteration, call: ToolCall, hints: dict[str, str] | None = None, *, is_ours: bool = False
+    ctx: Iteration, call: ToolCall, hints: dict[str, str], *, is_ours: bool = False
 ) -> tuple[ToolCall, tuple[str, ...]]:
     """Check a call; return it, with its input if it is valid, and the problems.
 
-    Args:
-        ctx: has the tools and the resolver.
-        call: the call.
-        hints: the answers for the names in the response that no tool has, which are updated.
-        is_ours: whether the call is a step of a recipe: its tool need not be offered to the model, and the
-            resolver runs names that it does not list, too.
+    ``hints`` are the answers for the names in the response that no tool has, and are updated. A call of
+    ours is a step of a recipe: its tool need not be offered to the model, and the resolver runs names that it
+    does not list, too.
     """
     catalog, resolver = ctx.run.catalog, ctx.run.resolver
     if catalog is not None:
@@ -158,10 +153,10 @@ def check_call(
     offered = None if is_ours else ctx.request_changes.get("tools")
     if tool is None:
         if resolver is None or not (is_ours or resolver.knows(call.name, bool(ctx.tools))):
-            problem = _why_unknown(ctx, call.name, offered, {} if hints is None else hints)
+            problem = _why_unknown(ctx, call.name, offered, hints)
     elif offered is not None and (name := as_made(catalog, call)[0]) not in offered:
         text, known = f"{name!r} is not offered in this request.", _present(ctx, offered)
-        problem = _with_hint({} if hints is None else hints, name, text, known)
+        problem = _with_hint(hints, name, text, known)
     if problem is None and call.is_whole is False:
         problem = _why_not_whole(ctx.response)
     if problem is not None:
@@ -361,7 +356,7 @@ def with_call(ctx: IterationT, call: ToolCall) -> IterationT:
 
 def checked_again(ctx: IterationT, call: ToolCall, verb: str) -> IterationT:
     """Check a call that was added or changed like those of the model, also whether it needs approval."""
-    checked, problems = check_call(ctx, call)
+    checked, problems = check_call(ctx, call, {})
     ctx = with_call(ctx, checked)
     if problems:
         ctx = answered(ctx, call, invalid_answer(call, problems))
@@ -417,22 +412,13 @@ def with_second_response(ctx: IterationT, response: Response) -> IterationT:
 # The plan
 
 
-def over_budget(
-    ctx: Iteration, call: ToolCall, left: int | None, used: int = 0
-) -> ToolResult | None:
-    """The answer to a call that exceeds a budget; None if it may run.
-
-    Args:
-        ctx: the context.
-        call: the call.
-        left: how many calls may still run; None if their number is unlimited.
-        used: the uses of its tool that are planned and not reserved yet.
-    """
+def over_budget(ctx: Iteration, call: ToolCall, *, is_step: bool = False) -> ToolResult | None:
+    """The answer to a call that exceeds a budget; None if it may run. A step of a recipe only uses its tool."""
     tool, budget = ctx.tools.get(call.name), ctx.run.budget
     most = None if tool is None else tool.max_uses
-    if most is not None and budget.uses_left(call.name, most) <= used:
+    if most is not None and not budget.uses_left(call.name, most):
         return not_run(call, NotRun.MAX_USES, most=most)
-    if left is None or left > 0:
+    if is_step or budget.calls_left() != 0:
         return None
     spent, then = "for this task", "Give your final answer"
     if not budget.is_finishing:
@@ -490,27 +476,18 @@ def with_reservations(ctx: IterationT) -> IterationT:
     waiting = {call.id: call for call in planned if call.id not in ctx.tool_results}
     reserved = ctx.run.ledger.reserved
     ctx.run.release(*[call for call, _ in reserved.values() if call.id not in waiting])
-    for call in waiting.values():
-        ctx = admitted(ctx, call)
-    return ctx
+    return functools.reduce(admitted, waiting.values(), ctx)
 
 
 def admitted(ctx: IterationT, call: ToolCall) -> IterationT:
     """Reserve the budget of a planned call, if it has none; answer the call if a limit forbids it."""
-    run = ctx.run
-    if call.id in run.ledger.reserved or call.id in ctx.tool_results:
+    if call.id in ctx.run.ledger.reserved or call.id in ctx.tool_results:
         return ctx
-    answer = over_budget(ctx, call, run.budget.calls_left())
+    answer = over_budget(ctx, call)
     if answer is not None:
         return _not_run(ctx, call, answer)
-    run.reserve([call], uses_of(ctx.tools, call))
+    ctx.run.reserve(call, ctx.tools.get(call.name))
     return ctx
-
-
-def uses_of(tools: Mapping[str, Tool], call: ToolCall) -> Mapping[str, int]:
-    """The use of its tool that a call is, if the tool has ``max_uses``."""
-    tool = tools.get(call.name)
-    return NOTHING if tool is None or tool.max_uses is None else {call.name: 1}
 
 
 # The results of a stage that provides them
@@ -589,14 +566,11 @@ def _count_call(ctx: Iteration, call: ToolCall, result: ToolResult) -> None:
     """Count a call that a stage ran."""
     run, at = ctx.run, ctx.run.ledger.clock
     if call.id not in run.ledger.reserved:
-        run.reserve([call], uses_of(ctx.tools, call))
+        run.reserve(call, ctx.tools.get(call.name))
     run.repeats.count(call)
     run.in_flight.calls_run += 1
     run.ledger.unsettled.append(call)
     run.ledger.notes.append(Note(call, result))
     node = run.new_node(call)
     node.start(at)
-    if result.is_error:
-        node.fail(result.content, at)
-    else:
-        node.succeed(at=at)
+    run.record(call, node, result, at)

@@ -9,28 +9,13 @@ from typing import Any, Self, TypedDict, Unpack
 
 from treadle.context import calls
 from treadle.context.history_edits import with_messages
-from treadle.context.iteration import Decision, Iteration
+from treadle.context.iteration import NO_CALLS, Decision, Iteration
 from treadle.context.request import RequestChanges, check_request_changes, names_of
 from treadle.context.services import Note
 from treadle.errors import OptionError, check_names
-from treadle.messages import (
-    History,
-    Response,
-    ToolCall,
-    ToolResult,
-    is_mapping,
-    validate_messages,
-)
+from treadle.messages import History, Response, ToolCall, ToolResult, is_mapping, validate_messages
 from treadle.results import PendingCall, Reason, StoppedByStage
-from treadle.tools import (
-    NotRun,
-    Plan,
-    Tool,
-    ToolLike,
-    check_implementations,
-    tool_result,
-    toolset,
-)
+from treadle.tools import NotRun, Plan, Tool, ToolLike, check_implementations, tool_result, toolset
 
 
 class ContextChanges(TypedDict, total=False):
@@ -187,14 +172,7 @@ class Context(Iteration):
             )
         is_parsed = bool(self.tool_calls) or calls.has_passed(self, "tool_calls")
         self.run.release_idle()
-        ctx = self.evolve(
-            response=made,
-            parsed=None,
-            tool_calls=(),
-            tool_results={},
-            plan=Plan(),
-            validation_errors={},
-        )
+        ctx = self.evolve(**NO_CALLS, response=made)
         ctx = calls.with_parsed_calls(ctx) if is_parsed else ctx
         for call in ctx.tool_calls:
             if calls.is_planned(self):
@@ -251,12 +229,9 @@ class Context(Iteration):
                 f"edit_call: call {known.id!r} was answered: {ctx.tool_results[known.id].content!r}"
             )
         # The stage gives all of the arguments, also of a call that was cut.
+        text = _as_json("edit_call", arguments)
         edited = dataclasses.replace(
-            known,
-            arguments=_as_json("edit_call", arguments),
-            input=None,
-            fingerprint="",
-            is_whole=None,
+            known, arguments=text, input=None, fingerprint="", is_whole=None
         )
         ctx = calls.with_call(ctx, edited).evolve(
             tool_results=calls.without(ctx.tool_results, known.id),
@@ -343,8 +318,7 @@ class Context(Iteration):
             OptionError: a field that does not exist, that the stage does not provide, or with an invalid value.
             InvalidMessagesError: malformed messages.
         """
-        if not changes.keys() <= _FIELDS:
-            check_names(changes, sorted(_FIELDS), "replace: a context has no field")
+        check_names(changes, _FIELDS, "replace: a context has no field")
         if not self.run.provides:
             return self.evolve(**changes)
         for name in changes:
@@ -357,6 +331,12 @@ class Context(Iteration):
         if "messages" in values:
             injects = calls.provides(self, "result_messages")
             changed = with_messages(changed, values.pop("messages"), injects=injects)
+        for name, (is_right, expected) in _CHECKS.items() if values else ():
+            if name in values:
+                calls.expect(is_right(values[name]), f"replace: {name}", expected, values[name])
+        reason = values.get("error", changed.error)
+        if values.get("decision") is Decision.STOP and reason is None:
+            raise OptionError("replace: decision: a run stops for a reason; use ctx.stop(reason)")
         return changed.evolve(**values) if values else changed
 
     # Values that are kept, and decisions
@@ -447,9 +427,8 @@ def _check_provided(ctx: Context, name: str) -> None:
 def _with_tools(ctx: Context, tools: Any) -> Context:
     """Set all tools: those that are left out are removed."""
     added = toolset(tools.values() if isinstance(tools, Mapping) else tools, "replace: tools")
-    return ctx.with_tools(
-        add=added.values(), remove=[name for name in ctx.tools if name not in added]
-    )
+    removed = [name for name in ctx.tools if name not in added]
+    return ctx.with_tools(add=added.values(), remove=removed)
 
 
 def _with_memo(ctx: Context, memo: Any) -> Context:
@@ -461,42 +440,15 @@ def _with_memo(ctx: Context, memo: Any) -> Context:
     return ctx
 
 
-def _with_violations(ctx: Context, value: Any) -> Context:
-    is_right = is_mapping(value) and all(map(_are_texts, value.values()))
-    where, expected = "replace: validation_errors", "a mapping of tuples of texts by id of the call"
-    calls.expect(is_right, where, expected, value)
-    return ctx.evolve(validation_errors=value)
+def _are_violations(value: Any) -> bool:
+    texts: Any = value.values() if is_mapping(value) else [None]
+    return all(isinstance(each, (tuple, list)) for each in texts) and all(
+        isinstance(one, str) for each in texts for one in each
+    )
 
 
-def _are_texts(value: Any) -> bool:
-    lines: list[Any] = [*value] if isinstance(value, (tuple, list)) else [None]
-    return all(isinstance(line, str) for line in lines)
-
-
-def _with_error(ctx: Context, value: Any) -> Context:
-    is_right = value is None or isinstance(value, Reason)
-    calls.expect(is_right, "replace: error", "a Reason or None", value)
-    return ctx.evolve(error=value)
-
-
-def _with_decision(ctx: Context, value: Any) -> Context:
-    is_right = value is None or isinstance(value, Decision)
-    calls.expect(is_right, "replace: decision", "a Decision or None", value)
-    if value is Decision.STOP and ctx.error is None:
-        raise OptionError("replace: decision: a run stops for a reason; use ctx.stop(reason)")
-    return ctx.evolve(decision=value)
-
-
-def _with_guidance(ctx: Context, value: Any) -> Context:
-    is_right = value is None or isinstance(value, str)
-    calls.expect(is_right, "replace: guidance", "a text or None", value)
-    return ctx.evolve(guidance=value)
-
-
-def _with_waiting(ctx: Context, value: Any) -> Context:
-    is_right = value.__class__ is tuple and all(isinstance(one, PendingCall) for one in value)
-    calls.expect(is_right, "replace: waiting", "a tuple of PendingCalls", value)
-    return ctx.evolve(waiting=value)
+def _are_pending(value: Any) -> bool:
+    return value.__class__ is tuple and all(isinstance(one, PendingCall) for one in value)
 
 
 _SETTERS: Mapping[str, Callable[[Context, Any], Context]] = {
@@ -505,14 +457,17 @@ _SETTERS: Mapping[str, Callable[[Context, Any], Context]] = {
     "tool_calls": calls.with_calls,
     "plan": calls.with_plan,
     "tool_results": calls.with_results,
-    "validation_errors": _with_violations,
-    "error": _with_error,
-    "decision": _with_decision,
-    "guidance": _with_guidance,
     "memo": _with_memo,
-    "waiting": _with_waiting,
 }
-"""How `replace` checks and sets the fields of a stage that provides them, in the order in which it sets them."""
+"""How `replace` checks and sets fields of a stage that provides them, in the order in which it sets them."""
+_CHECKS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "validation_errors": (_are_violations, "a mapping of tuples of texts by id of the call"),
+    "error": (lambda one: one is None or isinstance(one, Reason), "a Reason or None"),
+    "decision": (lambda one: one is None or isinstance(one, Decision), "a Decision or None"),
+    "guidance": (lambda one: one is None or isinstance(one, str), "a text or None"),
+    "waiting": (_are_pending, "a tuple of PendingCalls"),
+}
+"""What `replace` expects of the other fields that are checked."""
 _VERBS: Mapping[str, str] = {
     "tools": "ctx.with_tools(add=, remove=)",
     "response": "ctx.with_response(response)",
@@ -527,4 +482,4 @@ _VERBS: Mapping[str, str] = {
     "guidance": "ctx.guide(text)",
     "memo": "ctx.remember(name, value)",
 }
-_FIELDS = frozenset(spec.name for spec in dataclasses.fields(Context))
+_FIELDS = sorted(spec.name for spec in dataclasses.fields(Context))

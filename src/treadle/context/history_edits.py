@@ -8,13 +8,7 @@ from typing import Any
 from treadle.context.calls import IterationT
 from treadle.context.iteration import Iteration
 from treadle.errors import OptionError
-from treadle.messages import (
-    History,
-    JSONDict,
-    checked_messages,
-    describe,
-    validate_messages,
-)
+from treadle.messages import History, JSONDict, checked_messages, describe, validate_messages
 
 
 def with_messages(ctx: IterationT, given: Any, *, injects: bool) -> IterationT:
@@ -36,11 +30,8 @@ def with_messages(ctx: IterationT, given: Any, *, injects: bool) -> IterationT:
     if made:
         edited = _with_exchange(messages, made, ctx)
         if edited != messages:
-            what = (
-                "messages of this iteration were"
-                if call_ids(made[0])
-                else "answer of this iteration was"
-            )
+            is_text = not call_ids(made[0])
+            what = "answer of this iteration was" if is_text else "messages of this iteration were"
             messages, note = edited, (f"the {what} restored",)
     elif ctx.is_asked:
         made = _exchange_in(messages, ctx)
@@ -83,16 +74,17 @@ def _with_exchange(
 ) -> list[JSONDict]:
     """An edited history that has the messages of this iteration exactly once, where the edit has them."""
     ids = set(call_ids(exchange[0]))
-    if not ids:
-        return given if _has_answer(given, exchange[0], before) else [*given, exchange[0]]
+    if not ids:  # an answer, unchanged or rewritten by the stage
+        spoken = [message for message in given if message["role"] == "assistant"]
+        is_rewritten = bool(spoken) and spoken[-1] not in before.messages.raw()
+        return given if exchange[0] in given or is_rewritten else [*given, exchange[0]]
     rest = [message for message in given if not _belongs(message, ids)]
     made = (place for place, one in enumerate(given) if not ids.isdisjoint(call_ids(one)))
     first = next(made, None)
     position = sum(not _belongs(message, ids) for message in given[:first])
     assistant = exchange[0] if first is None else _with_names(given[first], exchange[0])
-    answers = {
-        message["tool_call_id"]: message for message in reversed(given) if message["role"] == "tool"
-    }
+    answered = (message for message in reversed(given) if message["role"] == "tool")
+    answers = {message["tool_call_id"]: message for message in answered}
     results = [answers.get(message["tool_call_id"], message) for message in exchange[1:]]
     return [*rest[:position], assistant, *results, *rest[position:]]
 
@@ -106,11 +98,3 @@ def _with_names(edited: JSONDict, made: JSONDict) -> JSONDict:
         function = {**function, **own.get("function", {}), "name": function["name"]}
         kept.append({**own, "type": call["type"], "function": function})
     return {**edited, "tool_calls": kept}
-
-
-def _has_answer(given: list[JSONDict], answer: JSONDict, before: Iteration) -> bool:
-    """Whether a text answer is in an edited history, either unchanged or rewritten by the stage."""
-    if answer in given:
-        return True
-    spoken = [message for message in given if message["role"] == "assistant"]
-    return bool(spoken) and spoken[-1] not in before.messages.raw()

@@ -184,6 +184,9 @@ _set_dict: Callable[[Iteration, dict[str, Any]], None] = vars(Iteration)["__dict
 _KEPT = ("messages", "tools", "run", "decision", "error", "output", "guidance", "memo", "waiting")
 _UNASKED = {name: one for name, one in vars(Iteration(History())).items() if name not in _KEPT}
 """The fields of an iteration in which the model was not asked yet; all iterations share the values."""
+_OF_CALLS = ("tool_calls", "parsed", "plan", "tool_results", "validation_errors", "result_messages")
+NO_CALLS: Mapping[str, Any] = {name: _UNASKED[name] for name in _OF_CALLS}
+"""The fields of an iteration whose response has no calls yet."""
 _STATUS: Mapping[Decision | None, str] = {
     None: "continue",
     Decision.DONE: "ok",

@@ -8,7 +8,7 @@ from reprlib import recursive_repr
 from typing import Any, NamedTuple
 
 from treadle.limits import Budget, Limits
-from treadle.messages import NOTHING, JSONDict, Response, ToolCall
+from treadle.messages import NOTHING, JSONDict, Response, ToolCall, ToolResult
 from treadle.model import ModelClient, ModelRequest
 from treadle.run_state import RunNode, RunNodeStatus, RunState
 from treadle.shown import shown_fields
@@ -35,6 +35,11 @@ class Note(NamedTuple):
     outcome: Any
 
 
+def uses_of(tool: Tool | None) -> int:
+    """The uses of its tool that a call is: 1 if the tool has ``max_uses``."""
+    return int(tool is not None and tool.max_uses is not None)
+
+
 class EventCounter:
     """The number of the latest event of a run. It does not refer to the run, which would be a cycle."""
 
@@ -56,8 +61,8 @@ class Ledger:
         event_counter: numbers the events that the observers receive; they share it.
         clock: the latest known time of the run, such as the end of a call, in seconds since the epoch.
         found: the names of the tools that a search has found and that are offered from then on, in order.
-        reserved: the planned calls of this iteration, which the budget has counted, by id; each with whether it
-            counts as a use of its tool.
+        reserved: the planned calls of this iteration, which the budget has counted, by id; each with the uses of
+            its tool that were counted.
         dispatched: the contexts whose calls ran, until a stage's context is known to contain these calls.
         notes: what stages did, until it is emitted as events.
         unsettled: the calls whose outcome the shared circuit breaker does not know yet.
@@ -72,7 +77,7 @@ class Ledger:
     event_counter: EventCounter = field(default_factory=EventCounter)
     clock: float = 0.0
     found: dict[str, None] = field(default_factory=dict[str, None])
-    reserved: dict[str, tuple[ToolCall, bool]] = field(default_factory=dict[Any, Any])
+    reserved: dict[str, tuple[ToolCall, int]] = field(default_factory=dict[Any, Any])
     dispatched: tuple[Any, ...] = ()
     notes: list[Note] = field(default_factory=list[Note])
     unsettled: list[ToolCall] = field(default_factory=list[ToolCall])
@@ -145,13 +150,11 @@ class RunServices:
     check_kept: Callable[[str, Any], object] | None = None
     provides: Mapping[str, frozenset[str]] = field(default_factory=lambda: NOTHING)
 
-    def reserve(self, calls: Sequence[ToolCall], uses: Mapping[str, int] = NOTHING) -> None:
-        """Reserve the budget of calls that are planned, and the uses of each tool that has ``max_uses``."""
-        self.budget.reserve_calls(len(calls))
-        if uses:
-            self.budget.reserve_uses(uses)
-        for call in calls:
-            self.ledger.reserved[call.id] = call, call.name in uses
+    def reserve(self, call: ToolCall, tool: Tool | None) -> None:
+        """Reserve the budget of a call that is planned."""
+        uses = uses_of(tool)
+        self.budget.reserve(call.name, 1, uses)
+        self.ledger.reserved[call.id] = call, uses
 
     def release(self, *calls: ToolCall) -> None:
         """Release the budget of those planned calls that have not begun, and will not."""
@@ -160,7 +163,7 @@ class RunServices:
             is_new = node is None or node.status is RunNodeStatus.INIT
             reserved = self.ledger.reserved.pop(call.id, None) if is_new else None
             if reserved is not None:
-                self.budget.release_call(call.name, is_use=reserved[1])
+                self.budget.reserve(call.name, -1, -reserved[1])
                 if self.breaker is not None:
                     self.ledger.unsettled.append(call)
 
@@ -195,6 +198,17 @@ class RunServices:
         if current is not None:
             current.tool_calls.append(node)
         return node
+
+    def record(self, call: ToolCall, node: RunNode, result: ToolResult, at: float) -> None:
+        """Record the end of a call."""
+        self.in_flight.running.pop(call.id, None)  # a thread may have cancelled it as it ended
+        self.in_flight.results[call.id] = result
+        if result.status == "timeout":
+            node.timeout(at)
+        elif result.is_error:
+            node.fail(result.content, at)
+        else:
+            node.succeed(at=at)
 
     def has_run(self, call: ToolCall) -> bool:
         """Whether a call of the current iteration was started, here or before a pause."""

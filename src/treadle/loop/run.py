@@ -10,6 +10,7 @@ from typing import Any
 
 from treadle import labels
 from treadle.context import (
+    NO_CALLS,
     Context,
     Decision,
     RunServices,
@@ -379,14 +380,13 @@ class Run:
             self.context = context = context.stop(reason)
         if run.has_listeners:
             run.ledger.advance((yield NOW))
+        ended = run.ledger.clock
         if reason is None or isinstance(reason, MaxIterationsReached):
-            node.succeed(at=run.ledger.clock)
+            node.succeed(at=ended)
         else:
-            node.fail(reason, run.ledger.clock)
+            node.fail(reason, ended)
         if run.has_listeners:
-            yield Emit(
-                IterationFinished(iteration=context.iteration, context=context, at=run.ledger.clock)
-            )
+            yield Emit(IterationFinished(iteration=context.iteration, context=context, at=ended))
         return reason
 
     def _reason_to_end(self, repeated: Reason | None) -> Reason | None:
@@ -396,7 +396,7 @@ class Run:
             return context.error
         if context.decision is not None:
             if context.output is None and context.response.ending is Ending.FILTERED:
-                return incomplete(context, "filtered")  # a stage has taken it as the answer
+                return incomplete(context)  # a stage has taken it as the answer
             return None if run.output is None else self._problem_of_output(run.output)
         ending = context.response.ending
         is_text = not context.tool_calls and not context.response.is_blank and run.output is None
@@ -405,7 +405,7 @@ class Run:
         if not (is_text and context.guidance is None and context.messages.ends_with_assistant):
             return None if run.budget.is_finishing else repeated
         if ending in (Ending.CUT, Ending.FILTERED):
-            return incomplete(context, "cut" if ending is Ending.CUT else "filtered")
+            return incomplete(context)
         self.context = context.done()
         return None
 
@@ -433,13 +433,13 @@ class Run:
         if self._failure is not None:
             log_suppressed(self._failure)
         streamed = ""
-        if self.services.ledger.interrupted_request is not None and self._progress is not None:
-            number, request = self.services.ledger.interrupted_request
-            if number == self._progress.item.iteration:
-                streamed, timing = yield Call(
-                    request.so_far, label=labels.STREAMED, key=str(number), reporting=True
-                )
-                yield from self._cancelled_call(number, reason, timing)
+        number, request = self.services.ledger.interrupted_request or (0, None)
+        current = None if self._progress is None else self._progress.item.iteration
+        if request is not None and number == current:
+            streamed, timing = yield Call(
+                request.so_far, label=labels.STREAMED, key=str(number), reporting=True
+            )
+            yield from self._cancelled_call(number, reason, timing)
         self._settle(_LATE if isinstance(reason, DeadlineExceeded) else _CANCELLED, streamed)
         yield from report_notes(self.context)
 
@@ -580,23 +580,13 @@ class Run:
         removed = self.tools.keys() - now.keys()
         tools = {name: tool for name, tool in other.tools.items() if name not in removed}
         tools |= changed  # by a stage, from then on
-        own, used = self.services, self.services.budget
+        used = self.services.budget
         other.services.budget.restore(used.used())
         other.services.budget.started_at = used.started_at
         if used.is_finishing:
             other.services.budget.finish()
-        self.services = dataclasses.replace(
-            other.services,
-            state=own.state,
-            in_flight=own.in_flight,
-            repeats=own.repeats,
-            ledger=own.ledger,
-            locks=own.locks,
-            held_locks=own.held_locks,
-            has_listeners=own.has_listeners,
-            streams_to_user=own.streams_to_user,
-            check_kept=own.check_kept,
-        )
+        kept: Any = {name: getattr(self.services, name) for name in _KEPT}
+        self.services = dataclasses.replace(other.services, **kept)
         self.pipeline, self.tools = other.pipeline, other.tools
         self._finishes, self._secret = other._finishes, other._secret
         self.context = self.context.evolve(tools=tools, run=self.services)
@@ -681,10 +671,9 @@ class Run:
         services.repeats.restore(paused.repeats)
         services.ledger.found.update(dict.fromkeys(paused.found))
         done = self.context.tool_results
-        planned = () if self.context.is_injected else self.context.plan.calls
-        services.ledger.reserved.update(
-            {call.id: (call, bool(uses_of(kept, call))) for call in planned if call.id not in done}
-        )
+        for call in () if self.context.is_injected else self.context.plan.calls:
+            if call.id not in done:
+                services.ledger.reserved[call.id] = call, uses_of(kept.get(call.name))
 
     def _finish_at(self, limit: Reason) -> None:
         """Ask for a last answer from now on, since a limit was reached."""
@@ -743,6 +732,11 @@ class Run:
         )
 
 
+_KEPT = (
+    "state", "in_flight", "repeats", "ledger", "locks", "held_locks", "has_listeners", "streams_to_user",
+    "check_kept",
+)  # fmt: skip
+"""The services of a run that it keeps when it goes on with the settings of another one."""
 _BLANK = Context(History(), memo=NOTHING).begin(0, (), NOTHING)
 """The context before the first iteration; all runs share its values."""
 
@@ -754,10 +748,7 @@ def _without_answer(context: Context, reason: Reason) -> Context:
     response = dataclasses.replace(
         response, content=NO_ANSWER.format(reason=reason), tool_calls=(), extra=extra
     )
-    asked = context.evolve(
-        response=response, tool_calls=(), tool_results=NOTHING, result_messages=(), error=None
-    )
-    return inject(asked).done()
+    return inject(context.evolve(**NO_CALLS, response=response, error=None)).done()
 
 
 def end_state(state: RunState, reason: Reason | None, ended: float) -> None:

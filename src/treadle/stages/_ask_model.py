@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeAlias
 
 from treadle import labels
 from treadle.checks import FLAG, functions, number
-from treadle.context import Context, Request, with_second_response
+from treadle.context import NO_CALLS, Context, Request, with_second_response
 from treadle.effects import NOW, Call, Emit, Reporter, Sleep, Steps, without_frame
 from treadle.events import (
     Event,
@@ -60,7 +60,7 @@ from treadle.results import LLMError
 from treadle.stages._inject_results import inject
 from treadle.stages._notes import report_notes
 from treadle.stages._reservation import Reserved
-from treadle.tools import OutputContract, PartialReader, Plan
+from treadle.tools import OutputContract, PartialReader
 from treadle.tracebacks import from_user_code
 
 OnRetry: TypeAlias = Callable[[Request, Exception, int], Any]
@@ -132,7 +132,9 @@ def ask_model(  # noqa: C901, PLR0912 - a part of it would cost a generator in e
                     guidance=_guidance(ctx),
                 )
             )
-        attempts = _Attempts(ctx, model_middleware, max_retry_delay, restart_streams)
+        if run.model is None:
+            raise RuntimeError("this context has no model to ask")
+        attempts = _Attempts(ctx, run.model, model_middleware, max_retry_delay, restart_streams)
         try:
             answer = yield from attempts.send(request)
         except Exception as error:  # noqa: BLE001 - a model may raise anything
@@ -180,28 +182,20 @@ def with_guidance_after_text(ctx: Context) -> Context:
     return ctx.evolve(messages=ctx.messages.append(message), request_changes=changes, guidance=None)
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class _Attempts:
     """The attempts of one request. ``answered_by`` is the model that answered; None if middleware did."""
 
-    def __init__(
-        self,
-        ctx: Context,
-        middleware: Sequence[ModelMiddleware],
-        max_retry_delay: float,
-        restart_streams: bool,
-    ) -> None:
-        if ctx.run.model is None:
-            raise RuntimeError("this context has no model to ask")
-        self._ctx = ctx
-        self._model = ctx.run.model
-        self._middleware = middleware
-        self._max_retry_delay = max_retry_delay
-        self._restart_streams = restart_streams
-        self.answered_by: ModelClient | None = None
-        self._number = 1
-        self._shown = ""
-        # By its id: the error has frames that refer to this object, and its resources are freed with it.
-        self._failed: tuple[int, Timing | None] = (0, None)
+    _ctx: Context
+    _model: ModelClient
+    _middleware: Sequence[ModelMiddleware]
+    _max_retry_delay: float
+    _restart_streams: bool
+    answered_by: ModelClient | None = None
+    _number: int = 1
+    _shown: str = ""
+    # By its id: the error has frames that refer to this object, and its resources are freed with it.
+    _failed: tuple[int, Timing | None] = (0, None)
 
     def send(self, request: Request) -> Steps[TimedResponse]:
         """The steps that send a request once, through the middleware."""
@@ -258,9 +252,8 @@ class _Attempts:
             info, named = sent.model.model_info(), sent.opts.get("model")
             model = named if isinstance(named, str) else info.model
             text, kind = (None, None) if error is None else (_text_of(error), type(error).__name__)
-            node.asked += (
-                ModelCall(status, model, info.provider, timing, error=text, error_type=kind),
-            )
+            made = ModelCall(status, model, info.provider, timing, error=text, error_type=kind)
+            node.asked += (made,)
 
     def _timing_of(self, error: BaseException | None) -> Timing | None:
         """The times of the request that raised an error; None if middleware raised it."""
@@ -268,12 +261,7 @@ class _Attempts:
         return timing if id(error) == known else None
 
     def retry(
-        self,
-        request: Request,
-        error: Exception,
-        most: int,
-        delay: float,
-        on_retry: OnRetry | None,
+        self, request: Request, error: Exception, most: int, delay: float, on_retry: OnRetry | None
     ) -> Steps[tuple[TimedResponse, Request] | LLMError]:
         """Send a request again after a temporary error, until an attempt succeeds or no other one may.
 
@@ -286,9 +274,8 @@ class _Attempts:
                 if asked > self._max_retry_delay:
                     wait = f"{asked:,.1f}".removesuffix(".0")
                     most_wait = f"max_retry_delay={self._max_retry_delay:g}"
-                    return self._failure(
-                        error, f"; the server asked to wait {wait} s, more than {most_wait}"
-                    )
+                    note = f"; the server asked to wait {wait} s, more than {most_wait}"
+                    return self._failure(error, note)
                 pause = yield from delay_before_retry(error, self._number, delay, now)
                 yield from self._retried(error, delay=pause, at=now)
                 yield Sleep(pause)
@@ -396,7 +383,6 @@ def _guidance(ctx: Context) -> str | None:
 
 
 def _model_request(ctx: Context, model: ModelClient, request: Request) -> ModelRequest:
-    """Make the request to send."""
     run = ctx.run
     if request.messages is ctx.messages:
         messages = ctx.messages.for_model(model.takes_parts)
@@ -477,9 +463,8 @@ def asked_again(ctx: Context) -> Context:
     if run.in_flight.results:
         run.in_flight.results.clear()
         ids = {call.id for call in ctx.tool_calls}
-        others = [
-            one for one in run.ledger.dispatched if not ids.issuperset(c.id for c in one.plan.calls)
-        ]
+        before = run.ledger.dispatched
+        others = [one for one in before if not ids.issuperset(c.id for c in one.plan.calls)]
         run.ledger.dispatched = (*others, injected)
     changes = ctx.request_changes
     if "messages" in changes:
@@ -487,15 +472,7 @@ def asked_again(ctx: Context) -> Context:
         if exchange and view and view[-1].get("role") == "assistant":  # the exchange has joined it
             view = view[:-1]
         changes = {**changes, "messages": [*view, *exchange]}
-    return injected.evolve(
-        request_changes=changes,
-        response=Response(),
-        tool_calls=(),
-        plan=Plan(),
-        tool_results={},
-        validation_errors={},
-        result_messages=(),
-    )
+    return injected.evolve(**NO_CALLS, request_changes=changes, response=Response())
 
 
 def _counted(

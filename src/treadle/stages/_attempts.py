@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Mapping
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from treadle import effects, labels
 from treadle.context import Context
@@ -48,6 +48,8 @@ from treadle.tracebacks import from_user_code, has_traceback
 
 RETRY_DELAY = 0.1
 """Seconds before the second attempt of a tool; each further delay is twice as long, up to 30 s."""
+Work: TypeAlias = Steps[Timed[ToolResult]]
+"""The steps that make a call."""
 
 log = logging.getLogger("treadle.tools")
 
@@ -69,7 +71,7 @@ class ReturnedError(Exception):
         self.text = text
 
 
-def attempts(ctx: Context, call: ToolCall) -> Steps[Timed[ToolResult]]:
+def attempts(ctx: Context, call: ToolCall) -> Work:
     """Make a call, with the retries of its tool; an exception becomes its result."""
     tool = ctx.tools.get(call.name)
     timeout, retries = (None, 0) if tool is None else (tool.timeout, tool.retries)
@@ -111,9 +113,7 @@ def attempts(ctx: Context, call: ToolCall) -> Steps[Timed[ToolResult]]:
         attempt += 1
 
 
-def _attempt(
-    ctx: Context, call: ToolCall, tool: Tool | None, attempt: int
-) -> Steps[Timed[ToolResult]]:
+def _attempt(ctx: Context, call: ToolCall, tool: Tool | None, attempt: int) -> Work:
     """Run the steps of a tool, such as a subagent; or make the effect in which a function runs."""
     run = ctx.run
     if tool is not None and tool.steps is not None:
@@ -165,12 +165,13 @@ def call_effect(
     progress: ProgressReporter | None = None,
 ) -> Call:
     """Make the effect of one attempt: the tool's function, or the resolver. Its outcome is the result, `Timed`."""
+    about: Any = tool
     if tool is not None and tool.fn is not None:
         invoke, mode = tool.invoke, _ASYNC if tool.is_async else _THREAD
     elif resolver is None:
         raise RuntimeError(f"there is no resolver to run {call.name!r}")
     else:
-        invoke, mode = _resolving(resolver, call), resolver.mode
+        invoke, mode, about = _resolving(resolver, call), resolver.mode, resolver
     return Call(
         CallAttempt.run_async if mode is _ASYNC else CallAttempt.run,
         CallAttempt(invoke, call, context, in_flight, progress),
@@ -178,7 +179,7 @@ def call_effect(
         label=labels.EXECUTE_TOOL,
         key=call.id,
         reporting=True,
-        about=resolver if tool is None or tool.fn is None else tool,
+        about=about,
         once=tool is None or not tool.idempotent,
     )
 

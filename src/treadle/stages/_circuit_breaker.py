@@ -36,9 +36,8 @@ def circuit_breaker(ctx: Context, *, threshold: Annotated[int, number(1)] = 3) -
         ctx: the context.
         threshold: the number of iterations.
     """
-    outcomes: dict[
-        str, ToolCall | None
-    ] = {}  # the first failed call of each tool; None if one succeeded
+    # The first failed call of each tool; None if one succeeded.
+    outcomes: dict[str, ToolCall | None] = {}
     for call in ctx.tool_calls:
         result = ctx.tool_results.get(call.id)
         if result is not None and result.status in _NEWS:
@@ -100,14 +99,10 @@ def _ask(
 ) -> Steps[str | None]:
     """Ask the breaker about a call, under an id that is unique among the runs; report a change of its state."""
     name = f"{ctx.run.state.run_id}/{call.id}"
-    answer: BreakerAnswer = yield Call(
-        ask, call.name, name, *args, label=labels.BREAKER, key=call.id
-    )
-    before, after = answer.before, answer.after
-    if before is not after:
+    made: BreakerAnswer = yield Call(ask, call.name, name, *args, label=labels.BREAKER, key=call.id)
+    before, after = made.before.value, made.after.value
+    if before != after:
         yield Emit(
-            BreakerChanged(
-                iteration=ctx.iteration, tool=call.name, before=before.value, after=after.value
-            )
+            BreakerChanged(iteration=ctx.iteration, tool=call.name, before=before, after=after)
         )
-    return answer.error
+    return made.error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -33,7 +34,8 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
     run, in_flight = ctx.run, ctx.run.in_flight
     if in_flight.results:  # calls of this iteration ran before
         ctx = ctx.evolve(tool_results={**in_flight.results, **ctx.tool_results})
-    ctx = _with_reservations(ctx)
+    # A stage may have released them in a discarded context.
+    ctx = functools.reduce(admitted, ctx.plan.calls, ctx)
     plan, batches = ctx.plan, ctx.plan.batches
     calls = planned = plan.calls
     still_paused: Mapping[str, Paused] = {}
@@ -93,7 +95,7 @@ def run_calls(ctx: Context, calls: Iterable[ToolCall | str]) -> Steps[Context]:
     ids = {found_call(ctx, call, "run_calls").id for call in calls}
     batch = tuple(call for call in ctx.tool_calls if call.id in ids)
     known = {*ctx.run.ledger.reserved, *ctx.tool_results, *ctx.plan.duplicates}
-    new = tuple(call for call in batch if call.id not in known)
+    new = [call for call in batch if call.id not in known]
     if new:
         planned = tuple(call for call in new if not ctx.run.has_run(call))
         batches = (*ctx.plan.batches, planned)
@@ -104,15 +106,6 @@ def run_calls(ctx: Context, calls: Iterable[ToolCall | str]) -> Steps[Context]:
     part = dataclasses.replace(whole, batches=(runnable,) if runnable else (), duplicates=twins)
     ctx = yield from dispatch_tools.fn(ctx.evolve(plan=part))
     return ctx.evolve(plan=dataclasses.replace(whole, approvals=ctx.plan.approvals))
-
-
-def _with_reservations(ctx: Context) -> Context:
-    """The context whose planned calls have a reservation: a stage may have released it in a discarded context."""
-    reserved = ctx.run.ledger.reserved
-    for call in ctx.plan.calls:
-        if call.id not in reserved:
-            ctx = admitted(ctx, call)
-    return ctx
 
 
 def _stoppable(ctx: Context, calls: Sequence[ToolCall], running: Steps[Any]) -> Steps[None]:
@@ -128,7 +121,6 @@ def _stoppable(ctx: Context, calls: Sequence[ToolCall], running: Steps[Any]) -> 
 def _running(
     ctx: Context, batch: Sequence[ToolCall], nodes: Mapping[str, RunNode]
 ) -> Steps[ToolResult] | Steps[None]:
-    """The steps of the calls of a batch."""
     running = [run_call(ctx, call, nodes[call.id]) for call in batch]
     return running[0] if len(running) == 1 else _together(ctx, running)
 

@@ -66,19 +66,14 @@ def inject_results(ctx: Context) -> Steps[Context]:
             if ctx.run.has_listeners:
                 yield Emit(RepeatWarned(iteration=ctx.iteration, call=call, count=count))
         if notes:
-            noted[call.id] = _with_notes(result, notes)
+            content, parts = "\n\n".join((result.content, *notes)), result.parts
+            parts = None if parts is None else (*parts, *map(text_part, notes))
+            noted[call.id] = dataclasses.replace(result, content=content, parts=parts)
     if not noted:
         return inject(ctx)
     injected = inject(ctx.evolve(tool_results={**ctx.tool_results, **noted}))
     # The notes are not part of the results, which show whether a call returned anything new.
     return injected.evolve(tool_results=ctx.tool_results)
-
-
-def _with_notes(result: ToolResult, notes: list[str]) -> ToolResult:
-    content, parts = "\n\n".join((result.content, *notes)), result.parts
-    if parts is not None:
-        parts = (*parts, *map(text_part, notes))
-    return dataclasses.replace(result, content=content, parts=parts)
 
 
 def inject(ctx: Context, unanswered: str | None = None) -> Context:
@@ -140,9 +135,8 @@ def assistant_message(ctx: Context) -> JSONDict:
     content = response.content
     message: JSONDict = {"role": "assistant", "content": content and sendable(content)}
     if response.extra:
-        message["content"] = (
-            sendable_parts(response.extra.get("content") or ()) or message["content"]
-        )
+        parts = sendable_parts(response.extra.get("content") or ())
+        message["content"] = parts or message["content"]
         message.update(_extra(response.extra, _OURS))
     if response.refusal is not None:
         message["refusal"] = sendable(response.refusal)

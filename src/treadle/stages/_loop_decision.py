@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from treadle import labels
 from treadle.checks import FLAG, number
 from treadle.context import Context
 from treadle.effects import Call, Steps, Then, call_mode, is_awaitable
 from treadle.errors import Retry
-from treadle.messages import (
-    MAX_VIOLATIONS,
-    Ending,
-    ToolCall,
-    ToolResult,
-    is_of_context,
-    safe_str,
-)
+from treadle.messages import MAX_VIOLATIONS, Ending, ToolCall, ToolResult, is_of_context, safe_str
 from treadle.pipeline import stage
 from treadle.results import EmptyResponse, OutputMissing, PendingCall, ResponseIncomplete
 from treadle.stages._answers import edit_note, refusal
@@ -61,7 +54,7 @@ def loop_decision(
     """
     ending, output, call = ctx.response.ending, ctx.run.output, None
     if ending is _FILTERED:
-        return ctx.stop(incomplete(ctx, "filtered"))
+        return ctx.stop(incomplete(ctx))
     is_cut = ending is _CUT
     if ctx.tool_calls:
         if is_cut or ctx.memo:
@@ -73,11 +66,11 @@ def loop_decision(
     elif ending is Ending.PAUSED:
         return ctx
     elif ctx.response.is_blank:
-        return ctx.stop(incomplete(ctx, "cut")) if is_cut else _after_blank(ctx, max_blank_stops)
+        return ctx.stop(incomplete(ctx)) if is_cut else _after_blank(ctx, max_blank_stops)
     is_whole = accept_cut or not is_cut
     if output is not None:
         return (yield from _take_output(ctx, output, call, is_whole))
-    return ctx.done() if is_whole else ctx.stop(incomplete(ctx, "cut"))
+    return ctx.done() if is_whole else ctx.stop(incomplete(ctx))
 
 
 def _after_calls(ctx: Context, output: OutputContract | None, is_cut: bool) -> Context:
@@ -88,7 +81,7 @@ def _after_calls(ctx: Context, output: OutputContract | None, is_cut: bool) -> C
         is_cut = all(call.name not in output.tools for call in ctx.tool_calls)
     was_cut = ctx.memo.get(_WAS_CUT, False)
     if was_cut and is_cut:
-        return ctx.stop(incomplete(ctx, "cut"))
+        return ctx.stop(incomplete(ctx))
     return ctx if was_cut == is_cut else ctx.remember(_WAS_CUT, is_cut)
 
 
@@ -97,11 +90,8 @@ def _after_blank(ctx: Context, max_blank_stops: int) -> Context:
     finish_reasons = (*ctx.memo.get(_BLANKS, ()), response.finish_reason)
     if len(finish_reasons) > max_blank_stops:
         provider = response.provider or response.extra.get("provider")
-        return ctx.stop(
-            EmptyResponse(
-                ctx.iteration, len(finish_reasons), finish_reasons, provider, response.model
-            )
-        )
+        facts = len(finish_reasons), finish_reasons, provider, response.model
+        return ctx.stop(EmptyResponse(ctx.iteration, *facts))
     return ctx.remember(_BLANKS, finish_reasons).guide(BLANK_NUDGE)
 
 
@@ -113,16 +103,14 @@ def without_nudge(ctx: Context) -> Context:
     return ctx.evolve(guidance=guidance.removesuffix(BLANK_NUDGE).rstrip() or None)
 
 
-def incomplete(ctx: Context, kind: Literal["cut", "filtered"]) -> ResponseIncomplete:
+def incomplete(ctx: Context) -> ResponseIncomplete:
     """The reason of a run that ends with a response which is not known to be whole."""
     response, model = ctx.response, ctx.answered_by
-    helps = kind == "cut" and model is not None and not is_of_context(response.finish_reason or "")
-    return ResponseIncomplete(
-        kind,
-        response.finish_reason,
-        response.refusal,
-        model.length_option if helps and model else None,
-    )
+    if response.ending is _FILTERED:
+        return ResponseIncomplete("filtered", response.finish_reason, response.refusal)
+    helps = model is not None and not is_of_context(response.finish_reason or "")
+    option = model.length_option if helps and model else None
+    return ResponseIncomplete("cut", response.finish_reason, response.refusal, option)
 
 
 # Terminal tools

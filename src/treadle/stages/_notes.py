@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from treadle.context import Context, Note
 from treadle.effects import Emit, Steps
 from treadle.events import (
@@ -19,7 +21,8 @@ from treadle.tools import NotRun
 
 def report_notes(ctx: Context) -> Steps[None]:
     """Emit the notes of stages, and report the calls that the shared circuit breaker does not know yet."""
-    run, at = ctx.run, ctx.run.ledger.clock
+    run = ctx.run
+    when: dict[str, Any] = {"iteration": ctx.iteration, "at": run.ledger.clock}
     while run.ledger.notes:
         note = run.ledger.notes.pop(0)
         if not run.has_listeners:
@@ -28,24 +31,13 @@ def report_notes(ctx: Context) -> Steps[None]:
             case Note(ToolCall() as call, NotRun() as reason):
                 yield Emit(CallNotRun(iteration=ctx.iteration, call=call, reason=reason))
             case Note(ToolCall() as call, ToolResult() as result):
-                yield Emit(ToolStarted(iteration=ctx.iteration, call=call, at=at))
-                yield Emit(
-                    ToolFinished(
-                        iteration=ctx.iteration, call=call, result=result, at=at, duration=0.0
-                    )
-                )
+                yield Emit(ToolStarted(call=call, **when))
+                yield Emit(ToolFinished(call=call, result=result, duration=0.0, **when))
             case Note(str() as stage, repairs):
                 yield Emit(HistoryRepaired(repairs=repairs, stage=stage))
             case Note(messages, response):
-                yield Emit(ModelRequested(iteration=ctx.iteration, at=at, messages=messages))
-                yield Emit(
-                    ModelResponded(
-                        iteration=ctx.iteration,
-                        response=response,
-                        at=at,
-                        duration=0.0,
-                        status=response.status,
-                    )
-                )
+                status = response.status
+                yield Emit(ModelRequested(messages=messages, **when))
+                yield Emit(ModelResponded(response=response, duration=0.0, status=status, **when))
     while run.ledger.unsettled:
         yield from report_calls(ctx, (run.ledger.unsettled.pop(0),))

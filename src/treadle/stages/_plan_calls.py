@@ -16,16 +16,7 @@ from treadle.messages import ToolCall, ToolResult
 from treadle.pipeline import stage
 from treadle.stages._circuit_breaker import refused_calls, report_calls
 from treadle.stages._validate_calls import validate_calls
-from treadle.tools import (
-    DEDUPE_MODES,
-    Dedupe,
-    NotRun,
-    Plan,
-    PlanReason,
-    Tool,
-    not_run,
-    truncate,
-)
+from treadle.tools import DEDUPE_MODES, Dedupe, NotRun, Plan, PlanReason, Tool, not_run, truncate
 
 AGAIN_LINES, AGAIN_BYTES = 200, 5_000
 """The maximum size of an earlier result that is shown again: the history has all of it."""
@@ -47,8 +38,6 @@ class Planner:
         self._in_batch: dict[str, str] = {}
         self._duplicates: dict[str, str] = {}
         self._per_tool: Counter[str] = Counter()
-        self._uses: Counter[str] = Counter()
-        self._calls_left = ctx.run.budget.calls_left()
         self._split: PlanReason | None = None
         self._is_ordered = False
 
@@ -76,13 +65,12 @@ class Planner:
                 self.not_run[call.id] = NotRun.DUPLICATE_IN_BATCH
                 self._duplicates[call.id] = first
             else:
-                answer = over_budget(self._ctx, call, self._calls_left, self._uses[call.name])
+                answer = over_budget(self._ctx, call)
                 if answer is None:
                     self._place(call, tool)
                 else:
                     self._answer(answer)
         planned = [call for batch in self._batches for call in batch]
-        self._ctx.run.reserve(planned, self._uses)
         is_one = len(planned) == 1
         cause = self._split or (PlanReason.SINGLE_CALL if is_one else PlanReason.PARALLEL_BATCH)
         if not _BUDGETS.isdisjoint(self.not_run.values()):
@@ -114,10 +102,7 @@ class Planner:
         if self._ctx.run.repeats.mode_of(tool) != "off":
             self._in_batch[call.fingerprint] = call.id
         self._per_tool[call.name] += 1
-        if self._calls_left is not None:
-            self._calls_left -= 1
-        if tool is not None and tool.max_uses is not None:
-            self._uses[call.name] += 1
+        self._ctx.run.reserve(call, tool)
 
     def _conflict(self, tool: Tool | None) -> PlanReason | None:
         """Why a call cannot run with the open batch; None if it can."""
@@ -187,7 +172,7 @@ def plan_calls(
     calls: Sequence[ToolCall] = ctx.tool_calls
     waiting = [call for call in calls if call.id not in done] if done else calls
     if len(waiting) == 1 and _is_simple(ctx, waiting[0]):
-        run.reserve(waiting)
+        run.reserve(waiting[0], None)
         plan = Plan(((waiting[0],),), _SINGLE)
     elif waiting:
         refused = yield from refused_calls(ctx, waiting)
@@ -223,14 +208,11 @@ def _is_simple(ctx: Context, call: ToolCall) -> bool:
 
 def _report(ctx: Context) -> Steps[None]:
     plan = ctx.plan
-    yield Emit(
-        CallsPlanned(
-            iteration=ctx.iteration,
-            reason=plan.reason,
-            batches=tuple([tuple([call.id for call in batch]) for batch in plan.batches]),
-            not_run=plan.not_run,
-        )
+    batches = tuple([tuple([call.id for call in batch]) for batch in plan.batches])
+    made = CallsPlanned(
+        iteration=ctx.iteration, reason=plan.reason, batches=batches, not_run=plan.not_run
     )
+    yield Emit(made)
     for call in ctx.tool_calls if plan.not_run else ():
         reason = plan.not_run.get(call.id)
         if reason is not None and reason is not NotRun.REMOVED:  # noted by `drop`

@@ -14,10 +14,10 @@ from treadle.context import (
     over_budget,
     uses_of,
 )
-from treadle.effects import NOW, Parallel, Steps, Timed, without_frame
+from treadle.effects import NOW, Parallel, Steps, without_frame
 from treadle.messages import ToolCall, ToolResult
 from treadle.run_state import RunNode, RunNodeStatus
-from treadle.stages._attempts import attempts, failed_call, failure_of_call, log_exception
+from treadle.stages._attempts import Work, attempts, failed_call, failure_of_call, log_exception
 from treadle.stages._run_call import held_locks, perform_call
 from treadle.tools import NotRun, Recipe, RecipeStep, Resolver, tool_result
 from treadle.tracebacks import from_user_code
@@ -31,9 +31,7 @@ def run_call(ctx: Context, call: ToolCall, node: RunNode) -> Steps[ToolResult]:
     return perform_call(ctx, call, node, attempts(ctx, call))
 
 
-def _by_recipe(
-    ctx: Context, call: ToolCall, node: RunNode, resolver: Resolver
-) -> Steps[Timed[ToolResult]]:
+def _by_recipe(ctx: Context, call: ToolCall, node: RunNode, resolver: Resolver) -> Work:
     """Run a call by the resolver's recipe, or directly if there is none or it cannot be built.
 
     If a recipe fails after its steps ran, the call fails: resolving it directly would repeat their effects.
@@ -77,14 +75,12 @@ def _run_recipe(ctx: Context, call: ToolCall, node: RunNode, recipe: Recipe) -> 
     return tool_result(call.id, composed)
 
 
-def _labelled(
-    steps: Sequence[RecipeStep], taken: Mapping[str, RecipeStep]
-) -> dict[str, RecipeStep]:
+def _labelled(steps: Sequence[RecipeStep], used: Mapping[str, RecipeStep]) -> dict[str, RecipeStep]:
     """The steps by label; steps with the same label are numbered."""
     labelled: dict[str, RecipeStep] = {}
     for step in steps:
         label, number = step.label or step.tool, 1
-        while label in labelled or label in taken:
+        while label in labelled or label in used:
             number += 1
             label = f"{step.label or step.tool} {number}"
         labelled[label] = step
@@ -126,7 +122,7 @@ def prepare_call(
     """
     in_flight = ctx.run.in_flight
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, default=str)
-    call, problems = check_call(ctx, ToolCall(call_id, name, text), is_ours=within is not None)
+    call, problems = check_call(ctx, ToolCall(call_id, name, text), {}, is_ours=within is not None)
     in_flight.start((call,))
     if within is None:
         ctx.run.repeats.count(call)
@@ -135,28 +131,21 @@ def prepare_call(
     refused = invalid_answer(call, problems) if problems else _refusal(ctx, call)
     if refused is not None:
         in_flight.mark_done(call_id, refused)
-        return _returned(refused)
-    node = node or RunNode(kind="tool", created_at=0.0)
-    running = perform_call(ctx, call, node, attempts(ctx, call), within)
-    uses = uses_of(ctx.tools, call)
-    return _counted(ctx, uses, node, running) if uses else running
+    return _prepared(ctx, call, node or RunNode(kind="tool", created_at=0.0), refused, within)
 
 
-def _counted(
-    ctx: Context, uses: Mapping[str, int], node: RunNode, running: Steps[ToolResult]
+def _prepared(
+    ctx: Context, call: ToolCall, node: RunNode, refused: ToolResult | None, within: str | None
 ) -> Steps[ToolResult]:
-    """Run a call that was counted as a use of its tool; one that is cancelled before it begins is none."""
+    """Run a call, unless it was refused; one that is cancelled before it begins is no use of its tool."""
+    if refused is not None:
+        return refused
     try:
-        return (yield from running)
+        return (yield from perform_call(ctx, call, node, attempts(ctx, call), within))
     except BaseException:
         if node.status is RunNodeStatus.INIT:
-            ctx.run.budget.reserve_uses({name: -count for name, count in uses.items()})
+            ctx.run.budget.reserve(call.name, 0, -uses_of(ctx.tools.get(call.name)))
         raise
-
-
-def _returned(result: ToolResult) -> Steps[ToolResult]:
-    yield from ()
-    return result
 
 
 def _refusal(ctx: Context, call: ToolCall) -> ToolResult | None:
@@ -164,9 +153,9 @@ def _refusal(ctx: Context, call: ToolCall) -> ToolResult | None:
     if approval_questions(ctx, [call]):
         text = f"Error: {call.name!r} needs approval, which cannot be requested within a recipe."
         return ToolResult(call.id, text, True, NotRun.DENIED)
-    answer = over_budget(ctx, call, None)
+    answer = over_budget(ctx, call, is_step=True)
     if answer is None:
-        ctx.run.budget.reserve_uses(uses_of(ctx.tools, call))
+        ctx.run.budget.reserve(call.name, 0, uses_of(ctx.tools.get(call.name)))
     return answer
 
 

@@ -21,8 +21,15 @@ class Reserved:
     """
 
     def __init__(self, ctx: Context, request: Request) -> None:
+        model = ctx.run.model
+        info = None if model is None else model.model_info()
+        options = {**({} if info is None else info.request), **request.options}
+        name: Any = options.get("model", None if info is None else info.model)
+        name = name if isinstance(name, str) else None
+        limits = (options.get(option) for option in _MAX_TOKENS)
+        most = next((limit for limit in limits if isinstance(limit, int)), None)
+        self._wanted = Reservation(name, ctx.state.agent_name, _prompt_of(ctx, request), most)
         self._own = ctx.run.budget
-        self._wanted = _reservation(ctx, request)
         self._held: list[Reservations] = []
 
     def hold(self) -> Steps[None]:
@@ -45,17 +52,6 @@ class Reserved:
         """End the reservation: the response is counted, or the last attempt has failed."""
         for one in self._held:
             one.release(self._wanted)
-
-
-def _reservation(ctx: Context, request: Request) -> Reservation:
-    model = ctx.run.model
-    info = None if model is None else model.model_info()
-    options = {**({} if info is None else info.request), **request.options}
-    name: Any = options.get("model", None if info is None else info.model)
-    limits = (options.get(option) for option in _MAX_TOKENS)
-    most = next((limit for limit in limits if isinstance(limit, int)), None)
-    name = name if isinstance(name, str) else None
-    return Reservation(name, ctx.state.agent_name, _prompt_of(ctx, request), most)
 
 
 def _prompt_of(ctx: Context, request: Request) -> int:

@@ -12,18 +12,14 @@ from treadle.events import ToolFinished, ToolStarted
 from treadle.messages import ToolCall, ToolResult
 from treadle.run_state import RunNode, RunNodeStatus
 from treadle.stages._answers import RUN_AGAIN, unknown
-from treadle.stages._attempts import SubagentPausedError, failed_call, failure_of_call
+from treadle.stages._attempts import SubagentPausedError, Work, failed_call, failure_of_call
 from treadle.tools import LockedError, NotRun, not_run
 
 _INIT = RunNodeStatus.INIT  # access to a member of an Enum is slow
 
 
 def perform_call(
-    ctx: Context,
-    call: ToolCall,
-    node: RunNode,
-    work: Steps[Timed[ToolResult]],
-    within: str | None = None,
+    ctx: Context, call: ToolCall, node: RunNode, work: Work, within: str | None = None
 ) -> Steps[ToolResult]:
     """Run a valid call that was started: take its locks, record and emit its start and its end.
 
@@ -35,11 +31,7 @@ def perform_call(
 
 
 def _run(
-    ctx: Context,
-    call: ToolCall,
-    node: RunNode,
-    work: Steps[Timed[ToolResult]],
-    within: str | None,
+    ctx: Context, call: ToolCall, node: RunNode, work: Work, within: str | None
 ) -> Steps[ToolResult]:
     """Run a call that holds its locks; record and report its start and its end, whatever the outcome."""
     run = ctx.run
@@ -70,7 +62,7 @@ def _run(
     in_flight.calls_run += within is None
     node.started_at = began if is_new else node.started_at
     run.ledger.advance(ended)
-    _record(ctx, call, node, result, ended)
+    run.record(call, node, result, ended)
     if run.has_listeners:
         yield _finished(ctx, call, (result, started, ended))
     return result
@@ -85,22 +77,9 @@ def _interrupted(ctx: Context, call: ToolCall, node: RunNode, started: float) ->
     if late is None:
         node.fail("cancelled", ended)
         return
-    _record(ctx, call, node, late, ended)
+    ctx.run.record(call, node, late, ended)
     if ctx.run.has_listeners:
         yield _finished(ctx, call, (late, started, ended))
-
-
-def _record(ctx: Context, call: ToolCall, node: RunNode, result: ToolResult, ended: float) -> None:
-    """Record the end of a call."""
-    in_flight = ctx.run.in_flight
-    in_flight.running.pop(call.id, None)  # a thread may have cancelled the call as it ended
-    in_flight.results[call.id] = result
-    if result.status == "timeout":
-        node.timeout(ended)
-    elif result.is_error:
-        node.fail(result.content, ended)
-    else:
-        node.succeed(at=ended)
 
 
 def _waiting(ctx: Context, call: ToolCall, started: float) -> Steps[ToolResult]:
@@ -129,11 +108,7 @@ def _finished(ctx: Context, call: ToolCall, outcome: Timed[ToolResult]) -> Emit:
 
 
 def _locked(
-    ctx: Context,
-    call: ToolCall,
-    node: RunNode,
-    work: Steps[Timed[ToolResult]],
-    within: str | None,
+    ctx: Context, call: ToolCall, node: RunNode, work: Work, within: str | None
 ) -> Steps[ToolResult]:
     """Run a call while it holds its keys; it starts when it has them all.
 
@@ -161,7 +136,7 @@ def _locked(
     return (yield from _run(ctx, call, node, _at_once(ctx, result), within))
 
 
-def _at_once(ctx: Context, result: ToolResult) -> Steps[Timed[ToolResult]]:
+def _at_once(ctx: Context, result: ToolResult) -> Work:
     now = (yield NOW) if ctx.run.has_listeners else ctx.run.ledger.clock
     return result, now, now
 

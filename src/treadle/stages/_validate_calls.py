@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Annotated, Any, TypeAlias
 
@@ -93,13 +94,9 @@ def _repaired(
         return call, problems
     if not isinstance(made, ToolCall):
         raise TypeError(f"repair_call: expected a ToolCall or None, got {type(made).__name__}")
-    again = ToolCall(
-        call.id,
-        made.name,
-        made.arguments,
-        extra=made.extra or call.extra,
-        raw_arguments=call.raw_arguments,
-        is_whole=call.is_whole,
+    extra = made.extra or call.extra
+    again = dataclasses.replace(
+        call, name=made.name, arguments=made.arguments, input=None, fingerprint="", extra=extra
     )
     checked, remaining = yield _check(ctx, again, hints)
     return (call, problems) if remaining else (checked, ())

@@ -109,7 +109,7 @@ def calls_in(ctx: Context, messages: Sequence[JSONDict]) -> Iterator[Made]:
 
 
 def _checked(ctx: Context, call: JSONDict) -> ToolCall:
-    return check_call(ctx, ToolCall(call["id"], *request_of(call)), is_ours=True)[0]
+    return check_call(ctx, ToolCall(call["id"], *request_of(call)), {}, is_ours=True)[0]
 
 
 def hide_results(ctx: Context, before: Sequence[JSONDict], view: Sequence[JSONDict]) -> None:
