@@ -103,8 +103,8 @@ class TestDecisions:
 def test_the_budget_of_a_call_is_released_once(context):
     run, call = context.run, ToolCall("a", "note", "{}")
     run = dataclasses.replace(run, budget=Budget(Limits(max_tool_calls=3)))
-    run.reserve(call, None)
-    run.reserve(ToolCall("b", "note", "{}"), None)
+    run.reserve(call)
+    run.reserve(ToolCall("b", "note", "{}"))
     for _ in range(2):
         run.release(call)
     assert run.budget.calls_left() == 2

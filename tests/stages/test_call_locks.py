@@ -103,7 +103,7 @@ class TestInOneResponse:
         calls = tuple(ToolCall(name, "t", "{}", {}, name) for name in ("a", "a/b"))
         ctx = ctx.replace(tool_calls=calls, plan=Plan((calls,)))
         for call in calls:
-            ctx.run.reserve(call, None)
+            ctx.run.reserve(call)
         anyio.run(drive, dispatch_tools(ctx))
         assert workshop.order == ["a", "a/b"]
 
@@ -273,7 +273,7 @@ def test_calls_that_share_a_key_never_overlap_and_all_run(wanted):
     )
     ctx = Context(History(), {"t": locking}, tool_calls=calls, plan=Plan((calls,)))
     for call in calls:
-        ctx.run.reserve(call, None)
+        ctx.run.reserve(call)
     done = anyio.run(drive, dispatch_tools(ctx))
     assert set(done.tool_results) == set(by_id)
     for one, other in workshop.overlaps:

@@ -37,14 +37,14 @@ def dispatch(context, through):
             return "done"
 
         ctx = context(
-            tools=[Tool(one.name, steps=steps, max_uses=9) for one in plan.calls],
+            tools=[Tool(one.name, steps=steps) for one in plan.calls],
             plan=plan,
             tool_results={key: ToolResult(key, "done") for key in done.split()},
             approvals=approvals or {},
             paused_runs=paused_runs or {},
         )
         for one in plan.calls:
-            ctx.run.reserve(one, ctx.tools[one.name])
+            ctx.run.reserve(one, 1)
         return through(ctx, dispatch_tools), " ".join(sorted(ran))
 
     return dispatch
@@ -166,6 +166,6 @@ class TestPendingCalls:
     def test_a_pending_call_without_arguments_has_an_empty_dict(self, context, through):
         plan = Plan(((ToolCall("a", "t"),),), approvals={"a": "a?"})
         ctx = context(plan=plan)
-        ctx.run.reserve(plan.calls[0], None)
+        ctx.run.reserve(plan.calls[0])
         ctx = through(ctx, dispatch_tools)
         assert ctx.waiting == (PendingCall("a", "t", {}, "a?"),)

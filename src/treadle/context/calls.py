@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from treadle.context.iteration import Iteration
-from treadle.context.services import Note
+from treadle.context.services import Note, uses_of
 from treadle.errors import OptionError, closest
 from treadle.messages import (
     MAX_COUNTED,
@@ -170,15 +170,10 @@ def check_call(
     problems: list[str] = []
     if tool is not None:
         problems, arguments = tool.validate(arguments)
+    made, name = None if problems else arguments, call.name
+    mark = fingerprint(name, arguments if tool is None else tool.dedupe_key(arguments))
     checked = ToolCall(
-        call.id,
-        call.name,
-        call.arguments,
-        None if problems else arguments,
-        fingerprint(call.name, arguments if tool is None else tool.dedupe_key(arguments)),
-        call.extra,
-        call.raw_arguments,
-        call.is_whole,
+        call.id, name, call.arguments, made, mark, call.extra, call.raw_arguments, call.is_whole
     )
     return checked, tuple(problems)
 
@@ -486,7 +481,7 @@ def admitted(ctx: IterationT, call: ToolCall) -> IterationT:
     answer = over_budget(ctx, call)
     if answer is not None:
         return _not_run(ctx, call, answer)
-    ctx.run.reserve(call, ctx.tools.get(call.name))
+    ctx.run.reserve(call, uses_of(ctx.tools.get(call.name)))
     return ctx
 
 
@@ -566,7 +561,7 @@ def _count_call(ctx: Iteration, call: ToolCall, result: ToolResult) -> None:
     """Count a call that a stage ran."""
     run, at = ctx.run, ctx.run.ledger.clock
     if call.id not in run.ledger.reserved:
-        run.reserve(call, ctx.tools.get(call.name))
+        run.reserve(call, uses_of(ctx.tools.get(call.name)))
     run.repeats.count(call)
     run.in_flight.calls_run += 1
     run.ledger.unsettled.append(call)

@@ -141,10 +141,8 @@ class Iteration:
         else:  # a tool that is forced has to be offered as well
             forced = forced_tool(changes.get("tool_choice") or options.get("tool_choice"))
             names = catalog.offered(self.tools, (*self.run.ledger.found, forced))
-        output = self.run.output
-        if output is not None and (
-            self.run.budget.is_finishing or output.is_last_attempt(self.memo)
-        ):
+        output, budget = self.run.output, self.run.budget
+        if output is not None and (budget.is_finishing or output.is_last_attempt(self.memo)):
             offered = changes.get("tools", self.tools)
             changes = {"tool_choice": output.tool_choice(offered), **changes}
         if not changes:

@@ -150,9 +150,8 @@ class RunServices:
     check_kept: Callable[[str, Any], object] | None = None
     provides: Mapping[str, frozenset[str]] = field(default_factory=lambda: NOTHING)
 
-    def reserve(self, call: ToolCall, tool: Tool | None) -> None:
-        """Reserve the budget of a call that is planned."""
-        uses = uses_of(tool)
+    def reserve(self, call: ToolCall, uses: int = 0) -> None:
+        """Reserve the budget of a call that is planned, and its uses of its tool; see `uses_of`."""
         self.budget.reserve(call.name, 1, uses)
         self.ledger.reserved[call.id] = call, uses
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Literal
 
 from treadle.checks import choice
-from treadle.context import Context, approval_questions, over_budget
+from treadle.context import Context, approval_questions, over_budget, uses_of
 from treadle.effects import Emit, Steps
 from treadle.events import CallNotRun, CallsPlanned
 from treadle.messages import ToolCall, ToolResult
@@ -77,13 +77,8 @@ class Planner:
             cause = PlanReason.OVER_BUDGET
         elif not planned:
             cause = PlanReason.ALL_SUPPRESSED
-        return Plan(
-            tuple(map(tuple, self._batches)),
-            cause,
-            self.not_run,
-            self._duplicates,
-            approval_questions(self._ctx, planned),
-        )
+        batches, questions = map(tuple, self._batches), approval_questions(self._ctx, planned)
+        return Plan(tuple(batches), cause, self.not_run, self._duplicates, questions)
 
     def _place(self, call: ToolCall, tool: Tool | None) -> None:
         """Add a call to the open batch, or to a new one, or defer it."""
@@ -102,7 +97,7 @@ class Planner:
         if self._ctx.run.repeats.mode_of(tool) != "off":
             self._in_batch[call.fingerprint] = call.id
         self._per_tool[call.name] += 1
-        self._ctx.run.reserve(call, tool)
+        self._ctx.run.reserve(call, uses_of(tool))
 
     def _conflict(self, tool: Tool | None) -> PlanReason | None:
         """Why a call cannot run with the open batch; None if it can."""
@@ -172,7 +167,7 @@ def plan_calls(
     calls: Sequence[ToolCall] = ctx.tool_calls
     waiting = [call for call in calls if call.id not in done] if done else calls
     if len(waiting) == 1 and _is_simple(ctx, waiting[0]):
-        run.reserve(waiting[0], None)
+        run.reserve(waiting[0])
         plan = Plan(((waiting[0],),), _SINGLE)
     elif waiting:
         refused = yield from refused_calls(ctx, waiting)
