@@ -6,6 +6,7 @@ import pytest
 from hypothesis import settings
 
 from .runners import async_runner, run_python, runner, runners
+from .ways import DRIVEN, WAYS
 
 __all__ = ["async_runner", "run_python", "runner", "runners"]
 
@@ -17,6 +18,18 @@ settings.load_profile("steady")
 # Tests of Ctrl-C need the handler that Python installs otherwise, here and in the programs they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(params=WAYS, ids=repr)
+def way(request):
+    """Every way to run a loop."""
+    return request.param
+
+
+@pytest.fixture(params=DRIVEN, ids=repr)
+def driven(request):
+    """Without an event loop, on asyncio, on trio."""
+    return request.param
 
 
 def pytest_collection_modifyitems(items):

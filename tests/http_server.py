@@ -2,8 +2,16 @@
 
 import http.server
 import json
+import socket
 import threading
 from typing import NamedTuple
+
+
+def free_port() -> int:
+    """A port of this machine at which nothing listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 class Request(NamedTuple):

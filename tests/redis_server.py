@@ -1,13 +1,13 @@
 """A real Redis for tests: Debian's, on a free port of this machine."""
 
 import shutil
-import socket
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
 import redis
+from tests.http_server import free_port
 
 SECONDS = 30
 """How long a test waits for the server to start or to end."""
@@ -42,7 +42,7 @@ class RedisServer:
         """Start the server, on the port that it had if it was started before; return when it answers."""
         program = shutil.which("redis-server")
         assert program, "there is no redis-server on this machine: apt-get install redis-server"
-        self.port = self.port or _free_port()
+        self.port = self.port or free_port()
         appends = ("yes", "--appendfsync", "always") if self._durable else ("no",)
         with (self._folder / "redis.log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -85,12 +85,6 @@ class RedisServer:
                     pass
                 assert time.monotonic() < end, f"redis-server does not answer: {log}"
                 time.sleep(0.01)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,8 @@ import uuid
 
 import pytest
 from temporalio.client import Client
-from tests.durable.temporal.servers import free_port, temporal_server
+from tests.durable.temporal.servers import temporal_server
+from tests.http_server import free_port
 
 from treadle.cli import main
 from treadle.durable.temporal import SQLiteBlobStore, run_on_temporal

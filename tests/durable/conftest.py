@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 import pytest
-from tests.ways import DRIVEN, Way
 
 
-@pytest.fixture(params=DRIVEN, ids=repr)
-def driven(request: Any) -> Way:
-    """Without an event loop, on asyncio, on trio."""
-    return request.param
+@pytest.fixture
+def path(tmp_path):
+    """The file of a journal that is not there yet."""
+    return tmp_path / "journal.db"
 
 
 @pytest.fixture(autouse=True)

@@ -19,11 +19,6 @@ __all__ = ["on_small_disk"]
 
 
 @pytest.fixture
-def path(tmp_path):
-    return tmp_path / "journal.db"
-
-
-@pytest.fixture
 def journal(path):
     """A journal with a run that was interrupted, and one that waits."""
     journal = SQLiteJournal(path)

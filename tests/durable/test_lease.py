@@ -25,11 +25,6 @@ from treadle.errors import LeaseLostError, RunBusyError
 from treadle.recording.log import RESUMED
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "journal.db"
-
-
 class Clock:
     """A clock that is put forward and back."""
 

@@ -14,11 +14,6 @@ from treadle.tools import edit
 SECRET = "My secret"  # noqa: S105 - the text of a message
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "journal.db"
-
-
 def files_of(path):
     """The files of large contents."""
     return sorted(path.with_name("journal.db-files").glob("*"))

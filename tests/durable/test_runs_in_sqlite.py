@@ -22,11 +22,6 @@ __all__ = ["on_small_disk"]
 
 
 @pytest.fixture
-def path(tmp_path):
-    return tmp_path / "journal.db"
-
-
-@pytest.fixture
 def journal(path):
     return SQLiteJournal(path)
 

@@ -29,11 +29,6 @@ from treadle.tools import approve, deny, edit
 
 
 @pytest.fixture
-def path(tmp_path):
-    return tmp_path / "journal.db"
-
-
-@pytest.fixture
 def journal(path):
     return SQLiteJournal(path, fsync=False)
 

@@ -1,12 +1,9 @@
 """Subagents: the calls of their parents, and the states of their runs."""
 
-from treadle import Loop, tool
+from tests.samples import add
+
+from treadle import Loop
 from treadle.testing import ScriptedLLM, call, calls
-
-
-@tool
-def add(a: int, b: int):
-    return a + b
 
 
 def asked(task="t", call_id="k"):

@@ -2,7 +2,7 @@
 
 import anyio
 import pytest
-from tests.whole.conftest import DRIVEN, WAYS
+from tests.ways import DRIVEN, WAYS
 from tests.whole.recorder import Recorder
 from tests.whole.test_replay import replayed, same
 

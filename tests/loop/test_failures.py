@@ -7,6 +7,7 @@ import traceback
 
 import anyio
 import pytest
+from tests.samples import OverloadedError
 
 from treadle import Err, Loop, Recipe, RecipeStep, RunError, default_stages, tool
 from treadle.events import ToolFinished, ToolRetried
@@ -301,10 +302,6 @@ def test_an_observer_that_exits_is_logged(way, caplog, is_async):
 
 
 # What `unwrap` shows.
-
-
-class OverloadedError(Exception):
-    status_code = 503
 
 
 def a_plain_stage(ctx):

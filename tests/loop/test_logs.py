@@ -8,6 +8,7 @@ import sys
 import pytest
 from tests.compacting import compacting, failing, script
 from tests.deciding import on
+from tests.samples import OverloadedError, double
 
 from treadle import CircuitBreaker, Limits, Loop, RunHandle, approve, tool
 from treadle.effects import Emit, map_effects
@@ -17,15 +18,6 @@ from treadle.testing import ScriptedLLM, call, calls
 
 NAME = "treadle.loop"
 USER = [{"role": "user", "content": "canary user"}]
-
-
-class OverloadedError(Exception):
-    status_code = 503
-
-
-@tool
-def double(n: int):
-    return n * 2
 
 
 @tool

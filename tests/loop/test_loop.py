@@ -7,6 +7,7 @@ import threading
 import anyio
 import pytest
 from pydantic import BaseModel
+from tests.samples import double
 
 from treadle import (
     Err,
@@ -26,11 +27,6 @@ from treadle.stages import default_stages, validate_calls
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
 from .conftest import USER
-
-
-@tool
-def double(n: int):
-    return n * 2
 
 
 class Answer(BaseModel):

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.deciding import on
+from tests.samples import double
 from tests.telemetry.exits import DRIVERS, EXITS, end, go, sign
 from tests.time_limit import TimeLimit
 from tests.whole.cancelling import DRIVES, cancelled_everywhere
@@ -36,11 +37,6 @@ from treadle.events import (
 from treadle.testing import ScriptedLLM, call, calls
 
 from .conftest import SYNC, USER, Way
-
-
-@tool
-def double(n: int):
-    return n * 2
 
 
 def script():

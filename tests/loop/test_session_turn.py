@@ -6,6 +6,7 @@ import re
 
 import anyio
 import pytest
+from tests.samples import add
 from tests.whole.recorder import Recorder, replay
 
 from treadle import (
@@ -31,12 +32,6 @@ from treadle import (
 from treadle.loop.start import start_run
 from treadle.sessions import Session, SQLiteSessions, compact_history
 from treadle.testing import ScriptedLLM, call, calls, check_history
-
-
-@tool
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
 
 
 @tool(requires_approval=True)

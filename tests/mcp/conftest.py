@@ -4,7 +4,6 @@ import contextlib
 import functools
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.http_server import free_port
 
 from treadle import Loop, ToolFinished
 from treadle.mcp import MCPServer
@@ -139,12 +139,6 @@ def over_http(tmp_path):
     for process in processes:
         process.kill()
         process.wait()
-
-
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
 
 
 def await_port(url, process):

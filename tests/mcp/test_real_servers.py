@@ -8,13 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.http_server import free_port
 from tests.npm import installed
 
 from treadle import ToolProgress
 from treadle.mcp import MCPServer
 from treadle.testing import ScriptedLLM, call, calls
 
-from .conftest import await_port, free_port
+from .conftest import await_port
 
 EVERYTHING = "@modelcontextprotocol/server-everything"
 FILESYSTEM = "@modelcontextprotocol/server-filesystem"

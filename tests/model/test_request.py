@@ -6,6 +6,7 @@ import anyio
 import pytest
 from tests.loop.conftest import USER, of
 from tests.providers.middleware.flaky import BusyError, Named
+from tests.samples import OverloadedError, add
 
 from treadle import Chunk, Err, LLMError, Loop, Response, Usage, default_stages, tool
 from treadle.effects import Call, Now, Sleep, map_effects
@@ -15,22 +16,12 @@ from treadle.stages import ask_model
 from treadle.testing import ScriptedLLM, call, calls
 
 
-@tool
-def add(a: int, b: int) -> int:
-    """Add."""
-    return a + b
-
-
 def run(*script, **options):
     """Run without waiting; return the result and the events."""
     events = []
     options = options if "stages" in options else {"retry_delay": 0, **options}
     result = Loop.run_sync(USER, ScriptedLLM(*script), on_event=events.append, **options)
     return result, events
-
-
-class OverloadedError(Exception):
-    status_code = 503
 
 
 class BadRequestError(Exception):

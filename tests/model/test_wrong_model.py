@@ -9,8 +9,9 @@ import ollama
 import pytest
 from anthropic.types import Message
 from openai import AsyncOpenAI, OpenAI
+from tests.samples import add
 
-from treadle import Loop, OptionError, Response, ToolCall, tool
+from treadle import Loop, OptionError, Response, ToolCall
 from treadle.model import ModelClient
 from treadle.testing import ScriptedLLM, call, calls
 
@@ -87,12 +88,6 @@ METHODS = {
     "ollama:NAME": ollama.Client().chat,
     "openai-responses:NAME": OPENAI.responses.create,
 }
-
-
-@tool
-def add(a: int, b: int) -> int:
-    """Add."""
-    return a + b
 
 
 @pytest.mark.parametrize("name", METHODS)

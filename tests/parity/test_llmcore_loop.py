@@ -2,6 +2,7 @@
 
 import anyio
 import pytest
+from tests.samples import add
 
 from treadle import (
     CircuitBroken,
@@ -33,12 +34,6 @@ STAGES = [
     "budget_guard",
     "circuit_breaker",
 ]
-
-
-@tool
-def add(a: int, b: int) -> int:
-    """Add two integers."""
-    return a + b
 
 
 def failing(*errors):

@@ -9,6 +9,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from tests.samples import add
 
 from treadle import Limits, Loop, RunHandle, Telemetry, default_stages, tool
 from treadle.events import IterationFinished, RunFinished, ToolFinished, ToolStarted
@@ -51,12 +52,6 @@ def spans():
 @pytest.fixture
 def iterations_metric():
     return IterationsMetric()
-
-
-@tool
-def add(a: int, b: int) -> int:
-    """Add two integers."""
-    return a + b
 
 
 @tool

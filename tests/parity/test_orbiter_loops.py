@@ -1,15 +1,10 @@
 """Parity with Orbiter: loop detection."""
 
 import pytest
+from tests.samples import add
 
 from treadle import LoopDetected, Ok, Response, RunNodeStatus, default_stages, presets, tool
 from treadle.testing import ScriptedLLM, call, calls
-
-
-@tool
-def add(a: int, b: int) -> int:
-    """Add two integers."""
-    return a + b
 
 
 def raw_call(name, arguments):

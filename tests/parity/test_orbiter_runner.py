@@ -5,6 +5,7 @@ import json
 
 import anyio
 import pytest
+from tests.samples import add
 
 from treadle import (
     Err,
@@ -19,12 +20,6 @@ from treadle import (
 from treadle.effects import Sleep, map_effects
 from treadle.events import LimitReached, ModelRetried
 from treadle.testing import ScriptedLLM, call, calls
-
-
-@tool
-def add(a: int, b: int) -> int:
-    """Add two integers."""
-    return a + b
 
 
 def answer(message, prompt_tokens, completion_tokens):

@@ -9,6 +9,7 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.samples import add
 
 from treadle import Err, Loop, Ok, OptionError, Output, tool
 from treadle.events import TextDelta
@@ -41,12 +42,6 @@ QUESTION = [{"role": "user", "content": "1 + 2?"}]
 CALL = '{"tool": "add", "arguments": {"a": 1, "b": 2}}'
 ANSWER = '{"answer": "It is three."}'
 IMAGE = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}
-
-
-@tool
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
 
 
 def calls_of(reply):

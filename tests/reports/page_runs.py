@@ -16,12 +16,6 @@ QUESTION = [{"role": "user", "content": "Go."}]
 
 
 @tool
-def add(a: int, b: int) -> int:
-    """Add two integers."""
-    return a + b
-
-
-@tool
 def fail() -> str:
     """Fail."""
     raise ConnectionError("no route to host")

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import socket
 import subprocess
 import threading
 import time
@@ -10,6 +9,7 @@ from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import httpx
 from prometheus_client import make_wsgi_app
+from tests.http_server import free_port
 
 SECONDS = 30
 """How long a test waits for something that takes one."""
@@ -20,12 +20,6 @@ def program(name):
     path = shutil.which(name)
     assert path, f"there is no {name} on this machine: apt-get install prometheus"
     return path
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Still:

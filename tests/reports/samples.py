@@ -3,6 +3,8 @@
 import io
 from typing import get_args
 
+from tests.samples import add
+
 from treadle import Loop, Ok, Response, ToolCall, Usage, tool
 from treadle.context import Context, RunServices
 from treadle.events import (
@@ -147,12 +149,6 @@ def recorded(*events):
 
 
 _flaky = []
-
-
-@tool
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
 
 
 @tool(retries=1)

@@ -4,6 +4,7 @@ import threading
 import time
 
 from tests.compacting import compacting, look_ups
+from tests.samples import add
 
 from treadle import CircuitBreaker, Limits, Loop, RunHandle, Telemetry, approve, tool
 from treadle.testing import ScriptedLLM, call, calls
@@ -39,12 +40,6 @@ def scripted(*script):
     model = ScriptedLLM(*script)
     model.provider = "script-house"
     return model
-
-
-@tool
-def add(a: int, b: int) -> int:
-    """Add two integers."""
-    return a + b
 
 
 @tool

@@ -9,6 +9,7 @@ from importlib import resources
 
 import pytest
 from playwright.sync_api import expect
+from tests.samples import add
 
 from treadle import Loop, tool
 from treadle.recording.recorder import Recorder
@@ -19,7 +20,7 @@ from treadle.reports.sources.recordings import RecordingSource
 from treadle.testing import ScriptedLLM, call
 
 from .browser import browser, opened  # noqa: F401 - fixtures
-from .page_runs import QUESTION, Fixed, add, earlier, recorded, serving
+from .page_runs import QUESTION, Fixed, earlier, recorded, serving
 from .scripted_runs import reply
 
 pytestmark = pytest.mark.browser

@@ -12,6 +12,7 @@ from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry
+from tests.samples import add
 
 from treadle import CircuitBreaker, Limits, Loop, Recipe, RecipeStep, Usage, approve, tool
 from treadle.events import (
@@ -42,7 +43,7 @@ from treadle.telemetry.run_telemetry import RunTelemetry
 from treadle.telemetry.sinks import Sinks
 from treadle.testing import ScriptedLLM, call
 
-from .page_runs import QUESTION, add, earlier, fail, recorded
+from .page_runs import QUESTION, earlier, fail, recorded
 from .prometheus import Endpoint, Prometheus, Still
 from .rules import RULES
 from .samples import recorded as text_of

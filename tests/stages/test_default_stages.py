@@ -4,13 +4,15 @@ import itertools
 
 import pytest
 
-from treadle import Err, Loop, Ok, PipelineError, stages, tool
+from treadle import Err, Loop, Ok, PipelineError, stages
 from treadle.context import Context
 from treadle.messages import Response, ToolCall
 from treadle.pipeline import embed, stage, switch
 from treadle.pipeline.streams import StreamPipeline, composer, dead_end, plug_with
 from treadle.stages import default_stages
 from treadle.testing import ScriptedLLM, call, calls, check_history
+
+from .dispatching import double
 
 NAMES = [
     "ask_model",
@@ -25,11 +27,6 @@ NAMES = [
 ]
 DISPATCHED = NAMES.index("dispatch_tools") + 1
 USER = [{"role": "user", "content": "Hi"}]
-
-
-@tool
-def double(n: int):
-    return n * 2
 
 
 def named(*names):

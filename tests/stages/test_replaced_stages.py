@@ -1,6 +1,7 @@
 """A custom stage in place of each built-in one: limits, approvals, events, spans, history are as before."""
 
 import pytest
+from tests.samples import add
 from tests.telemetry.watching import Watch
 from tests.ways import DRIVEN, WAYS
 
@@ -27,12 +28,6 @@ from .replaced import REPLACED, respond, stages_with
 NAMES = list(REPLACED)
 USAGE_MISSING = "usage_missing"
 USER = [{"role": "user", "content": "Go"}]
-
-
-@tool
-def add(a: int, b: int) -> int:
-    """Add."""
-    return a + b
 
 
 @tool(requires_approval=True)

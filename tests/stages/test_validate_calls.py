@@ -8,6 +8,7 @@ import anyio
 import pytest
 from pydantic import AfterValidator
 from tests.growth import is_linear
+from tests.samples import add
 
 from treadle import Loop, labels
 from treadle.context.calls import MAX_HINTS, MAX_LISTED
@@ -16,11 +17,6 @@ from treadle.stages import parse_tool_calls, validate_calls
 from treadle.stages._validate_calls import MAX_INLINE
 from treadle.testing import ScriptedLLM
 from treadle.tools import Tool, fingerprint, tool
-
-
-@tool
-def add(a: int, b: int) -> int:
-    return a + b
 
 
 @tool

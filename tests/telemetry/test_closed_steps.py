@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 from opentelemetry.trace import StatusCode
+from tests.samples import OverloadedError
 
 from treadle import Chunk, Loop, tool
 from treadle.effects import Bounded, Call, Emit, Now, Parallel
@@ -23,10 +24,6 @@ def fail():
 @tool(timeout=60)
 def limited(n: int):
     return n
-
-
-class OverloadedError(Exception):
-    status_code = 503
 
 
 def one_by_one(steps):

@@ -12,6 +12,7 @@ from treadle.messages import ToolResult
 from treadle.telemetry import content, names
 from treadle.testing import ScriptedLLM, call, calls
 
+from .exits import double
 from .watching import DRIVERS, Watch, go
 
 TEXT = {"type": "string"}
@@ -101,12 +102,6 @@ def parts_sent(message):
 def answered(response):
     (message,) = read(content.response_attributes(response))[names.OUTPUT_MESSAGES]
     return message
-
-
-@tool
-def double(n: int):
-    """Double a number."""
-    return n * 2
 
 
 class TestRequest:

@@ -7,6 +7,7 @@ import pytest
 from opentelemetry.sdk.metrics.export import Histogram, Sum
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from tests.deciding import on
+from tests.samples import OverloadedError
 
 from treadle import CircuitBreaker, Limits, Loop, Telemetry, approve, tool
 from treadle.telemetry import names
@@ -18,10 +19,6 @@ from .exits import USER, double, fail, sign
 from .watching import Watch, go
 
 USAGE = {"prompt_tokens": 3, "completion_tokens": 4, "cost": 0.25}
-
-
-class OverloadedError(Exception):
-    status_code = 503
 
 
 class Model(ScriptedLLM):

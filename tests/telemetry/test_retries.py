@@ -4,6 +4,7 @@ import time
 
 import anyio
 from opentelemetry.trace import StatusCode
+from tests.samples import OverloadedError
 
 from treadle import Chunk, tool
 from treadle.stages import _attempts as calling
@@ -13,10 +14,6 @@ from treadle.testing import ScriptedLLM, call, calls
 
 from .exits import USER
 from .watching import go
-
-
-class OverloadedError(Exception):
-    status_code = 503
 
 
 def broken():

@@ -9,6 +9,7 @@ import anyio
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from tests.samples import OverloadedError
 
 from treadle import Chunk, Limits, Loop, Paused, Response, ToolCall, Usage, approve, deny, tool
 from treadle.messages import CallChunk
@@ -102,10 +103,6 @@ def priced(response):
     return None if response.usage is None else response.usage.output_tokens / 1024
 
 
-class Busy(Exception):
-    status_code = 503
-
-
 def within(script):
     """All scripts in a script, recursively."""
     for answer in script.answers:
@@ -139,7 +136,7 @@ class Play:
         answer, then = tries[at] if at < len(tries) else (Answer(Usage(7, 3)), "answers")
         self.found[key] += 1
         if then == "raises":
-            raise Busy
+            raise OverloadedError
         chunks = self.chunks(answer, key)
         if then == "breaks":
             return self.broken(chunks)
@@ -148,7 +145,7 @@ class Play:
 
     def broken(self, chunks):
         yield from chunks[:1]
-        raise Busy
+        raise OverloadedError
 
     def chunks(self, answer, key):
         calls = []

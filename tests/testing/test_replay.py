@@ -6,6 +6,7 @@ import json
 
 import anyio
 import pytest
+from tests.samples import add
 
 from treadle import Err, Loop, Ok, OptionError, Paused, RunHandle, RunState, approve, stage, tool
 from treadle.events import IterationStarted, ModelRequested, RunFinished, UserMessageAdded
@@ -25,12 +26,6 @@ from treadle.testing import (
 )
 
 QUESTION = "What is 1 + 2, and 3 + 4?"
-
-
-@tool
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
 
 
 @tool(requires_approval=True)

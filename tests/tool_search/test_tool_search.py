@@ -8,6 +8,7 @@ import threading
 import anyio
 import pytest
 from tests.deciding import on
+from tests.samples import add
 
 from treadle import (
     Limits,
@@ -29,12 +30,6 @@ from treadle import (
 from treadle.events import RunStarted
 from treadle.stages import parse_tool_calls, validate_calls
 from treadle.testing import ScriptedLLM, call, calls, check_history
-
-
-@tool
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
 
 
 @tool

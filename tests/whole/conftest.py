@@ -1,4 +1,4 @@
-"""The fixtures of the ways to run a loop, and the settings of Hypothesis."""
+"""The ways to await a loop, and the settings of Hypothesis."""
 
 from __future__ import annotations
 
@@ -6,22 +6,10 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
-from tests.ways import AWAITED, DRIVEN, WAYS, Way
+from tests.ways import AWAITED, Way
 
 settings.register_profile("whole", derandomize=True, deadline=None, max_examples=100)
 settings.load_profile("whole")
-
-
-@pytest.fixture(params=WAYS, ids=repr)
-def way(request: Any) -> Way:
-    """Every way there is."""
-    return request.param
-
-
-@pytest.fixture(params=DRIVEN, ids=repr)
-def driven(request: Any) -> Way:
-    """Without an event loop, on asyncio, on trio."""
-    return request.param
 
 
 @pytest.fixture(params=AWAITED, ids=repr)

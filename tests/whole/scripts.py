@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 from pydantic import BaseModel
+from tests.samples import add
 
 from treadle import (
     Chunk,
@@ -86,12 +87,6 @@ def script(
 
 
 # Tools.
-
-
-@tool
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
 
 
 @tool

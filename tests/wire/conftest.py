@@ -5,23 +5,38 @@ import contextlib
 import functools
 import json
 import os
-import socket
 import subprocess
 import time
 import urllib.request
 
 import openai
 import pytest
+from tests.http_server import free_port
 from tests.npm import installed
 from tests.wire.relay import Relay
 
-from treadle import Loop
+from treadle import Loop, tool
 from treadle.effects import Call, Mode, drive_sync
 from treadle.testing import check_history
 
 PACKAGE = "@copilotkit/aimock"
 VERSION = "1.43.0"
 START_SECONDS = 30
+
+
+@tool
+def weather(city: str) -> str:
+    """Tell the weather of a city."""
+    return f"sunny in {city}"
+
+
+def calls(*made, **response):
+    """A response with tool calls, each a name and its arguments, as text or as a dict."""
+    listed = [
+        {"name": name, "arguments": given if isinstance(given, str) else json.dumps(given)}
+        for name, given in made
+    ]
+    return {"toolCalls": listed, **response}
 
 
 @pytest.fixture(scope="session")
@@ -31,19 +46,7 @@ def server_command():
 
 
 @pytest.fixture(scope="session")
-def free_port():
-    """A function that finds a free port."""
-
-    def find():
-        with socket.socket() as found:
-            found.bind(("127.0.0.1", 0))
-            return found.getsockname()[1]
-
-    return find
-
-
-@pytest.fixture(scope="session")
-def serve(server_command, free_port, tmp_path_factory):
+def serve(server_command, tmp_path_factory):
     """A context manager that runs a server of some fixtures, and gives its address."""
 
     @contextlib.contextmanager
@@ -147,17 +150,6 @@ def wire(server):
     return Wire(server)
 
 
-@pytest.fixture
-def wire_at():
-    """A function that makes the same of another server, which keeps its fixtures."""
-
-    def at(url):
-        control(url, "POST", "/reset/journal")
-        return Wire(url)
-
-    return at
-
-
 CLIENTS = ("sync", "async", "sync-streamed", "async-streamed")
 DRIVERS = ("run", "run_sync", "stream")
 
@@ -229,18 +221,6 @@ def ask(request, wire):
     """Runs a loop, in every combination of a client and a driver."""
     client, driver = request.param.rsplit("-", 1)
     return Caller(wire.base_url, client, driver)
-
-
-@pytest.fixture(params=CLIENTS)
-def ask_by_run(request, wire):
-    """Runs a loop by `run`, with each client."""
-    return Caller(wire.base_url, request.param, "run")
-
-
-@pytest.fixture(params=["sync-streamed", "async-streamed"])
-def ask_streamed(request, wire):
-    """Runs a loop by `run`, with each client that streams."""
-    return Caller(wire.base_url, request.param, "run")
 
 
 @pytest.fixture

@@ -16,9 +16,10 @@ from google.genai import types
 from openai.types.chat import ChatCompletion, ChatCompletionMessage
 from openai.types.responses import Response as APIResponse
 from tests.providers.histories import PAGES, PIXEL, SOUND
+from tests.wire.conftest import weather
 from tests.wire.providers import PROVIDERS
 
-from treadle import Loop, Ok, OptionError, ReasoningDelta, TextDelta, ToolCallDelta, tool
+from treadle import Loop, Ok, OptionError, ReasoningDelta, TextDelta, ToolCallDelta
 from treadle.messages import as_text_results, has_parts, placeholder, text_part, to_response
 from treadle.providers import backend, embedder, providers
 
@@ -49,12 +50,6 @@ SCHEMA = {
 FORMAT = {"type": "json_schema", "json_schema": {"name": "invoice", "schema": SCHEMA}}
 HINT = {"type": "ephemeral"}
 THOUGHT = "Which city? Paris."
-
-
-@tool
-def weather(city: str) -> str:
-    """Tell the weather of a city."""
-    return f"sunny in {city}"
 
 
 def exchange(result):

@@ -5,8 +5,9 @@ import functools
 
 import openai
 import pytest
+from tests.samples import add
 
-from treadle import BudgetExhausted, LimitNotMeasurable, Limits, Loop, Ok, tool
+from treadle import BudgetExhausted, LimitNotMeasurable, Limits, Loop, Ok
 
 pytestmark = pytest.mark.wire
 
@@ -21,12 +22,6 @@ BACKENDS = {
     "stream": {"stream": True},
 }
 COUNTED = ("whole", "stream with usage")
-
-
-@tool
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
 
 
 def cost_of(response):

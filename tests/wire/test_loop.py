@@ -1,8 +1,8 @@
 """The loop on official clients of OpenAI's, against a server that speaks their wire format."""
 
-import json
-
 import pytest
+from tests.http_server import free_port
+from tests.wire.conftest import calls, weather
 
 from treadle import DeadlineExceeded, Err, LLMError, Ok, Usage, tool
 from treadle.events import RunFinished, RunStarted, ToolFinished
@@ -15,24 +15,9 @@ LATE = {"chaos": {"latencyMs": 3_000}}
 
 
 @tool
-def weather(city: str) -> str:
-    """Tell the weather of a city."""
-    return f"sunny in {city}"
-
-
-@tool
 async def add(a: int, b: int) -> int:
     """Add two numbers."""
     return a + b
-
-
-def calls(*made, **response):
-    """A response with tool calls, each a name and its arguments, as text or as a dict."""
-    listed = [
-        {"name": name, "arguments": given if isinstance(given, str) else json.dumps(given)}
-        for name, given in made
-    ]
-    return {"toolCalls": listed, **response}
 
 
 def usage(prompt, completion):
@@ -116,7 +101,7 @@ def test_options_reach_the_server(wire, ask):
     assert "tools" not in sent
 
 
-def test_a_server_that_is_not_there_is_an_error(ask_at, free_port):
+def test_a_server_that_is_not_there_is_an_error(ask_at):
     """A refused connection is retried, and then reported; the history is what it was."""
     result = ask_at(f"http://127.0.0.1:{free_port()}/v1")(QUESTION, max_retries=1)
 

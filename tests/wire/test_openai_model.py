@@ -6,8 +6,9 @@ from contextlib import aclosing
 
 import pytest
 from pydantic import BaseModel
+from tests.samples import add
 
-from treadle import LimitNotMeasurable, Limits, Loop, Output, tool
+from treadle import LimitNotMeasurable, Limits, Loop, Output
 from treadle.events import TextDelta
 from treadle.providers import Prices, backend
 
@@ -16,12 +17,6 @@ pytestmark = pytest.mark.wire
 QUESTION = [{"role": "user", "content": "1 + 2?"}]
 CALL = {"toolCalls": [{"name": "add", "arguments": '{"a": 1, "b": 2}'}]}
 USAGE = {"prompt_tokens": 10, "completion_tokens": 3, "total_tokens": 13}
-
-
-@tool
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
 
 
 def opened(wire, **opts):

@@ -8,7 +8,7 @@ import json
 
 import pytest
 from pydantic import BaseModel
-from tests.wire.conftest import control
+from tests.wire.conftest import calls, control, weather
 from tests.wire.providers import PROVIDERS
 from tests.wire.relay import Relay
 
@@ -41,21 +41,6 @@ OVERLOADED = {
     "status": 503,
 }
 LIMITED = {"error": {"message": "slow down", "type": "rate_limit_error"}, "status": 429}
-
-
-@tool
-def weather(city: str) -> str:
-    """Tell the weather of a city."""
-    return f"sunny in {city}"
-
-
-def calls(*made, **response):
-    """A response with tool calls, each a name and its arguments, as text or as a dict."""
-    listed = [
-        {"name": name, "arguments": given if isinstance(given, str) else json.dumps(given)}
-        for name, given in made
-    ]
-    return {"toolCalls": listed, **response}
 
 
 @pytest.fixture(params=PROVIDERS)

