@@ -192,3 +192,18 @@ def test_the_text_of_a_second_request_is_kept_when_the_run_is_cancelled(look, as
     assert result.stop_reason == "cancelled"
     assert result.messages[-1]["content"].endswith("Partial")
     assert len(result.messages) == (4 if asked_after == "dispatch_tools" else 2)
+
+
+def test_a_call_that_a_stage_dropped_in_a_discarded_context_is_not_reported(way, look, ran):
+    events = []
+
+    def forgets(ctx):
+        for one in ctx.tool_calls:
+            ctx.drop(one, "never")
+        return ctx
+
+    stages = PIPELINE.insert_before("dispatch_tools", forgets)
+    model = ScriptedLLM(calls(call("look", "a", x=1)), "Done.")
+    way.run(Loop(tools=[look], stages=stages, on_event=events.append), model)
+    assert ran == [1]
+    assert not [one for one in events if isinstance(one, CallNotRun)]

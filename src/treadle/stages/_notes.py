@@ -29,7 +29,9 @@ def report_notes(ctx: Context) -> Steps[None]:
             continue
         match note:
             case Note(ToolCall() as call, NotRun() as reason):
-                yield Emit(CallNotRun(iteration=ctx.iteration, call=call, reason=reason))
+                # A verb notes at once, but the stage may have discarded its context: then the call ran.
+                if reason is NotRun.NOT_ALLOWED or not run.has_run(call):
+                    yield Emit(CallNotRun(iteration=ctx.iteration, call=call, reason=reason))
             case Note(ToolCall() as call, ToolResult() as result):
                 yield Emit(ToolStarted(call=call, **when))
                 yield Emit(ToolFinished(call=call, result=result, duration=0.0, **when))
