@@ -41,7 +41,9 @@ def client_options(
         stream = response.stream
         # httpx accepts only its own class of streams; there are two packages of it, for different SDKs.
         base = next(kind for kind in type(stream).__mro__ if kind.__name__ == "AsyncByteStream")
-        response.stream = _counting(base)(response, on_failed)
+        response.stream = counted = _class_of(base)()
+        counted.pieces = lambda: _Pieces(response, stream, on_failed)
+        counted.aclose = stream.aclose
 
     return {
         "headers": {**(headers or {}), "accept-encoding": "identity"},
@@ -54,40 +56,45 @@ def cause_of(error: BaseException) -> ResponseBodyError | None:
     return next((one for one in causes_of(error) if isinstance(one, ResponseBodyError)), None)
 
 
+class _Pieces:
+    """Counts the bytes of a stream.
+
+    This is a class, because a generator that is not read to its end outlives its event loop. The stream does not
+    keep it: the stream is in a reference cycle with its response, and the pieces are a generator of httpx.
+    """
+
+    def __init__(
+        self, response: Any, stream: Any, on_failed: Callable[[Any, Exception], object]
+    ) -> None:
+        self._response, self._on_failed = response, on_failed
+        self._pieces: AsyncIterator[bytes] = aiter(stream)
+        self._count = 0
+
+    def __aiter__(self) -> _Pieces:
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            piece = await anext(self._pieces)
+            self._count += len(piece)
+            pieces = self._response.extensions.get(LAST_PIECES, ())
+            self._response.extensions[LAST_PIECES] = (*pieces[-1:], piece)
+            if self._count > MAX_BODY:
+                host = self._response.request.url.host
+                text = f"the response of {host} has more than {MAX_BODY:,} bytes"
+                raise ResponseBodyError(text)  # noqa: TRY301 - as httpx raises those of a connection
+        except StopAsyncIteration:
+            raise
+        except Exception as error:
+            self._on_failed(self._response, error)
+            raise
+        return piece
+
+
+def _pieces_of(stream: Any) -> Any:
+    return stream.pieces()
+
+
 @functools.cache
-def _counting(base: Any) -> Callable[..., Any]:
-    class Counting(base):  # type: ignore[misc]
-        """Counts the bytes of the stream of a response.
-
-        It is its own iterator, because a generator that is not read to its end outlives its event loop.
-        """
-
-        def __init__(self, response: Any, on_failed: Callable[[Any, Exception], object]) -> None:
-            self._response, self._on_failed = response, on_failed
-            self._stream, self._count = response.stream, 0
-
-        def __aiter__(self) -> AsyncIterator[bytes]:
-            self._pieces: AsyncIterator[bytes] = aiter(self._stream)
-            return self
-
-        async def __anext__(self) -> bytes:
-            try:
-                piece = await anext(self._pieces)
-                self._count += len(piece)
-                pieces = self._response.extensions.get(LAST_PIECES, ())
-                self._response.extensions[LAST_PIECES] = (*pieces[-1:], piece)
-                if self._count > MAX_BODY:
-                    host = self._response.request.url.host
-                    text = f"the response of {host} has more than {MAX_BODY:,} bytes"
-                    raise ResponseBodyError(text)  # noqa: TRY301 - as httpx raises those of a connection
-            except StopAsyncIteration:
-                raise
-            except Exception as error:
-                self._on_failed(self._response, error)
-                raise
-            return piece
-
-        async def aclose(self) -> None:
-            await self._stream.aclose()
-
-    return Counting
+def _class_of(base: type[Any]) -> type[Any]:
+    return type("Counted", (base,), {"__aiter__": _pieces_of})

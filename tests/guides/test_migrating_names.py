@@ -40,7 +40,7 @@ def is_known(code):
         return attribute in {*dir(found), *getattr(found, "__dataclass_fields__", ())}
     homes = (treadle, treadle.stages, treadle.reports, treadle.testing)
     return (
-        any(name in home.__all__ for home in homes)
+        any(hasattr(home, name) for home in homes)
         or name in ToolBehaviour.__annotations__
         or keyword.issoftkeyword(name)
     )

@@ -30,7 +30,7 @@ def report_notes(ctx: Context) -> Steps[None]:
         match note:
             case Note(ToolCall() as call, NotRun() as reason):
                 # A verb notes at once, but the stage may have discarded its context: then the call ran.
-                if reason is NotRun.NOT_ALLOWED or not run.has_run(call):
+                if not run.has_run(call):
                     yield Emit(CallNotRun(iteration=ctx.iteration, call=call, reason=reason))
             case Note(ToolCall() as call, ToolResult() as result):
                 yield Emit(ToolStarted(call=call, **when))
