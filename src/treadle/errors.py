@@ -226,7 +226,8 @@ def check_names(
 def migration_hints(package: str) -> Mapping[str, str]:
     """Where options of other frameworks belong, by name: the file ``migration_hints.txt`` of a package.
 
-    Its rows are ``NAME NAME ... -> HINT``, and ``<name>`` stands for the name; indented lines continue a row.
+    Its rows have the form ``NAME NAME ... -> HINT``. ``<name>`` in a hint is replaced by the name. An indented
+    line continues a row.
     """
     from importlib.resources import files  # noqa: PLC0415 - most programs need no hint
 

@@ -142,9 +142,12 @@ def check_call(
 ) -> tuple[ToolCall, tuple[str, ...]]:
     """Check a call; return it, with its input if it is valid, and the problems.
 
-    ``hints`` are the answers for the names in the response that no tool has, and are updated. A call of
-    ours is a step of a recipe: its tool need not be offered to the model, and the resolver runs names that it
-    does not list, too.
+    Args:
+        ctx: has the tools and the resolver.
+        call: the call.
+        hints: the answers for the names in the response that no tool has, which are updated.
+        is_ours: whether the call is a step of a recipe: its tool need not be offered to the model, and the
+            resolver also runs names that it does not list.
     """
     catalog, resolver = ctx.run.catalog, ctx.run.resolver
     if catalog is not None:

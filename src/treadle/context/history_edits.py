@@ -79,7 +79,7 @@ def _with_exchange(
         is_rewritten = bool(spoken) and spoken[-1] not in before.messages.raw()
         return given if exchange[0] in given or is_rewritten else [*given, exchange[0]]
     rest = [message for message in given if not _belongs(message, ids)]
-    made = (place for place, one in enumerate(given) if not ids.isdisjoint(call_ids(one)))
+    made = (index for index, one in enumerate(given) if not ids.isdisjoint(call_ids(one)))
     first = next(made, None)
     position = sum(not _belongs(message, ids) for message in given[:first])
     assistant = exchange[0] if first is None else _with_names(given[first], exchange[0])

@@ -260,9 +260,8 @@ class Scheduler:
                 act()
 
         def from_anywhere() -> None:
-            if (
-                task.ticket is ticket
-            ):  # a stale answer would stay in the inbox, which refers to the scheduler
+            # A stale answer would stay in the inbox, which refers to the scheduler.
+            if task.ticket is ticket:
                 self._inbox.put(here)
 
         return from_anywhere

@@ -86,60 +86,60 @@ class Observers:
         return None if waits is None else self._go_on(event, before, *waits)
 
     def _call_from(
-        self, place: int, event: Event, before: _Delivery | None
+        self, index: int, event: Event, before: _Delivery | None
     ) -> tuple[int, Awaitable[Any]] | None:
         """Call the observers from an index on, each once it has received the earlier events.
 
         Returns:
             The index from which to go on and what has to be awaited first; None if all were called.
         """
-        for observer in self._observers[place:]:
-            if before is not None and before.next_place <= place:
-                return place, before.passes(place)
-            place += 1
+        for observer in self._observers[index:]:
+            if before is not None and before.next_index <= index:
+                return index, before.passes(index)
+            index += 1
             try:
                 result = observer(event)
                 if result is not None and is_awaitable(result):
-                    return place, result
+                    return index, result
             except BaseException as error:  # noqa: BLE001 - see `_failed`
-                self._failed(event, place, error)
+                self._failed(event, index, error)
         return None
 
     async def _go_on(
-        self, event: Event, before: _Delivery | None, place: int, waiting: Awaitable[Any]
+        self, event: Event, before: _Delivery | None, index: int, waiting: Awaitable[Any]
     ) -> None:
         """Await what an event waits for, and call the other observers; later events may arrive meanwhile."""
-        delivery = self._latest = _Delivery(place)
-        waits: tuple[int, Awaitable[Any]] | None = place, waiting
+        delivery = self._latest = _Delivery(index)
+        waits: tuple[int, Awaitable[Any]] | None = index, waiting
         try:
             while waits is not None:
-                place, waiting = waits
-                delivery.move(place)
+                index, waiting = waits
+                delivery.move(index)
                 try:
                     await waiting
                 except GeneratorExit:
                     raise
                 except BaseException as error:  # noqa: BLE001 - of an observer, or a cancellation
-                    self._failed(event, place, error)
-                waits = self._call_from(place, event, before)
+                    self._failed(event, index, error)
+                waits = self._call_from(index, event, before)
         finally:
             delivery.move(len(self._observers))
             if self._latest is delivery:
                 self._latest = None
 
-    def _failed(self, event: Event, place: int, error: BaseException) -> None:
+    def _failed(self, event: Event, index: int, error: BaseException) -> None:
         """Log the failure of an observer; re-raise a cancellation or an interrupt, after the other observers."""
         if not _is_failure(error):
-            self._call_now(event, place)
+            self._call_now(event, index)
             raise error
         _report(event, error)
 
-    def _call_now(self, event: Event, place: int) -> None:
+    def _call_now(self, event: Event, index: int) -> None:
         """Call the others during an interrupt, when nothing can be awaited.
 
         An observer that misses the start of a run cannot handle its end.
         """
-        for observer in self._observers[place:]:
+        for observer in self._observers[index:]:
             try:
                 result = observer(event)
             except Exception as error:  # noqa: BLE001 - an observer may raise anything
@@ -173,18 +173,18 @@ class Changed:
 class _Delivery(Changed):
     """An event on its way through the observers; the index is that of the first that has not received it."""
 
-    def __init__(self, next_place: int) -> None:
+    def __init__(self, next_index: int) -> None:
         super().__init__()
-        self.next_place = next_place
+        self.next_index = next_index
 
-    def move(self, next_place: int) -> None:
+    def move(self, next_index: int) -> None:
         """Note that further observers have received the event."""
-        self.next_place = next_place
+        self.next_index = next_index
         self.notify()
 
-    async def passes(self, place: int) -> None:
+    async def passes(self, index: int) -> None:
         """Wait until an observer has received the event."""
-        while self.next_place <= place:
+        while self.next_index <= index:
             await self.wait()
 
 

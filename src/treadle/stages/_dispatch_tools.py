@@ -62,12 +62,10 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
         # A stage of a subagent may have paused it for another reason.
         if waiting or in_flight.paused:
             return ctx.pause(waiting)
-    new_results = run.repeats.not_learned(
-        ctx.iteration, planned
-    )  # `run_calls` concludes a part of a plan
+    ended = run.repeats.not_learned(ctx.iteration, planned)  # `run_calls` runs a part of a plan
     if run.breaker is not None:
-        yield from report_calls(ctx, new_results)
-    return concluded(ctx, new_results)
+        yield from report_calls(ctx, ended)
+    return concluded(ctx, ended)
 
 
 def run_calls(ctx: Context, calls: Iterable[ToolCall | str]) -> Steps[Context]:

@@ -182,12 +182,12 @@ class Repeats:
         self.writes += writes
         # Next to others, a tool that is not read-only may have changed something before or after they ran.
         stamp = self.writes - 1 if writes and len(ran) > 1 else self.writes
-        for place, (key, result) in enumerate(ran):
+        for index, (key, result) in enumerate(ran):
             last, content, is_error = self.answers.get(key), result.content, result.is_error
             was_seen = self.hidden.pop(key, None) is None
             is_same = last is not None and was_seen and last[2:4] == (content, is_error)
             times = last.times + 1 if last is not None and is_same else 1
-            version = self.version - 1 if place < outdated else self.version
+            version = self.version - 1 if index < outdated else self.version
             self.answers[key] = Answer(version, iteration, content, is_error, times, stamp)
         if was_cut_short:  # it has no result, and may have changed what others return
             self.writes += 1
