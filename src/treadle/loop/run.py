@@ -599,9 +599,8 @@ class Run:
             self._paused = yield from self._paused_state()
         except PausedStateError as error:
             self._settle(_FAILED)
-            for one in causes_of(
-                error
-            ):  # the frames are those of this run, which refers to the reason
+            # Their frames are those of this run, which refers to the reason.
+            for one in causes_of(error):
                 one.with_traceback(None)
             reason = PipelineFailed(self.context.stage, str(error), type(error).__name__, error)
             return (yield from self._end_iteration(reason))
