@@ -1,7 +1,9 @@
 """Dataclasses that are quick to construct: what `help` and `inspect.signature` show of them."""
 
+import copy
 import dataclasses
 import inspect
+import pickle
 import pydoc
 
 import pytest
@@ -47,6 +49,21 @@ def test_each_object_has_its_own_default():
     assert first.tags is not second.tags
     assert Point(1, tags=["a"]).tags == ["a"]
     assert dataclasses.replace(first, x=3) == Point(3)
+
+
+@dataclasses.dataclass(frozen=True)
+class Labelled(Point):
+    label: str = "none"
+
+
+def pickled(one):
+    return pickle.loads(pickle.dumps(one))  # noqa: S301 - made here
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickled])
+def test_a_copy_of_a_subclass_has_its_fields(copied):
+    assert copied(Labelled(1, label="red")) == Labelled(1, label="red")
+    assert copied(Labelled(1, label="red")).label == "red"
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)

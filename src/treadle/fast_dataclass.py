@@ -171,7 +171,8 @@ class _Shared:
         raise FrozenInstanceError(f"cannot delete field {name!r}")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__stored__ if hasattr(self, name)}
+        stored = {name: getattr(self, name) for name in self.__stored__ if hasattr(self, name)}
+        return {**stored, **getattr(self, "__dict__", {})}  # which a custom subclass has
 
     __setstate__ = set_state
 

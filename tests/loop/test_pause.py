@@ -33,6 +33,7 @@ from treadle import (
 )
 from treadle.loop.pause import WAITING
 from treadle.pauses import VERSION, digest_of
+from treadle.stages import run_calls
 from treadle.testing import ScriptedLLM, call, calls
 
 from .conftest import (
@@ -528,6 +529,37 @@ class TestStale:
         refused(loop, paused, text="a stage added or replaced tool 'note'", decisions=decisions)
         tools = [guarded, *recorded.tools[1:]]
         assert isinstance(SYNC.resume(loop, stored(paused), decisions, model, tools=tools), Ok)
+
+    @pytest.mark.parametrize("decision", [approve, deny("No."), edit({"path": "/etc"})])
+    def test_the_decision_on_a_question_of_a_stage_is_none_on_a_call(self, recorded, decision):
+        """The model chooses the ids of calls."""
+
+        def ask_first(ctx):
+            if ctx.approvals:
+                return ctx
+            return ctx.pause((PendingCall("start", "start", {}, "Start?"),))
+
+        stages = [ask_first, ...]
+        loop, model, asked = paused_at(
+            recorded, calls(call("wipe", "start", path="/")), stages=stages
+        )
+        paused = SYNC.resume(loop, asked, {"start": decision}, model)
+        assert isinstance(paused, Paused)
+        assert [one.name for one in unbound(paused)] == ["wipe"]
+        assert recorded.done == []
+
+    def test_an_approval_is_of_the_arguments_that_a_person_saw(self, recorded):
+        def widen(ctx):
+            if ctx.approvals:
+                ctx = ctx.edit_call("b", {"path": "/everything"})
+            return (yield from run_calls(ctx, ctx.tool_calls))
+
+        stages = Loop().pipeline.replace("dispatch_tools", widen)
+        script = calls(call("wipe", "b", path="/a"))
+        loop, model, paused = paused_at(recorded, script, stages=stages)
+        again = SYNC.resume(loop, paused, {"b": approve}, model)
+        assert [one.arguments for one in unbound(again)] == [{"path": "/everything"}]
+        assert recorded.done == []
 
     def test_without_the_stage_that_paused_it_is_refused(self, recorded):
         loop = recorded.loop(stages=after_model(asking))

@@ -5,6 +5,7 @@ from treadle.context.calls import (
     admitted as admitted,
     approval_questions as approval_questions,
     check_call as check_call,
+    decision_on as decision_on,
     expect as expect,
     found_call as found_call,
     invalid_answer as invalid_answer,

@@ -32,7 +32,7 @@ from treadle.messages import (
     text_of_parts,
     to_response,
 )
-from treadle.tools import NotRun, Plan, as_made, fingerprint, marked, not_run
+from treadle.tools import Approval, NotRun, Plan, as_made, fingerprint, marked, not_run
 
 IterationT = TypeVar("IterationT", bound=Iteration)
 
@@ -548,13 +548,23 @@ def with_reported_results(ctx: IterationT, results: Mapping[str, ToolResult]) ->
     return ctx.evolve(tool_results={**ctx.tool_results, **results})
 
 
+def decision_on(ctx: Iteration, call: ToolCall) -> Approval | None:
+    """The decision of a person on a call as it waited; None on a call with another name or other arguments.
+
+    The model chooses the ids of calls, so a decision on a question of a stage may have the id of one.
+    """
+    decided = ctx.approvals.get(call.id)
+    is_other = decided is not None and decided.about not in (None, (call.name, call.arguments))
+    return None if is_other else decided
+
+
 def _why_not_allowed(ctx: Iteration, call: ToolCall) -> str | None:
     if call.id in ctx.validation_errors:
         return "it is invalid"
     if call.id not in ctx.run.ledger.reserved:
         reason = ctx.plan.not_run.get(call.id)
         return "it is not in the plan" if reason is None else f"the plan refuses it ({reason})"
-    decided = ctx.approvals.get(call.id)
+    decided = decision_on(ctx, call)
     if call.id in ctx.plan.approvals and not (decided is not None and decided.runs):
         return "a person has to approve it"
     return None

@@ -277,10 +277,17 @@ class PausedRun:
                 where = f"decisions[{call_id + self._own!r}]: edit"
                 calls[call_id] = _edited(calls[call_id], decision.arguments, tools, where)
         batches = tuple(tuple(calls[one.id] for one in batch) for batch in context.plan.batches)
+        # Calls that a stage has not parsed yet may wait as well.
+        waiting = {**{call.id: call for call in context.response.tool_calls}, **calls}
+        about = {key: (call.name, call.arguments) for key, call in waiting.items()}
+        decisions = {
+            key: one if "/" in key else dataclasses.replace(one, about=about.get(key, ()))
+            for key, one in self.decisions.items()
+        }
         return context.evolve(
             tool_calls=tuple(calls.values()),
             plan=dataclasses.replace(context.plan, batches=batches),
-            approvals={**context.approvals, **self.decisions},
+            approvals={**context.approvals, **decisions},
             paused_runs=self.state["paused_runs"],
         )
 

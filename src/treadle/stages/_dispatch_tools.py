@@ -9,7 +9,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from treadle.codec import decode
-from treadle.context import Context, Decision, admitted, expect, found_call, with_plan
+from treadle.context import (
+    Context,
+    Decision,
+    admitted,
+    decision_on,
+    expect,
+    found_call,
+    with_plan,
+)
 from treadle.effects import Bounded, Parallel, Steps, Stopped
 from treadle.messages import ToolCall, ToolResult
 from treadle.pipeline import stage
@@ -199,7 +207,7 @@ def _apply_decisions(
                 if is_blocked or (keys and ctx.approvals.keys().isdisjoint(keys)):
                     still_paused[call.id] = paused
                     is_blocked = True
-            decided = ctx.approvals.get(call.id) if call.id in plan.approvals else approve
+            decided = decision_on(ctx, call) if call.id in plan.approvals else approve
             if is_blocked or decided is None:
                 is_blocked = True
                 continue
@@ -238,7 +246,10 @@ def _waiting(ctx: Context) -> tuple[Context, tuple[PendingCall, ...]]:
         question = ctx.plan.approvals.get(call.id)
         if call.id in in_flight.paused:
             pending = in_flight.paused[call.id].pending
-            waiting += [dataclasses.replace(one, id=f"{call.id}/{one.id}") for one in pending]
-        elif question is not None and call.id not in ctx.tool_results:
+            inner = [dataclasses.replace(one, id=f"{call.id}/{one.id}") for one in pending]
+            waiting += [one for one in inner if one.id not in ctx.approvals]
+        elif question is None or call.id in ctx.tool_results:
+            continue
+        elif decision_on(ctx, call) is None:
             waiting.append(PendingCall(call.id, call.name, dict(call.input or {}), question))
-    return ctx, tuple(one for one in waiting if one.id not in ctx.approvals)
+    return ctx, tuple(waiting)

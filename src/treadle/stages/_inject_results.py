@@ -8,7 +8,7 @@ import operator
 from collections.abc import Mapping
 from typing import Any
 
-from treadle.context import Context, with_parsed_calls
+from treadle.context import Context, decision_on, with_parsed_calls
 from treadle.effects import Emit, Steps
 from treadle.events import RepeatWarned
 from treadle.messages import (
@@ -53,7 +53,7 @@ def inject_results(ctx: Context) -> Steps[Context]:
             continue
         result = ctx.tool_results[call.id]
         notes: list[str] = []
-        decided, tool = ctx.approvals.get(call.id), ctx.tools.get(call.name)
+        decided, tool = decision_on(ctx, call), ctx.tools.get(call.name)
         if decided is not None and decided.arguments is not None and result.status == "done":
             notes.append(edit_note(call))
         is_polled = tool is not None and tool.volatile

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from treadle import labels
 from treadle.checks import FLAG, number
-from treadle.context import Context
+from treadle.context import Context, decision_on
 from treadle.effects import Call, Steps, Then, call_mode, is_awaitable
 from treadle.errors import Retry
 from treadle.messages import MAX_VIOLATIONS, Ending, ToolCall, ToolResult, is_of_context, safe_str
@@ -125,7 +125,7 @@ def _ending_call(ctx: Context) -> tuple[Context, ToolCall | None]:
         tool = ctx.tools.get(call.name)
         if tool is None or not tool.terminal or call.id in ctx.tool_results:
             continue
-        decided = ctx.approvals.get(call.id)
+        decided = decision_on(ctx, call)
         if decided is None:
             # A rule is asked once: it may depend on more than the arguments.
             arguments = call.input or {}
@@ -148,7 +148,7 @@ def _output_of(ctx: Context, ending: ToolCall) -> Any:
 
 def _ended_by(ctx: Context, ending: ToolCall, output: Any) -> Context:
     """End the run with a call of a terminal tool; the other calls are answered and do not run."""
-    text, decided = "Accepted: this is the final output.", ctx.approvals.get(ending.id)
+    text, decided = "Accepted: this is the final output.", decision_on(ctx, ending)
     if decided is not None and decided.arguments is not None:
         text = f"{text}\n\n{edit_note(ending)}"
     results = {**ctx.tool_results, ending.id: ToolResult(ending.id, text)}

@@ -19,6 +19,14 @@ from treadle.stages._circuit_breaker import report_calls
 from treadle.tools import NotRun
 
 
+def _is_refused(ctx: Context, call: ToolCall, reason: NotRun) -> bool:
+    """Whether a noted refusal holds: a verb notes it at once, also in a context that its stage discards."""
+    answer = ctx.tool_results.get(call.id)
+    is_open = any(one.id == call.id for one in ctx.tool_calls)
+    is_answered = answer is not None and answer.status == reason
+    return not ctx.run.has_run(call) and (is_answered or not is_open)
+
+
 def report_notes(ctx: Context) -> Steps[None]:
     """Emit the notes of stages, and report the calls that the shared circuit breaker does not know yet."""
     run = ctx.run
@@ -29,8 +37,7 @@ def report_notes(ctx: Context) -> Steps[None]:
             continue
         match note:
             case Note(ToolCall() as call, NotRun() as reason):
-                # A verb notes at once, but the stage may have discarded its context: then the call ran.
-                if not run.has_run(call):
+                if _is_refused(ctx, call, reason):
                     yield Emit(CallNotRun(iteration=ctx.iteration, call=call, reason=reason))
             case Note(ToolCall() as call, ToolResult() as result):
                 yield Emit(ToolStarted(call=call, **when))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 from typing import Any
 
 from treadle.errors import OptionError
@@ -17,11 +18,14 @@ class Approval:
         runs: whether the call runs.
         reason: why it does not run, for the model.
         arguments: the arguments to run with; None keeps those of the model.
+        about: the name and the arguments of the call that waited, set by the run that resumes; empty for a
+            question of a stage. None concerns any call of this id, as in contexts that tests construct.
     """
 
     runs: bool
     reason: str = ""
     arguments: Mapping[str, Any] | None = None
+    about: tuple[str, ...] | None = field(default=None, compare=False, repr=False)
 
 
 approve = Approval(runs=True)
