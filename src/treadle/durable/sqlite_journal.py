@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import threading
 import time
@@ -417,7 +416,7 @@ class SQLiteJournal(Journal):
                         f"got {type(decision).__name__}"
                     )
                 what = place.named(f"the decision on {call_id!r}")
-                body = self._payloads.put(dataclasses.asdict(decision), place.files, what)
+                body = self._payloads.put(decision.as_json(), place.files, what)
                 rows.append((place.key, number, call_id, body, self._clock()))
             db.executemany("INSERT OR REPLACE INTO decisions VALUES (?, ?, ?, ?, ?)", rows)
 

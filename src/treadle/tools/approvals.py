@@ -27,6 +27,11 @@ class Approval:
     arguments: Mapping[str, Any] | None = None
     about: tuple[str, ...] | None = field(default=None, compare=False, repr=False)
 
+    def as_json(self) -> dict[str, Any]:
+        """What a person decided, as JSON data: the arguments of the constructor without ``about``."""
+        arguments = None if self.arguments is None else dict(self.arguments)
+        return {"runs": self.runs, "reason": self.reason, "arguments": arguments}
+
 
 approve = Approval(runs=True)
 """Run the call with the arguments of the model."""

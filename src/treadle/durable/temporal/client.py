@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import logging
 import uuid
 from collections.abc import Generator, Mapping
@@ -116,7 +115,7 @@ class TemporalRun:
         Raises:
             OptionError: a decision on a call that does not wait, or edited arguments that are invalid.
         """
-        given = {key: dataclasses.asdict(decision) for key, decision in decisions.items()}
+        given = {key: decision.as_json() for key, decision in decisions.items()}
         handle: Any = self._handle
         try:
             with self._running():

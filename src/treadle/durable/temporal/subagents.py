@@ -73,7 +73,7 @@ class ChildWorkflow:
             decisions = decisions_within(call.id, ctx.approvals, paused)
             state = self.resumption(paused, decisions).run_state
             given["paused"] = paused
-            given["decisions"] = {key: dataclasses.asdict(one) for key, one in decisions.items()}
+            given["decisions"] = {key: one.as_json() for key, one in decisions.items()}
             child_id += f"/{paused['pauses']}"  # each part of a run that pauses is a workflow
         given["name"] = state.agent_name
         attach(run.state, call, state)
