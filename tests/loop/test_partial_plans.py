@@ -63,14 +63,21 @@ def test_a_call_that_ran_before_the_rest_of_its_plan_is_learned_once(way, look, 
     assert ran == [1, 1]
 
 
-def test_it_counts_as_one_failure_for_the_shared_breaker():
+def drops_what_runs(ctx):
+    for one in ctx.plan.calls:
+        ctx.drop(one, "what if")
+    return ctx
+
+
+@pytest.mark.parametrize("early", [first_alone, drops_what_runs])
+def test_a_failure_counts_once_for_the_shared_breaker(early):
     @tool
     def fail(x: int):
         """Fail."""
         raise ValueError("down")
 
     events = []
-    stages = PIPELINE.insert_before("dispatch_tools", first_alone)
+    stages = PIPELINE.insert_before("dispatch_tools", early)
     breaker = CircuitBreaker(threshold=2)
     model = ScriptedLLM(calls(call("fail", x=1)), "Done.")
     Loop.run_sync(

@@ -66,6 +66,7 @@ class Ledger:
         dispatched: the contexts whose calls ran, until a stage's context is known to contain these calls.
         notes: what stages did, until it is emitted as events.
         unsettled: the calls whose outcome the shared circuit breaker does not know yet.
+        settled: the ids of the calls whose outcome it knows.
         failures: the exceptions of calls, by iteration and id of the call; of the last iteration with some.
         last_response: the latest response that was put in the history.
         interrupted_request: the request that was interrupted, after the number of its iteration.
@@ -81,6 +82,7 @@ class Ledger:
     dispatched: tuple[Any, ...] = ()
     notes: list[Note] = field(default_factory=list[Note])
     unsettled: list[ToolCall] = field(default_factory=list[ToolCall])
+    settled: set[str] = field(default_factory=set[str])
     failures: dict[tuple[int, str], BaseException] = field(default_factory=dict[Any, Any])
     last_response: Response | None = None
     interrupted_request: tuple[int, ModelRequest] | None = None

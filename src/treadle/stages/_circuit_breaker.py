@@ -80,13 +80,16 @@ def refused_calls(ctx: Context, calls: Iterable[ToolCall]) -> Steps[dict[str, st
 
 
 def report_calls(ctx: Context, calls: Iterable[ToolCall]) -> Steps[None]:
-    """Report calls that were admitted; those that did not run to their end are released."""
-    breaker = ctx.run.breaker
+    """Report calls that were admitted, each outcome once; those that did not run to their end are released."""
+    breaker, settled = ctx.run.breaker, ctx.run.ledger.settled
     if breaker is None:
         return
     for call in calls:
         result = ctx.tool_results.get(call.id)
+        if call.id in settled:
+            continue
         if result is not None and result.status in _RAN:
+            settled.add(call.id)
             now = yield NOW
             error = result.content if result.is_error else None
             yield from _ask(ctx, call, breaker.record, error, now)
