@@ -1,0 +1,28 @@
+"""A program that has used Temporal's SDK ends when the threads of the SDK have left the interpreter."""
+
+import subprocess
+import sys
+
+PROGRAM = """
+import _thread
+import sys
+import time
+
+import treadle.durable.temporal
+
+def hand_over():
+    time.sleep(0.3)
+    sys.stdout.write("handed over")
+    sys.stdout.flush()
+
+_thread.start_new_thread(hand_over, ())  # Python does not count it among its threads, as those of the SDK
+time.sleep(0.05)
+"""
+
+
+def test_a_program_does_not_end_while_a_thread_of_the_sdk_executes_code_of_python():
+    """An interpreter that ends meanwhile aborts, since such a thread cannot give it up any more."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "handed over", "")
