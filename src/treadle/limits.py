@@ -128,6 +128,8 @@ _MEASURED = {
     if one.needs
 }
 """Those of tokens and cost, with what counts each in a `Usage`."""
+_measured_of = attrgetter(*_MEASURED)
+_UNLIMITED = (None,) * len(_MEASURED)
 _REQUESTS_OF_TREE = 10
 """The default of ``max_requests``, for each iteration of the outermost run."""
 
@@ -209,12 +211,13 @@ class Budget:
         self.max_requests = limits.max_requests
         if parent is None and self.max_requests is None:
             self.max_requests = _REQUESTS_OF_TREE * limits.max_iterations
-        self.has_tokens = any(getattr(limits, name) is not None for name in _MEASURED)
+        self.has_tokens = _measured_of(limits) != _UNLIMITED
         self.reservations = Reservations(str(self.depth)) if self.has_tokens else None
-        self.reserves = any(one.has_tokens for one in self.chain())
+        self.reserves: bool = self.has_tokens or (parent is not None and parent.reserves)
         inherited: Unmeasured = "stop" if parent is None else parent.unmeasured
         self.unmeasured: Unmeasured = limits.unmeasured or inherited
-        self.estimates = any(one.unmeasured == "estimate" for one in self.chain())
+        counts = self.unmeasured == "estimate"
+        self.estimates: bool = counts or (parent is not None and parent.estimates)
         others = (limits.max_tool_calls, limits.max_requests, parent)
         self.limits_only_iterations = not self.has_tokens and others == (None, None, None)
         self.iterations = self.requests = self.tool_calls = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TypeVar, cast
 
-from treadle.errors import causes_of
+from treadle.errors import TreadleError, causes_of
 from treadle.redaction import redacted
 
 E = TypeVar("E", bound=BaseException)
@@ -26,11 +26,12 @@ _INTERNAL = frozenset(
 def from_user_code(error: E) -> E:
     """Let the tracebacks of an exception and of its causes start at the first frame of user-supplied code, if any.
 
-    The frames before it are treadle's. They refer to the run, so an exception that is kept would keep the run.
+    The frames before it are treadle's. They refer to the run, so an exception that is kept would keep the run. An
+    exception of treadle without such a frame has no traceback: its text names the fault.
     """
     for one in causes_of(error):
         trace = _first_of_user(traceback_of(one))
-        if trace is not None:
+        if trace is not None or isinstance(one, TreadleError):
             BaseException.with_traceback(one, trace)
     return error
 

@@ -46,6 +46,7 @@ from treadle.effects.event_loop import (
     caller_on_loop,
     cancellations_of_task,
     running_trio,
+    start_task,
     wait_for,
 )
 from treadle.effects.failures import failure_of, is_exit
@@ -189,12 +190,11 @@ class _Worker:
             if bound is not None:
                 bound.worker = self
 
-    def start(self) -> None:
-        loop = asyncio.get_running_loop()
-        task = self._task = loop.create_task(self._work(), context=self.context)
-        # Otherwise `asyncio.run` would wait for the task at its end, even for an abandoned one.
-        asyncio._unregister_task(task)  # noqa: SLF001 - documented, for such tasks
-        task.add_done_callback(self._left)
+    def start(self, *, at_once: bool) -> None:
+        self._task, is_over = start_task(self._work(), self.context, at_once=at_once)
+        self._task.add_done_callback(self._left)
+        if is_over:
+            self._group.ended(self)
 
     def _left(self, _: object) -> None:
         self._group.ended(self)
@@ -534,7 +534,7 @@ class _Worker:
 class _TrioWorker(_Worker):
     """A worker in a system task of trio, in which each effect has its own cancel scope."""
 
-    def start(self) -> None:
+    def start(self, *, at_once: bool) -> None:  # noqa: ARG002 - system tasks begin in any order
         self._scopes: tuple[anyio.CancelScope, ...] = ()
 
         async def run() -> None:
@@ -676,8 +676,12 @@ class _Group:
         try:
             if self.results:
                 await self._wait()
+            return self._taken_results()
         finally:  # the traceback of an exception in them may lead here
-            results, self.results = self.results, []
+            self.results = []
+
+    def _taken_results(self) -> list[Any]:
+        results, self.results = self.results, []
         return results
 
     def _start_next(self) -> None:
@@ -689,7 +693,9 @@ class _Group:
         kind = _Worker if self.drive.trio is None else _TrioWorker
         worker = kind(self, context, before)
         self._running.add(worker)
-        worker.start()
+        # With listeners, the frames of the caller may lead to the run; since Python 3.12 an exception keeps them.
+        is_first = self._parent is None and before is None and self.drive.emit is None
+        worker.start(at_once=is_first)
 
     def replace(self, worker: _Worker) -> None:
         """Stop waiting for a worker, whose frames another one takes over to end them."""

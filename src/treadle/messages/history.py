@@ -48,7 +48,8 @@ class History(Sequence[JSONDict]):
 
     def __init__(self, messages: Sequence[JSONDict] = ()) -> None:
         self._log = _Log()
-        self._log.extend(messages)
+        if messages:
+            self._log.extend(messages)
         self._length = len(messages)
 
     def append(self, *messages: JSONDict) -> History:
