@@ -498,7 +498,8 @@ class _Worker:
         except _FAILURES as error:
             self._listener_failed(error)
             return None
-        return self._await_listener(emitted) if is_awaitable(emitted) else None
+        is_late = emitted is not None and is_awaitable(emitted)
+        return self._await_listener(emitted) if is_late else None
 
     async def _await_listener(self, emitted: Awaitable[Any]) -> None:
         try:
