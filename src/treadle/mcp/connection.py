@@ -99,7 +99,7 @@ class Connection:
         silence = f"no answer within {self._seconds:g} s"
         why = self.reason or (silence if error is None else _reason(error))
         raise MCPConnectionError(
-            f"cannot connect to {self._target}: {why}", self.stderr()
+            f"cannot connect to {self._target}: {why}", self._stderr.text(has_ended=True)
         ) from error
 
     async def _abandon(self) -> None:

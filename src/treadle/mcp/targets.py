@@ -243,8 +243,10 @@ class Stderr:
                     self._lines.append(piece.rstrip())
                 is_rest = not piece.endswith("\n")
 
-    def text(self) -> str:
-        """The last lines so far, without recognizable credentials; waits shortly for those of an ended process."""
+    def text(self, *, has_ended: bool = False) -> str:
+        """The last lines so far, without recognizable credentials; waits for those of a process that has ended."""
         if self._reader is not None:
-            self._reader.join(0.2)
+            self._reader.join(
+                2.0 if has_ended else 0.2
+            )  # a child of the process may keep the pipe open
         return redacted("\n".join(self._lines))

@@ -44,7 +44,7 @@ from treadle.tools import (
     tool_result,
     truncate,
 )
-from treadle.tracebacks import from_user_code, has_traceback
+from treadle.tracebacks import from_user_code, was_raised
 
 RETRY_DELAY = 0.1
 """Seconds before the second attempt of a tool; each further delay is twice as long, up to 30 s."""
@@ -290,7 +290,7 @@ def failed_call(
     if error is None:
         return ToolResult(call.id, text, True, "timeout")
     ctx.run.ledger.note_failure(ctx.iteration, call.id, error)
-    if has_traceback(error):
+    if was_raised(error):
         log_exception(ctx, call, "call of %s raised %s", type(error).__name__, error=error)
     return ToolResult(call.id, text, True, status)
 
