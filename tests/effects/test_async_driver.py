@@ -63,11 +63,6 @@ def waiting(stop):
     yield Sleep(LONG)
 
 
-HAS_NO_EAGER_TASKS = pytest.mark.skipif(sys.version_info < (3, 12), reason="has no eager tasks")
-EAGER = pytest.mark.parametrize("is_eager", [False, pytest.param(True, marks=HAS_NO_EAGER_TASKS)])
-"""With the default factory of tasks, and with that of eager ones."""
-
-
 @pytest.fixture(autouse=True)
 def grace(monkeypatch):
     """Set the grace period; it is short unless a test sets it."""
@@ -1041,7 +1036,7 @@ class TestParallel:
         assert "ValueError: first" in caplog.text
         assert seen == []
 
-    @HAS_NO_EAGER_TASKS
+    @pytest.mark.skipif(sys.version_info < (3, 12), reason="has no eager tasks")
     @pytest.mark.parametrize("limit", [None, 1])
     def test_works_with_eager_tasks(self, limit):
         async def main():
@@ -1053,15 +1048,14 @@ class TestParallel:
 
         assert asyncio.run(main()) == (True, [7, 7, 7])
 
-    @EAGER
-    def test_a_task_that_begins_at_once_can_set_the_signal_of_its_bound(self, is_eager):
+    @pytest.mark.skipif(sys.version_info < (3, 12), reason="has no eager tasks")
+    def test_an_eager_task_can_set_the_signal_of_its_bound_at_once(self):
         def steps(signal):
             yield Call(signal.set)
             yield Sleep(LONG)
 
         async def main():
-            if is_eager:
-                asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+            asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
             signal = Signal()
             with pytest.raises(Stopped):
                 await drive(steps_of(Bounded(steps(signal), until=signal)))
@@ -1071,84 +1065,6 @@ class TestParallel:
                 await drive(steps_of(Bounded(within, seconds=LONG)))
 
         asyncio.run(main())
-
-
-class TestTheBeginning:
-    """The first steps are made at once, in a task of the driver."""
-
-    def test_steps_that_wait_for_nothing_end_before_other_tasks_run(self):
-        """So of many runs at once, each is over before the next one exists."""
-        seen = []
-
-        async def one(number):
-            seen.append(f"made {number}")
-            await drive(steps_of(carried(_append, seen)))
-            seen.append(f"over {number}")
-
-        async def main():
-            await asyncio.gather(one(1), one(2))
-
-        asyncio.run(main())
-        assert seen == ["made 1", 1, "over 1", "made 2", 1, "over 2"]
-
-    @EAGER
-    def test_the_task_of_the_steps_is_not_that_of_the_caller(self, is_eager):
-        async def first():
-            return asyncio.current_task()
-
-        async def main():
-            if is_eager:
-                asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
-            caller = asyncio.current_task()
-            in_steps = await drive(steps_of(carried(first)))
-            return caller is asyncio.current_task() is not in_steps, in_steps in asyncio.all_tasks()
-
-        assert asyncio.run(main()) == (True, False)
-
-    @EAGER
-    def test_a_timeout_within_the_first_call_cancels_that_call_alone(self, is_eager):
-        async def impatient():
-            try:
-                async with asyncio.timeout(0.01):
-                    await asyncio.sleep(LONG)
-            except TimeoutError:
-                return "late"
-
-        async def main():
-            if is_eager:
-                asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
-            return await drive(steps_of(carried(impatient)))
-
-        assert asyncio.run(main()) == "late"
-
-    def test_an_exception_of_the_first_call_is_raised_to_the_caller(self):
-        async def fails():
-            raise ValueError("no")
-
-        async def main():
-            with pytest.raises(ValueError, match="no"):
-                await drive(steps_of(carried(fails)))
-
-        asyncio.run(main())
-
-    def test_a_cancellation_during_the_first_wait_reaches_the_steps(self):
-        seen = []
-
-        async def waits():
-            try:
-                await asyncio.sleep(LONG)
-            finally:
-                seen.append("left")
-
-        async def main():
-            task = asyncio.create_task(drive(steps_of(carried(waits))))
-            await asyncio.sleep(0)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-
-        asyncio.run(main())
-        assert seen == ["left"]
 
 
 def test_no_call_starts_after_the_signal_of_its_bound_was_set(go):

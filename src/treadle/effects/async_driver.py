@@ -46,7 +46,6 @@ from treadle.effects.event_loop import (
     caller_on_loop,
     cancellations_of_task,
     running_trio,
-    start_task,
     wait_for,
 )
 from treadle.effects.failures import failure_of, is_exit
@@ -190,11 +189,12 @@ class _Worker:
             if bound is not None:
                 bound.worker = self
 
-    def start(self, *, at_once: bool) -> None:
-        self._task, is_over = start_task(self._work(), self.context, at_once=at_once)
-        self._task.add_done_callback(self._left)
-        if is_over:
-            self._group.ended(self)
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        task = self._task = loop.create_task(self._work(), context=self.context)
+        # Otherwise `asyncio.run` would wait for the task at its end, even for an abandoned one.
+        asyncio._unregister_task(task)  # noqa: SLF001 - documented, for such tasks
+        task.add_done_callback(self._left)
 
     def _left(self, _: object) -> None:
         self._group.ended(self)
@@ -498,8 +498,9 @@ class _Worker:
         except _FAILURES as error:
             self._listener_failed(error)
             return None
-        is_late = emitted is not None and is_awaitable(emitted)
-        return self._await_listener(emitted) if is_late else None
+        if emitted is not None and is_awaitable(emitted):
+            return self._await_listener(emitted)
+        return None
 
     async def _await_listener(self, emitted: Awaitable[Any]) -> None:
         try:
@@ -535,7 +536,7 @@ class _Worker:
 class _TrioWorker(_Worker):
     """A worker in a system task of trio, in which each effect has its own cancel scope."""
 
-    def start(self, *, at_once: bool) -> None:  # noqa: ARG002 - system tasks begin in any order
+    def start(self) -> None:
         self._scopes: tuple[anyio.CancelScope, ...] = ()
 
         async def run() -> None:
@@ -677,12 +678,8 @@ class _Group:
         try:
             if self.results:
                 await self._wait()
-            return self._taken_results()
         finally:  # the traceback of an exception in them may lead here
-            self.results = []
-
-    def _taken_results(self) -> list[Any]:
-        results, self.results = self.results, []
+            results, self.results = self.results, []
         return results
 
     def _start_next(self) -> None:
@@ -694,9 +691,7 @@ class _Group:
         kind = _Worker if self.drive.trio is None else _TrioWorker
         worker = kind(self, context, before)
         self._running.add(worker)
-        # With listeners, the frames of the caller may lead to the run; since Python 3.12 an exception keeps them.
-        is_first = self._parent is None and before is None and self.drive.emit is None
-        worker.start(at_once=is_first)
+        worker.start()
 
     def replace(self, worker: _Worker) -> None:
         """Stop waiting for a worker, whose frames another one takes over to end them."""

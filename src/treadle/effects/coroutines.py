@@ -71,44 +71,6 @@ class Then(Coroutine[Any, Any, R]):
         return (yield from changed.__await__()) if is_awaitable(changed) else changed
 
 
-class Begun(Coroutine[Any, Any, R]):
-    """A coroutine whose first step may be made before its task begins, which then waits as that step does."""
-
-    def __init__(self, coroutine: Coroutine[Any, Any, R]) -> None:
-        self.has_begun = self.is_over = False
-        self._inner = coroutine
-        self._waits: list[Any] = []
-
-    def begin(self) -> None:
-        """Make the first step."""
-        try:
-            self._waits.append(self.send(None))
-        except StopIteration:
-            self.is_over = True
-
-    def send(self, value: Any) -> Any:
-        """Continue; see `collections.abc.Coroutine`."""
-        if self.is_over:
-            raise StopIteration
-        self.has_begun = True
-        return self._waits.pop() if self._waits else self._inner.send(value)
-
-    def throw(self, *error: Any) -> Any:
-        """Raise an exception where it waits; see `collections.abc.Coroutine`."""
-        self._waits.clear()
-        try:
-            return self._inner.throw(*error)
-        finally:
-            del error  # its traceback may lead to this frame
-
-    def close(self) -> None:
-        """End it; see `collections.abc.Coroutine`."""
-        self._inner.close()
-
-    def __await__(self) -> Generator[Any, Any, R]:
-        raise AssertionError("unreachable: a task makes the steps")
-
-
 @coroutine
 def in_context(awaitable: Awaitable[R], context: Context) -> Generator[Any, Any, R]:
     """Await something in a context, which is entered for each of its steps, whichever task awaits this."""

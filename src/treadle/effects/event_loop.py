@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import sys
 import threading
-from collections.abc import Callable, Coroutine
-from contextvars import Context
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import anyio
 
-from treadle.effects.coroutines import Begun
 from treadle.effects.effects import Signal
 
 
@@ -35,36 +32,6 @@ def cancellations_of_task() -> int:
     except RuntimeError:
         return 0
     return task.cancelling() if task is not None else 0
-
-
-def start_task(
-    coroutine: Coroutine[Any, Any, None], context: Context, *, at_once: bool
-) -> tuple[Any, bool]:
-    """Start a task of asyncio, for which `asyncio.run` does not wait; return it, and whether it is over already.
-
-    One that begins at once makes its first step here, as an eager task of Python 3.12 does, unless the task of the
-    caller has to end.
-    """
-    loop, caller = asyncio.get_running_loop(), asyncio.current_task()
-    begun = Begun(coroutine) if at_once and not _has_to_end(caller) else None
-    task = loop.create_task(begun or coroutine, context=context)
-    asyncio._unregister_task(task)  # noqa: SLF001 - documented, as the other two
-    if caller is None or begun is None:
-        return task, False
-    if not begun.has_begun:  # a task factory may have begun it
-        asyncio._leave_task(loop, caller)  # noqa: SLF001
-        asyncio._enter_task(loop, task)  # noqa: SLF001
-        try:
-            context.run(begun.begin)
-        finally:
-            asyncio._leave_task(loop, task)  # noqa: SLF001
-            asyncio._enter_task(loop, caller)  # noqa: SLF001
-    return task, begun.is_over
-
-
-def _has_to_end(task: asyncio.Task[Any] | None) -> bool:
-    """Whether the current task was asked to cancel, or is within a scope that was; true without a task."""
-    return task is None or task.cancelling() > 0 or anyio.current_effective_deadline() == -math.inf
 
 
 def call_later(seconds: float, act: Callable[[], object], trio: Any) -> Callable[[], None]:
