@@ -13,6 +13,7 @@ import threading
 
 import pytest
 from tests.http_server import ScriptedServer
+from tests.programs import run_program
 
 from treadle.cli import main
 from treadle.cli.builtin_tools import Workspace
@@ -155,15 +156,12 @@ def spawned(command, root):
     """Runs `treadle run` in a process of its own, its output in pipes."""
 
     def run(*args, stdin="", env=None, timeout=60, before=(), **how):
-        return subprocess.run(
+        return run_program(
             [*before, *command(*args, **how)],
             input=stdin,
-            capture_output=True,
-            text=True,
             cwd=root,
             env={**os.environ, **(env or {})},
             timeout=timeout,
-            check=False,
         )
 
     return run

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.cli.places import ProviderFolder
 from tests.guides.terminal import Terminal
+from tests.programs import run_program
 from tests.redis_server import redis_server, redis_url
 
 from treadle import Loop
@@ -148,15 +149,11 @@ class Place(ProviderFolder):
         )
 
     def pipe(self, text, *args, env=None, **how):
-        return subprocess.run(
+        return run_program(
             self.command(*args, **how),
             cwd=self.folder,
             env={**self.environment, **(env or {})},
             input=text,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
         )
 
     @property

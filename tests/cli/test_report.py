@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.programs import run_program
 
 from treadle import Loop
 from treadle.cli import main
@@ -292,7 +293,7 @@ def test_the_help_imports_no_command():
         "try: main(['--help'])\n"
         "except SystemExit: print({'treadle.reports', 'jsonschema'} & set(sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_program([sys.executable, "-c", code], check=True)
     assert done.stdout.splitlines()[-1] == "set()"
 
 

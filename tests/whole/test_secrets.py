@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import pathlib
-import subprocess
 import sys
 import threading
 from collections.abc import Mapping
@@ -19,6 +18,7 @@ import anyio
 import pytest
 from tests.completion import COMPLETION
 from tests.deciding import on
+from tests.programs import run_program
 from tests.telemetry.watching import Watch
 
 from treadle import (
@@ -390,15 +390,7 @@ def test_of_the_command(server, tmp_path):
     command = [sys.executable, "-m", "treadle", "run", "hi", "--model", "openai:m"]
     command += ["--base-url", f"http://user:pw{SECRET}@127.0.0.1:{server.server_port}/v1"]
     command += ["--api-key-env", "MY_KEY", "--record", "run.jsonl", "--report", "run.html"]
-    done = subprocess.run(
-        command,
-        env={**os.environ, "MY_KEY": SECRET},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_program(command, env={**os.environ, "MY_KEY": SECRET}, cwd=tmp_path)
     assert done.returncode == server.code, done.stderr
     written = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert written.keys() == {"run.jsonl", "run.html"}
