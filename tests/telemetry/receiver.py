@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -12,6 +10,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from tests.http_server import Handler, served_by
 
 FORMS = {
     "/v1/traces": ExportTraceServiceRequest,
@@ -63,24 +62,12 @@ class Receiver:
 def receiving() -> Any:
     """Listen on a free port of 127.0.0.1 until the end of the block."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Receiving(Handler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             receiver.came[self.path].append(FORMS[self.path].FromString(body))
-            self.send_response(200)
-            self.send_header("Content-Type", "application/x-protobuf")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            self.respond(200, b"", {"Content-Type": "application/x-protobuf"})
 
-        def log_message(self, *args: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        receiver = Receiver(f"http://127.0.0.1:{server.server_port}")
-        serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        serving.start()
-        try:
-            yield receiver
-        finally:
-            server.shutdown()
-            serving.join()
+    with served_by(Receiving) as server:
+        receiver = Receiver(server.url)
+        yield receiver
