@@ -30,31 +30,14 @@ class Receiver:
         self.address = address
         self.came: dict[str, list[Any]] = {path: [] for path in FORMS}
 
-    @property
-    def scopes_of_spans(self) -> list[Any]:
+    def scopes_of(self, kind: str) -> list[Any]:
+        """The scopes of the ``traces``, the ``metrics`` or the ``logs``."""
+        field = "spans" if kind == "traces" else kind
         return [
             scope
-            for request in self.came["/v1/traces"]
-            for resource in request.resource_spans
-            for scope in resource.scope_spans
-        ]
-
-    @property
-    def scopes_of_metrics(self) -> list[Any]:
-        return [
-            scope
-            for request in self.came["/v1/metrics"]
-            for resource in request.resource_metrics
-            for scope in resource.scope_metrics
-        ]
-
-    @property
-    def scopes_of_logs(self) -> list[Any]:
-        return [
-            scope
-            for request in self.came["/v1/logs"]
-            for resource in request.resource_logs
-            for scope in resource.scope_logs
+            for request in self.came[f"/v1/{kind}"]
+            for resource in getattr(request, f"resource_{field}")
+            for scope in getattr(resource, f"scope_{field}")
         ]
 
 
