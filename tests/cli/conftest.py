@@ -1,6 +1,7 @@
 """Folders for the tools; a scripted endpoint, and ways to run the command on it."""
 
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -196,20 +197,25 @@ def on_terminal(command, root):
 
 
 @pytest.fixture
-def called(endpoint, root, monkeypatch, capsys):
-    """Runs the command in this process; gives its exit code, stdout and stderr."""
+def run_main(root, monkeypatch, capsys):
+    """Runs a command in this process; gives its exit code, stdout and stderr."""
     monkeypatch.chdir(root)
-    monkeypatch.setattr(sys, "path", [*sys.path])
 
     def run(*args):
         try:
-            code = main(["run", *args])
+            code = main([*map(str, args)])
         except SystemExit as ended:
             code = ended.code
-        out, err = capsys.readouterr()
-        return code, out, err
+        return code, *capsys.readouterr()
 
     return run
+
+
+@pytest.fixture
+def called(endpoint, run_main, monkeypatch):
+    """Runs `treadle run` in this process, which may import modules of its folder."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    return functools.partial(run_main, "run")
 
 
 @pytest.fixture

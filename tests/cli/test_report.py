@@ -1,5 +1,6 @@
 """`treadle report`, `treadle run --record` and `--report`: what they write, and what they say if they cannot."""
 
+import functools
 import importlib
 import signal
 import subprocess
@@ -44,18 +45,8 @@ def tools(root):
 
 
 @pytest.fixture
-def reported(root, monkeypatch, capsys):
-    """Runs `treadle report` in this process; gives its exit code, stdout and stderr."""
-    monkeypatch.chdir(root)
-
-    def run(*args):
-        try:
-            code = main(["report", *args])
-        except SystemExit as ended:
-            code = ended.code
-        return code, *capsys.readouterr()
-
-    return run
+def reported(run_main):
+    return functools.partial(run_main, "report")
 
 
 def test_a_recording_of_the_command_can_be_replayed(recorded, tools):
