@@ -154,9 +154,7 @@ class TestSwitch:
 
     def test_an_unknown_key_is_an_error_that_names_the_keys(self, runner):
         pipeline = Pipeline(switch(lambda item: item, {"a": [], "b": []}, name="kind"))
-        with pytest.raises(
-            StageError, match="no branch for 'c'; the branches are 'a', 'b'"
-        ) as caught:
+        with pytest.raises(StageError, match=r"no branch for 'c'; .* are 'a', 'b'") as caught:
             runner.run(pipeline, "c")
         assert caught.value.stage == "kind"
         assert caught.value.trace == ("kind",)
