@@ -1,5 +1,6 @@
-"""A server on this machine that answers by a script, and records what it is asked."""
+"""Servers on this machine; one answers by a script, and records what it is asked."""
 
+import contextlib
 import http.server
 import json
 import socket
@@ -12,6 +13,46 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """A handler that logs nothing."""
+
+    def respond(self, status, body, headers):
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        """Log nothing."""
+
+
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 64  # some clients ask for several answers at the same time
+
+    def __init__(self, handler):
+        super().__init__(("127.0.0.1", 0), handler)
+        self.url = f"http://127.0.0.1:{self.server_port}"
+
+    def handle_error(self, *_):
+        """A client that has gone is not an error of the server."""
+
+
+@contextlib.contextmanager
+def served_by(handler, **attributes):
+    """A server with a handler and attributes for it, until the end of the block."""
+    with Server(handler) as server:
+        vars(server).update(attributes)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 class Request(NamedTuple):
@@ -40,7 +81,7 @@ class ScriptedServer:
         self._closed = threading.Event()
         outer = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
+        class Scripted(Handler):
             def do_POST(self):
                 text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 headers = {name.lower(): value for name, value in self.headers.items()}
@@ -58,17 +99,8 @@ class ScriptedServer:
 
             do_GET = do_POST
 
-            def log_message(self, *_):
-                """Log nothing."""
-
-        class Server(http.server.ThreadingHTTPServer):
-            daemon_threads = True
-
-            def handle_error(self, *_):
-                """A client that has gone is not an error of the server."""
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._server = Server(Scripted)
+        self.url = self._server.url
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
         self._thread.start()
 

@@ -3,11 +3,11 @@
 import fcntl
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.programs import run_program
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -56,12 +56,8 @@ def _install(npm, folder, package, version):
     if facts.exists() and json.loads(facts.read_text())["version"] == version:
         return
     quiet = ["--no-audit", "--no-fund"]
-    done = subprocess.run(
-        [*npm, "install", "--prefix", folder, *quiet, f"{package}@{version}"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
+    done = run_program(
+        [*npm, "install", "--prefix", folder, *quiet, f"{package}@{version}"], timeout=300
     )
     if done.returncode:
         pytest.fail(f"npm could not install {package}:\n{done.stdout}{done.stderr}")

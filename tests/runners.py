@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 import textwrap
 import threading
@@ -11,6 +10,7 @@ from collections.abc import AsyncIterable, Iterable
 
 import anyio
 import pytest
+from tests.programs import run_program
 
 from treadle.effects import drive, drive_sync
 from treadle.pipeline import Pipeline
@@ -124,13 +124,8 @@ def run_python():
     environment.pop("COVERAGE_PROCESS_CONFIG", None)
 
     def run(code, expected, *options):
-        done = subprocess.run(
-            [sys.executable, "-W", "error", *options, "-c", textwrap.dedent(code)],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-            env=environment,
+        done = run_program(
+            [sys.executable, "-W", "error", *options, "-c", textwrap.dedent(code)], env=environment
         )
         assert (done.stdout, done.stderr, done.returncode) == (expected, "", 0)
 

@@ -1,11 +1,11 @@
 """A file system of 2 MB, for programs."""
 
 import shutil
-import subprocess
 import sys
 import textwrap
 
 import pytest
+from tests.programs import run_program
 
 
 @pytest.fixture
@@ -18,13 +18,10 @@ def on_small_disk(tmp_path):
 
     def run_commands(commands):
         script = f"set -e; mount -t tmpfs -o size=2m tmpfs disk\n{textwrap.dedent(commands)}"
-        done = subprocess.run(
+        done = run_program(
             ["unshare", "--map-root-user", "--mount", "sh", "-c", script],
             cwd=tmp_path,
             env={"PYTHONPATH": ":".join(sys.path)},
-            capture_output=True,
-            text=True,
-            check=False,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines()

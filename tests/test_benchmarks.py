@@ -1,10 +1,10 @@
 """The benchmarks run; their measurements are for `make bench` and are not tested."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.programs import run_program
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -24,6 +24,6 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 )
 def test_it_prints_its_table(program, expected):
     command = [sys.executable, *program.split()]
-    done = subprocess.run(command, cwd=BENCHMARKS, capture_output=True, text=True, check=False)
+    done = run_program(command, cwd=BENCHMARKS)
     assert done.returncode == 0, done.stderr
     assert expected in done.stdout

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.programs import run_program
 
 from treadle.cli.arguments import make_parser
 
@@ -125,14 +126,8 @@ def test_the_program_of_a_page_starts_and_ends(page, tmp_path):
     """What only a program does: `__name__` is ``"__main__"``, and the input is empty."""
     file = tmp_path / f"{page.stem.replace('-', '_')}.py"
     file.write_text(program_of(page), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(file)],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        timeout=120,
-        check=False,
+    done = run_program(
+        [sys.executable, "-W", "error", str(file)], stdin=subprocess.DEVNULL, cwd=tmp_path
     )
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -17,6 +17,8 @@ from treadle.errors import (
     closest,
 )
 from treadle.messages import MalformedJSONError, NotAResponseError
+from treadle.pipeline import PipelineError, StageError
+from treadle.pipeline.streams import NotOneItemError
 from treadle.results import RunError
 from treadle.run_state import IllegalMoveError
 from treadle.tools import LockedError
@@ -35,6 +37,9 @@ from treadle.tools import LockedError
         (MalformedJSONError, ValueError),
         (NotAResponseError, TypeError),
         (RunError, Exception),
+        (PipelineError, ValueError),
+        (StageError, RuntimeError),
+        (NotOneItemError, LookupError),
     ],
 )
 def test_an_error_is_a_treadle_error_and_a_standard_exception(error, kind):

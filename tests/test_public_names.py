@@ -1,7 +1,8 @@
 """The public names of the package, and what importing it imports."""
 
-import subprocess
 import sys
+
+from tests.programs import run_program
 
 import treadle
 
@@ -19,7 +20,7 @@ print(*{name.partition(".")[0] for name in set(sys.modules) - before})
 def test_importing_it_imports_no_third_party_package_and_no_slow_module():
     """They are imported when they are first used: asyncio and anyio by the first run."""
     command = [sys.executable, "-c", IMPORTED]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = run_program(command, check=True)
     imported = set(done.stdout.split())
     assert imported - sys.stdlib_module_names == {"treadle"}
     assert not imported & LATE

@@ -2,9 +2,10 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
+
+from tests.programs import run_program
 
 from treadle import Loop
 from treadle.testing import call, calls
@@ -28,7 +29,7 @@ def test_installing_comes_first_then_the_quickstart_then_the_commands_for_contri
 
 def test_the_quickstart_prints_the_answer():
     command = [sys.executable, "-c", QUICKSTART]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = run_program(command, check=True)
     assert done.stdout == "It is 5.\n"
 
 
@@ -45,9 +46,7 @@ def test_the_quickstart_with_a_real_model_runs_against_an_openai_compatible_serv
     with ScriptedServer(*answers) as server:
         environment = {**os.environ, "OPENAI_BASE_URL": f"{server.url}/v1", "OPENAI_API_KEY": "key"}
         command = [sys.executable, "-c", WITH_OPENAI]
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=60, env=environment
-        )
+        done = run_program(command, env=environment)
     assert (done.stdout, done.stderr) == ("It is 5.\n", "")
     assert [request["model"] for request in server.bodies] == ["gpt-5-mini", "gpt-5-mini"]
     assert server.bodies[1]["messages"][-1]["content"] == "5"

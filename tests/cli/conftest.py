@@ -1,6 +1,7 @@
 """Folders for the tools; a scripted endpoint, and ways to run the command on it."""
 
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -13,6 +14,7 @@ import threading
 
 import pytest
 from tests.http_server import ScriptedServer
+from tests.programs import run_program
 
 from treadle.cli import main
 from treadle.cli.builtin_tools import Workspace
@@ -155,15 +157,12 @@ def spawned(command, root):
     """Runs `treadle run` in a process of its own, its output in pipes."""
 
     def run(*args, stdin="", env=None, timeout=60, before=(), **how):
-        return subprocess.run(
+        return run_program(
             [*before, *command(*args, **how)],
             input=stdin,
-            capture_output=True,
-            text=True,
             cwd=root,
             env={**os.environ, **(env or {})},
             timeout=timeout,
-            check=False,
         )
 
     return run
@@ -198,20 +197,25 @@ def on_terminal(command, root):
 
 
 @pytest.fixture
-def called(endpoint, root, monkeypatch, capsys):
-    """Runs the command in this process; gives its exit code, stdout and stderr."""
+def run_main(root, monkeypatch, capsys):
+    """Runs a command in this process; gives its exit code, stdout and stderr."""
     monkeypatch.chdir(root)
-    monkeypatch.setattr(sys, "path", [*sys.path])
 
     def run(*args):
         try:
-            code = main(["run", *args])
+            code = main([*map(str, args)])
         except SystemExit as ended:
             code = ended.code
-        out, err = capsys.readouterr()
-        return code, out, err
+        return code, *capsys.readouterr()
 
     return run
+
+
+@pytest.fixture
+def called(endpoint, run_main, monkeypatch):
+    """Runs `treadle run` in this process, which may import modules of its folder."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    return functools.partial(run_main, "run")
 
 
 @pytest.fixture

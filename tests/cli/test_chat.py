@@ -1,5 +1,6 @@
 """`treadle chat` in a pseudo-terminal, and in a pipe, with a script in place of the model."""
 
+import contextlib
 import subprocess
 import sys
 import time
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.cli.places import ProviderFolder
 from tests.guides.terminal import Terminal
+from tests.programs import run_program
 from tests.redis_server import redis_server, redis_url
 
 from treadle import Loop
@@ -147,16 +149,15 @@ class Place(ProviderFolder):
             self.command(*args, **how), cwd=self.folder, env={**self.environment, **(env or {})}
         )
 
+    def visit(self, *args, **how):
+        return left(self.start(*args, **how))
+
     def pipe(self, text, *args, env=None, **how):
-        return subprocess.run(
+        return run_program(
             self.command(*args, **how),
             cwd=self.folder,
             env={**self.environment, **(env or {})},
             input=text,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
         )
 
     @property
@@ -186,25 +187,33 @@ def say(terminal, *inputs):
         terminal.press(text + ENTER)
 
 
-def leave(terminal):
-    terminal.wait_for("> ")
-    terminal.press(CTRL_D)
-    assert terminal.wait() == 0
+@contextlib.contextmanager
+def left(terminal):
+    """A chat that the user leaves at the end of the block."""
+    with terminal:
+        yield terminal
+        terminal.wait_for("> ")
+        terminal.press(CTRL_D)
+        assert terminal.wait() == 0
+
+
+def ask_for_mail(terminal):
+    """The model calls a tool that needs approval."""
+    say(terminal, "Mail")
+    terminal.wait_for("[y/n] ")
 
 
 def test_a_conversation_is_stored_and_another_process_continues_it(place):
-    with place.start() as terminal:
+    with place.visit() as terminal:
         terminal.wait_for("session s (new), model demo:echo")
         say(terminal, "one")
         terminal.wait_for("echo heard one.\n(1 iteration, 0 tool calls, ")
         say(terminal, "two")
         terminal.wait_for("echo heard one + two.")
-        leave(terminal)
-    with place.start() as terminal:
+    with place.visit() as terminal:
         terminal.wait_for("session s (4 messages)")
         say(terminal, "three")
         terminal.wait_for("echo heard one + two + three.")
-        leave(terminal)
     assert place.texts()[-2:] == ["user: three", "assistant: echo heard one + two + three."]
 
 
@@ -221,17 +230,16 @@ def test_the_default_is_a_new_session_and_an_option_continues_the_last(place):
 
 
 def test_text_is_shown_as_it_arrives(place):
-    with place.start() as terminal:
+    with place.visit() as terminal:
         say(terminal, "Story")
         terminal.wait_for("Once upon ")
         place.open_gate()
         terminal.wait_for("a time\n(1 iteration")
-        leave(terminal)
 
 
 @pytest.mark.parametrize("story", ["Story", "Sync story"])
 def test_ctrl_c_interrupts_an_answer_and_its_text_is_stored(place, story):
-    with place.start() as terminal:
+    with place.visit() as terminal:
         say(terminal, story)
         terminal.wait_for("Once upon ")
         terminal.press(CTRL_C)
@@ -239,16 +247,14 @@ def test_ctrl_c_interrupts_an_answer_and_its_text_is_stored(place, story):
         assert place.texts() == [f"user: {story}", "assistant: Once upon "]
         say(terminal, "Go on")
         terminal.wait_for(f"echo heard {story} + Go on.")
-        leave(terminal)
 
 
 def test_ctrl_c_keeps_the_results_of_tools_that_ended(place):
-    with place.start() as terminal:
+    with place.visit() as terminal:
         say(terminal, "Add, story")
         terminal.wait_for("Once upon ")
         terminal.press(CTRL_C)
         terminal.wait_for("[interrupted")
-        leave(terminal)
     assert place.texts()[2:] == ["tool: 3", "assistant: Once upon "]
 
 
@@ -263,66 +269,59 @@ def test_a_second_ctrl_c_at_once_leaves(place):
 
 
 def test_ctrl_c_at_the_prompt_discards_the_line(place):
-    with place.start() as terminal:
+    with place.visit() as terminal:
         terminal.wait_for("> ")
         terminal.press("nonsense")
         terminal.wait_for("nonsense")
         terminal.press_until(CTRL_C, "> ")
         terminal.press("one" + ENTER)
         terminal.wait_for("echo heard one.")
-        leave(terminal)
 
 
 def test_tools_are_shown_with_their_state(place):
-    with place.start() as terminal:
+    with place.visit() as terminal:
         say(terminal, "Add")
         terminal.wait_for('  add {"a": 1, "b": 2}\n')
         terminal.wait_for('  add {"a": 1, "b": 2}: done in ')
         terminal.wait_for("It is 3\n(2 iterations, 1 tool call, ")
-        leave(terminal)
 
 
 def test_text_that_a_retry_discards_is_declared_void(place):
-    with place.start() as terminal:
+    with place.visit() as terminal:
         say(terminal, "Break")
         terminal.wait_for("Half of \n[the answer broke off: the text above is void")
         terminal.wait_for("echo heard Break.")
-        leave(terminal)
     assert place.texts()[1:] == ["assistant: echo heard Break."]
 
 
 def test_an_error_is_shown_and_the_chat_goes_on(place):
-    with place.start() as terminal:
+    with place.visit() as terminal:
         say(terminal, "Fail")
         terminal.wait_for("it does not work")
         say(terminal, "one")
         terminal.wait_for("echo heard Fail")
         terminal.wait_for("one.")
-        leave(terminal)
 
 
 def test_no_control_character_of_a_model_reaches_the_terminal(place):
-    with place.start() as terminal:
+    with place.visit() as terminal:
         say(terminal, "Controls")
         terminal.wait_for("\\x1b]0;owned\\x07one\ttwo\nthree\\rfour\\u202e\n")
         say(terminal, "/history")
         terminal.wait_for("assistant: \\x1b]0;owned\\x07one")
-        say(terminal, "Mail")
-        terminal.wait_for("[y/n] ")
+        ask_for_mail(terminal)
         terminal.press("n" + ENTER)
-        leave(terminal)
     assert "\x1b" not in terminal.screen
     assert "\x07" not in terminal.screen
 
 
 class TestInput:
     def test_a_backslash_at_the_end_of_a_line_continues_it(self, place):
-        with place.start() as terminal:
+        with place.visit() as terminal:
             say(terminal, "one\\")
             terminal.wait_for("\n. ")
             terminal.press("two" + ENTER)
             terminal.wait_for("echo heard one\ntwo.")
-            leave(terminal)
 
     def test_a_paste_of_several_lines_is_one_input(self, place):
         with place.start(env={"TERM": "xterm"}) as terminal:
@@ -334,14 +333,13 @@ class TestInput:
 
     def test_the_arrow_keys_bring_back_the_inputs_of_the_session(self, place):
         place.pipe("one\ntwo\n")
-        with place.start() as terminal:
+        with place.visit() as terminal:
             say(terminal, UP + UP)
             terminal.wait_for("echo heard one + two + one.")
-            leave(terminal)
 
     def test_tab_completes_commands_and_the_names_of_sessions(self, place):
         place.pipe("one\n", session="alice in wonderland")
-        with place.start() as terminal:
+        with place.visit() as terminal:
             terminal.wait_for("> ")
             terminal.press("/swi" + TAB)
             terminal.wait_for("/switch")
@@ -349,7 +347,6 @@ class TestInput:
             terminal.wait_for("ce in wonderland")
             terminal.press(ENTER)
             terminal.wait_for("session alice in wonderland (2 messages)")
-            leave(terminal)
 
 
 class TestPipe:
@@ -387,10 +384,10 @@ class TestPipe:
 
     def test_a_terminal_may_be_asked_while_the_answers_go_to_a_file(self, place):
         command = " ".join(["exec", *place.command(), ">answers"])
-        with Terminal(["sh", "-c", command], cwd=place.folder, env=place.environment) as terminal:
+        chat = Terminal(["sh", "-c", command], cwd=place.folder, env=place.environment)
+        with left(chat) as terminal:
             say(terminal, "one")
             terminal.wait_for("(1 iteration")
-            leave(terminal)
         assert (place.folder / "answers").read_text() == "echo heard one.\n"
 
     def test_a_reader_that_goes_ends_it(self, place):
@@ -414,40 +411,34 @@ class TestPipe:
 class TestApproval:
     @pytest.mark.parametrize(("key", "mails"), [("y", 1), ("n", 0)])
     def test_a_call_runs_only_if_the_user_says_so(self, place, key, mails):
-        with place.start() as terminal:
+        with place.visit() as terminal:
             say(terminal, "Mail")
             assert '"to": "Ada\\u001b[2J"' in terminal.wait_for("[y/n] ")
             terminal.press("what?" + ENTER)
             terminal.wait_for("[y/n] ")
             terminal.press(key + ENTER)
             terminal.wait_for("It is ")
-            leave(terminal)
         assert place.mails == mails
 
     @pytest.mark.parametrize("key", [CTRL_C, CTRL_D])
     def test_the_question_is_asked_again_after_a_restart(self, place, key):
-        with place.start() as terminal:
-            say(terminal, "Mail")
-            terminal.wait_for("[y/n] ")
+        with place.visit() as terminal:
+            ask_for_mail(terminal)
             terminal.press_until(key, "[not decided")
-            leave(terminal)
-        with place.start() as terminal:
+        with place.visit() as terminal:
             terminal.wait_for("[y/n] ")
             terminal.press("y" + ENTER)
             terminal.wait_for("It is sent")
-            leave(terminal)
         assert place.mails == 1
         assert place.texts()[-2:] == ["tool: sent", "assistant: It is sent"]
 
     def test_the_question_outlives_kill_9(self, place):
         with place.start() as terminal:
-            say(terminal, "Mail")
-            terminal.wait_for("[y/n] ")
-        with place.start() as terminal:
+            ask_for_mail(terminal)
+        with place.visit() as terminal:
             terminal.wait_for("[y/n] ")
             terminal.press("n" + ENTER)
             terminal.wait_for("It is ")
-            leave(terminal)
         assert place.mails == 0
 
     @pytest.mark.parametrize(
@@ -462,21 +453,20 @@ class TestApproval:
             terminal.press("y" + ENTER)
             self.wait_for_mails(place, 1)
         place.open_gate()
-        with place.start(tools="post") as terminal:
+        with place.visit(tools="post") as terminal:
             terminal.wait_for("[y/n] ")
             terminal.press("y" + ENTER)
             terminal.wait_for("what was approved may have run")
             terminal.wait_for("Run it all the same? [y/n] ")
             terminal.press(key if key == CTRL_D else key + ENTER)
             terminal.wait_for(told)
-            leave(terminal)
         assert place.mails == mails
 
     def test_of_two_terminals_one_continues(self, place):
-        with place.start(tools="post") as first:
+        with place.visit(tools="post") as first:
             say(first, "Post")
             first.wait_for("[y/n] ")
-            with place.start(tools="post") as second:
+            with place.visit(tools="post") as second:
                 second.wait_for("[y/n] ")
                 first.press("y" + ENTER)
                 self.wait_for_mails(place, 1)
@@ -486,8 +476,6 @@ class TestApproval:
                 first.wait_for("It is posted\n(2 iterations, 1 tool call, ")
                 say(second, "/history")
                 second.wait_for("assistant: It is posted")
-                leave(second)
-            leave(first)
         assert place.mails == 1
 
     @staticmethod
@@ -498,26 +486,23 @@ class TestApproval:
             time.sleep(0.02)
 
     def test_a_message_goes_on_without_the_call(self, place):
-        with place.start() as terminal:
-            say(terminal, "Mail")
-            terminal.wait_for("[y/n] ")
+        with place.visit() as terminal:
+            ask_for_mail(terminal)
             terminal.press_until(CTRL_C, "[not decided")
             say(terminal, "one")
             terminal.wait_for("echo heard Mail + one.")
-            leave(terminal)
         assert place.mails == 0
         assert place.store.session("s").pause() is None
 
     def test_a_call_whose_tool_is_gone_is_not_run(self, place):
         place.pipe("Mail\n")
         (place.folder / "my_tools.py").write_text(TOOLS.replace("def mail", "def post"))
-        with place.start(tools="add,post") as terminal:
+        with place.visit(tools="add,post") as terminal:
             terminal.wait_for("[y/n] ")
             terminal.press("y" + ENTER)
             terminal.wait_for("[the waiting calls cannot run: ")
             say(terminal, "one")
             terminal.wait_for("echo heard Mail + one.")
-            leave(terminal)
         assert place.mails == 0
 
     def test_what_was_typed_before_the_question_is_no_answer(self, place):
@@ -546,11 +531,10 @@ class TestCommands:
             assert f"| `{usage}` | {command.help} |" in rows
 
     def test_help_lists_all_commands(self, place):
-        with place.start() as terminal:
+        with place.visit() as terminal:
             say(terminal, "/help")
             shown = terminal.wait_for("Ctrl-C interrupts")
             assert all(f"/{name}" in shown for name in COMMANDS)
-            leave(terminal)
 
     def test_quit_leaves(self, place):
         with place.start() as terminal:
@@ -558,7 +542,7 @@ class TestCommands:
             assert terminal.wait() == 0
 
     def test_new_and_switch_change_the_session(self, place):
-        with place.start() as terminal:
+        with place.visit() as terminal:
             say(terminal, "one", "/new b", "two")
             terminal.wait_for("echo heard two.")
             say(terminal, "/switch s")
@@ -571,28 +555,25 @@ class TestCommands:
             terminal.wait_for("there is no session 'bb'")
             say(terminal, "/new", "four")
             terminal.wait_for("echo heard four.")
-            leave(terminal)
         assert len(place.names()) == 3
 
     def test_switch_asks_about_a_call_that_waits(self, place):
         place.pipe("Mail\n", session="b")
-        with place.start() as terminal:
+        with place.visit() as terminal:
             say(terminal, "/switch b")
             terminal.wait_for("[y/n] ")
             terminal.press("y" + ENTER)
             terminal.wait_for("It is sent")
-            leave(terminal)
 
     def test_sessions_lists_them(self, place):
         place.pipe("one\n", session="b")
-        with place.start() as terminal:
+        with place.visit() as terminal:
             say(terminal, "one", "/sessions")
             terminal.wait_for("* s  ")
             assert "2 messages" in terminal.wait_for("\n  b  ")
-            leave(terminal)
 
     def test_history_shows_the_last_messages(self, place):
-        with place.start() as terminal:
+        with place.visit() as terminal:
             say(terminal, "one", "two", "/history 3")
             terminal.wait_for("/history 3\n")
             assert terminal.wait_for("> ") == (
@@ -600,28 +581,25 @@ class TestCommands:
             )
             terminal.press("/history x" + ENTER)
             terminal.wait_for("expected a number of messages, got 'x'")
-            leave(terminal)
 
     def test_undo_removes_the_last_exchange(self, place):
-        with place.start() as terminal:
+        with place.visit() as terminal:
             say(terminal, "one", "Add", "/undo")
             terminal.wait_for("[removed: Add]")
             say(terminal, "two")
             terminal.wait_for("echo heard one + two.")
             say(terminal, "/undo", "/undo", "/undo")
             terminal.wait_for("there is no message of yours")
-            leave(terminal)
         assert place.texts() == []
 
     def test_retry_asks_again(self, place):
-        with place.start() as terminal:
+        with place.visit() as terminal:
             say(terminal, "one", "Story")
             terminal.wait_for("Once upon ")
             terminal.press(CTRL_C)
             place.open_gate()
             say(terminal, "/retry")
             terminal.wait_for("Once upon a time")
-            leave(terminal)
         assert place.texts()[2:] == ["user: Story", "assistant: Once upon a time"]
 
     def test_undo_and_retry_take_a_message_with_attachments(self, place):
@@ -629,7 +607,7 @@ class TestCommands:
         session = place.store.session("s")
         Loop.run_sync("one", lambda _: "Hello.", session=session)
         Loop.run_sync([{"role": "user", "content": parts}], lambda _: "Hm.", session=session)
-        with place.start() as terminal:
+        with place.visit() as terminal:
             say(terminal, "/retry")
             terminal.wait_for("(1 iteration")
             assert session.messages()[2:] == [
@@ -638,31 +616,27 @@ class TestCommands:
             ]
             say(terminal, "/undo")
             terminal.wait_for("[removed: a message with attachments]")
-            leave(terminal)
         assert place.texts() == ["user: one", "assistant: Hello."]
 
     def test_retry_asks_about_a_call_that_waits(self, place):
-        with place.start() as terminal:
-            say(terminal, "Mail")
-            terminal.wait_for("[y/n] ")
+        with place.visit() as terminal:
+            ask_for_mail(terminal)
             terminal.press_until(CTRL_C, "[not decided")
             say(terminal, "/retry")
             terminal.wait_for("[y/n] ")
             terminal.press("y" + ENTER)
             terminal.wait_for("It is sent")
-            leave(terminal)
 
     def test_fork_continues_in_a_copy(self, place):
-        with place.start() as terminal:
+        with place.visit() as terminal:
             say(terminal, "one", "/fork b", "two")
             terminal.wait_for("echo heard one + two.")
             say(terminal, "/fork s")
             terminal.wait_for("there is a session 's' already")
-            leave(terminal)
         assert (len(place.texts("s")), len(place.texts("b"))) == (2, 4)
 
     def test_compact_summarises_now(self, place):
-        with place.start() as terminal:
+        with place.visit() as terminal:
             say(terminal, "one", "/compact")
             terminal.wait_for("[nothing to summarise")
             say(terminal, *["x" * 500] * 3, "/compact")
@@ -671,28 +645,24 @@ class TestCommands:
             assert "one" not in terminal.wait_for(" + last.").partition("echo heard")[2]
             say(terminal, "/usage")
             terminal.wait_for("5 turns, 5 iterations")
-            leave(terminal)
         assert len(place.texts()) == 10
 
     def test_compact_leaves_a_call_that_waits(self, place):
-        with place.start() as terminal:
-            say(terminal, "Mail")
-            terminal.wait_for("[y/n] ")
+        with place.visit() as terminal:
+            ask_for_mail(terminal)
             terminal.press_until(CTRL_C, "[not decided")
             say(terminal, "/compact")
             terminal.wait_for("[a call waits for approval; /retry asks about it]")
-            leave(terminal)
         assert place.store.session("s").pause() is not None
 
     def test_export_writes_a_new_file_only(self, place):
-        with place.start() as terminal:
+        with place.visit() as terminal:
             say(terminal, "one", "/export out.jsonl")
             terminal.wait_for("[written to out.jsonl]")
             say(terminal, "/export demo.py")
             terminal.wait_for("demo.py exists")
             say(terminal, "/export no/such/folder")
             terminal.wait_for("cannot write no/such/folder")
-            leave(terminal)
         assert (place.folder / "demo.py").read_text() == PROVIDER
         file = place.folder / "out.jsonl"
         assert file.stat().st_mode & 0o077 == 0
@@ -700,7 +670,7 @@ class TestCommands:
         assert imported.messages() == place.store.session("s").messages()
 
     def test_model_changes_the_model(self, place):
-        with place.start() as terminal:
+        with place.visit() as terminal:
             say(terminal, "/model")
             terminal.wait_for("\ndemo:echo\n")
             say(terminal, "/model demo:other", "one")
@@ -709,44 +679,39 @@ class TestCommands:
             terminal.wait_for("[")
             say(terminal, "two")
             terminal.wait_for("other heard one + two.")
-            leave(terminal)
 
     def test_another_model_of_the_same_provider_keeps_the_server(self, place):
-        with place.start("--model", "demo:where", "--base-url", "http://127.0.0.1:1") as terminal:
+        with place.visit("--model", "demo:where", "--base-url", "http://127.0.0.1:1") as terminal:
             say(terminal, "one")
             terminal.wait_for("at http://127.0.0.1:1.")
             say(terminal, "/model demo:where", "two")
             terminal.wait_for("at http://127.0.0.1:1.")
             say(terminal, "/model twin:where", "three")
             terminal.wait_for("at None.")
-            leave(terminal)
 
     def test_ctrl_c_during_a_command_goes_back_to_the_prompt(self, place):
-        with place.start() as terminal:
+        with place.visit() as terminal:
             say(terminal, "/model demo:slow")
             terminal.wait_for("loading")
             terminal.press_until(CTRL_C, "> ")  # Linux may drop what is shown at that moment
             terminal.press("one" + ENTER)
             terminal.wait_for("echo heard one.")
-            leave(terminal)
 
     def test_tools_lists_them(self, place):
-        with place.start() as terminal:
+        with place.visit() as terminal:
             say(terminal, "/tools")
             terminal.wait_for("add: Add two numbers.\nmail: Send a mail.\n")
-            leave(terminal)
 
     def test_usage_counts_a_paused_turn_once(self, place):
-        with place.start() as terminal:
+        with place.visit() as terminal:
             say(terminal, "Add", "Mail")
             terminal.wait_for("[y/n] ")
             terminal.press("y" + ENTER)
             say(terminal, "/usage")
             terminal.wait_for("2 turns, 4 iterations, 2 tool calls\n")
-            leave(terminal)
 
     def test_delete_asks_first_and_starts_a_new_session(self, place):
-        with place.start() as terminal:
+        with place.visit() as terminal:
             say(terminal, "one", "/delete")
             terminal.wait_for("Delete session 's'? [y/n] ")
             terminal.press("n" + ENTER)
@@ -755,11 +720,10 @@ class TestCommands:
             terminal.wait_for("[y/n] ")
             terminal.press("y" + ENTER)
             terminal.wait_for("(new)")
-            leave(terminal)
         assert place.names() == []
 
     def test_an_unknown_command_is_not_sent(self, place):
-        with place.start() as terminal:
+        with place.visit() as terminal:
             say(terminal, "/histroy")
             terminal.wait_for("/histroy: there is no such command; did you mean '/history'?")
             say(terminal, "/switch")
@@ -768,14 +732,13 @@ class TestCommands:
             terminal.wait_for("/tools: expected nothing after it")
             say(terminal, " /etc/hosts")
             terminal.wait_for("echo heard /etc/hosts.")
-            leave(terminal)
 
 
 class TestConflict:
     def test_a_turn_is_stored_in_a_copy_where_the_chat_continues(self, place):
         place.pipe("one\n")
         place.pipe("taken\n", session="s-2")
-        with place.start() as terminal:
+        with place.visit() as terminal:
             say(terminal, "Story")
             terminal.wait_for("Once upon ")
             Loop.run_sync("two", lambda _: "Hello.", session=place.store.session("s"))
@@ -784,7 +747,6 @@ class TestConflict:
             terminal.wait_for("'s-3', where the chat continues")
             say(terminal, "three")
             terminal.wait_for("echo heard one + Story + three.")
-            leave(terminal)
         first = ["user: one", "assistant: echo heard one."]
         assert place.texts("s") == [*first, "user: two", "assistant: Hello."]
         assert [turn.start for turn in place.store.session("s-3").turns()] == [0, 2, 4]
@@ -793,7 +755,7 @@ class TestConflict:
     @pytest.mark.parametrize("is_made_again", [False, True])
     def test_a_session_that_was_deleted_meanwhile_goes_on_in_a_copy(self, place, is_made_again):
         place.pipe("one\n")
-        with place.start() as terminal:
+        with place.visit() as terminal:
             say(terminal, "Story")
             terminal.wait_for("Once upon ")
             place.store.session("s").delete()
@@ -801,7 +763,6 @@ class TestConflict:
                 place.store.append("s", 0, [StoredTurn(0, [])] * 3, {})
             place.open_gate()
             terminal.wait_for("'s-2', where the chat continues")
-            leave(terminal)
         assert place.texts("s-2") == [
             *("user: one", "assistant: echo heard one."),
             *("user: Story", "assistant: Once upon a time"),
@@ -811,7 +772,7 @@ class TestConflict:
     def test_a_turn_that_cannot_be_stored_is_stored_later(self, place):
         place.pipe("one\n")
         file, moved = place.folder / "sessions.db", place.folder / "moved"
-        with place.start() as terminal:
+        with place.visit() as terminal:
             say(terminal, "Story")
             terminal.wait_for("Once upon ")
             file.rename(moved)
@@ -823,7 +784,6 @@ class TestConflict:
             moved.rename(file)
             say(terminal, "two")
             terminal.wait_for("echo heard one + Story + two.")
-            leave(terminal)
         assert len(place.texts()) == 6
 
     def test_a_turn_that_was_never_stored_is_reported_at_the_end(self, place):
@@ -879,13 +839,12 @@ class TestCompaction:
 def test_the_local_model_talks(place, one_core):
     command = [*one_core, sys.executable, "-m", "treadle", "chat", "--session", "s"]
     asked = "What is 7 * 6?"
-    with Terminal(command, cwd=place.folder, env=place.environment) as terminal:
+    with left(Terminal(command, cwd=place.folder, env=place.environment)) as terminal:
         say(terminal, asked)
         terminal.wait_for('calculate {"expression": "7 * 6"}: done in ')
         assert "42" in terminal.wait_for("(2 iterations, 1 tool call, ")
         say(terminal, "Thank you.")
         terminal.wait_for(" iteration")
-        leave(terminal)
     assert place.texts()[:3] == [f"user: {asked}", "assistant: None", "tool: 42"]
 
 

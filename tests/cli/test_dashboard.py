@@ -1,5 +1,6 @@
 """`treadle dashboard`: what it serves and writes, how it ends, and what it says of what makes no sense."""
 
+import functools
 import json
 import os
 import re
@@ -13,7 +14,6 @@ from importlib import resources
 import pytest
 
 from treadle import Loop
-from treadle.cli import main
 from treadle.recording.recorder import Recorder
 from treadle.testing import ScriptedLLM
 
@@ -31,18 +31,8 @@ def record(tmp_path):
 
 
 @pytest.fixture
-def dashboard(capsys):
-    """Runs the command in this process; gives its exit code, stdout and stderr."""
-
-    def run(*args):
-        try:
-            code = main(["dashboard", *map(str, args)])
-        except SystemExit as ended:
-            code = ended.code
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return run
+def dashboard(run_main):
+    return functools.partial(run_main, "dashboard")
 
 
 def numbers_in(html):

@@ -3,12 +3,12 @@
 import json
 import logging
 import os
-import subprocess
 import sys
 import unicodedata
 
 import pytest
 from tests.guides.terminal import Terminal
+from tests.programs import run_program
 
 from treadle import Loop, tool
 from treadle.cli import main
@@ -148,9 +148,9 @@ def test_the_command_that_resumes_a_run_of_another_program_names_its_loop(root):
     for line in commands:
         assert line.endswith("--loop MODULE:NAME --journal runs.db")
     waiting = SQLiteJournal(root / "runs.db").run("a").waiting[0].id
-    done = subprocess.run(
+    done = run_program(
         [sys.executable, "-m", "treadle", "decide", "a", "--approve", waiting, "--journal", "runs.db"],
-        cwd=root, capture_output=True, text=True, check=True, timeout=60,
+        cwd=root, check=True,
     )  # fmt: skip
     assert "treadle resume a --loop MODULE:NAME --journal runs.db" in done.stderr
 

@@ -17,6 +17,7 @@ from unittest import mock
 import pytest
 from tests.cli.places import ProviderFolder
 from tests.guides.terminal import Terminal
+from tests.programs import run_program
 
 from treadle import Loop, tool
 from treadle.cli import main
@@ -140,16 +141,7 @@ class Place(ProviderFolder):
                 except SystemExit as ended:
                     code = ended.code
             return subprocess.CompletedProcess(command, code, out.getvalue(), err.getvalue())
-        return subprocess.run(
-            command,
-            cwd=cwd or self.folder,
-            env=env,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
+        return run_program(command, cwd=cwd or self.folder, env=env, input=stdin, timeout=SECONDS)
 
     def ask(self, question, *args, run_id="tea", **how):
         return self(*self.run_arguments(question, run_id), *args, **how)

@@ -11,7 +11,6 @@ import time
 import pytest
 from tests.redis_server import redis_server, redis_url
 
-from treadle.cli import main
 from treadle.sessions import RedisSessions, SQLiteSessions, StoredTurn
 from treadle.sessions.memory import RedisMemories, SQLiteMemories
 
@@ -89,17 +88,12 @@ def learned(calls):
 
 
 @pytest.fixture
-def run(endpoint, root, monkeypatch, capsys):
-    """Runs the command in this process; gives its exit code, stdout and stderr."""
-    monkeypatch.chdir(root)
+def run(endpoint, run_main):
+    """Runs `treadle memory-worker` in this process."""
 
     def run(*args, model="openai:m"):
         where = ("--sessions", "s.db", "--memories", "m.db", "--model", model)
-        try:
-            code = main(["memory-worker", *where, "--base-url", endpoint.base_url, *args])
-        except SystemExit as ended:
-            code = ended.code
-        return code, *capsys.readouterr()
+        return run_main("memory-worker", *where, "--base-url", endpoint.base_url, *args)
 
     return run
 

@@ -2,10 +2,10 @@
 
 import json
 import os
-import subprocess
 import sys
 
 import pytest
+from tests.programs import run_program
 
 KEYS = (
     "OPENAI_API_KEY",
@@ -23,13 +23,8 @@ def listed():
 
     def run(*args, **env):
         bare = {name: value for name, value in os.environ.items() if name not in KEYS}
-        done = subprocess.run(
-            [sys.executable, "-m", "treadle", "models", *args],
-            capture_output=True,
-            text=True,
-            env={**bare, **env},
-            timeout=60,
-            check=True,
+        done = run_program(
+            [sys.executable, "-m", "treadle", "models", *args], env={**bare, **env}, check=True
         )
         assert done.stderr == ""
         return json.loads(done.stdout) if args else done.stdout.splitlines()

@@ -1,11 +1,13 @@
 """`treadle report`, `treadle run --record` and `--report`: what they write, and what they say if they cannot."""
 
+import functools
 import importlib
 import signal
 import subprocess
 import sys
 
 import pytest
+from tests.programs import run_program
 
 from treadle import Loop
 from treadle.cli import main
@@ -43,18 +45,8 @@ def tools(root):
 
 
 @pytest.fixture
-def reported(root, monkeypatch, capsys):
-    """Runs `treadle report` in this process; gives its exit code, stdout and stderr."""
-    monkeypatch.chdir(root)
-
-    def run(*args):
-        try:
-            code = main(["report", *args])
-        except SystemExit as ended:
-            code = ended.code
-        return code, *capsys.readouterr()
-
-    return run
+def reported(run_main):
+    return functools.partial(run_main, "report")
 
 
 def test_a_recording_of_the_command_can_be_replayed(recorded, tools):
@@ -292,7 +284,7 @@ def test_the_help_imports_no_command():
         "try: main(['--help'])\n"
         "except SystemExit: print({'treadle.reports', 'jsonschema'} & set(sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_program([sys.executable, "-c", code], check=True)
     assert done.stdout.splitlines()[-1] == "set()"
 
 

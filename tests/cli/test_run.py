@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
+from tests.programs import run_program
 
 from treadle import Ok, Response, RunState, __version__
 from treadle.cli.interrupts import interrupts_end
@@ -489,13 +490,7 @@ def test_an_answer_that_cannot_be_encoded_is_shown_in_part(endpoint, spawned):
 
 def test_the_version_is_told():
     """`python -m treadle` is the command."""
-    done = subprocess.run(
-        [sys.executable, "-m", "treadle", "--version"],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    )
+    done = run_program([sys.executable, "-m", "treadle", "--version"], check=True)
     assert done.stdout == f"treadle {__version__}\n"
 
 

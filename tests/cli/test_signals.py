@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.guides.terminal import Terminal
+from tests.programs import run_program
 
 from treadle.reports import Recorder, read_recording
 
@@ -201,9 +202,7 @@ def test_resume_and_the_run_after_it(number, command, root, endpoint, hang, serv
     assert process.returncode == 128 + number
     assert (root / "run.html").exists()
     assert server_ended()
-    done = subprocess.run(
-        resume, cwd=root, stdin=-3, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = run_program(resume, cwd=root, stdin=-3)
     assert (done.returncode, done.stdout) == (0, "Done.\n")
 
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.programs import run_program
 
 from treadle.cli.stdin import MAX_BYTES
 
@@ -140,7 +141,7 @@ def test_a_closed_stdin_is_an_error_where_it_is_to_be_read(args, root, command, 
     model = command()[-4:] if args[0] == "run" else []
     line = [sys.executable, "-m", "treadle", *args, *model]
     shell = ["sh", "-c", 'exec "$@" <&-', "sh", *line]
-    done = subprocess.run(shell, cwd=root, capture_output=True, text=True, timeout=60, check=False)
+    done = run_program(shell, cwd=root)
     assert (done.returncode, done.stdout) == (2, "")
     assert "expected text on stdin, which is closed" in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -6,6 +6,7 @@ import sqlite3
 import threading
 
 import pytest
+from tests.clocks import SetClock
 from tests.durable.journaling import (
     OK,
     START,
@@ -25,19 +26,9 @@ from treadle.errors import LeaseLostError, RunBusyError
 from treadle.recording.log import RESUMED
 
 
-class Clock:
-    """A clock that is put forward and back."""
-
-    def __init__(self):
-        self.now = 1_000_000.0
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
 def clock():
-    return Clock()
+    return SetClock(1_000_000.0)
 
 
 @pytest.fixture

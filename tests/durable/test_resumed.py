@@ -75,6 +75,21 @@ def pay(n: int) -> str:
     return f"paid {n}"
 
 
+def paying_once(way: Way, *answers: Any, tools: Any = (pay,)) -> Durable:
+    """A run whose model calls `pay`, and then answers: `Done.`, if nothing else is given."""
+    model = ScriptedLLM(calls(call("pay", "c1", n=1)), *(answers or ("Done.",)))
+    return Durable(way, HELLO, model, {"tools": [*tools]})
+
+
+def broken_off(**how: Any) -> Durable:
+    """A run whose process ended when it stored its fourth entry."""
+    one = paying_once(SYNC, **how)
+    one.journal.interrupt(4)
+    with pytest.raises(ENDS):
+        one.process()
+    return one
+
+
 # Cancellations
 
 
@@ -483,9 +498,7 @@ def test_an_output_that_a_validator_returns(driven: Way):
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_a_streamed_run(backend: str):
     way = Way(f"stream_{backend}")
-    one = Durable(
-        way, HELLO, ScriptedLLM(calls(call("pay", "c1", n=1)), ["Do", "ne."]), {"tools": [pay]}
-    )
+    one = paying_once(way, ["Do", "ne."])
     one.journal.interrupt(4, is_stored=False)
     with pytest.raises(BaseException):  # noqa: B017
         one.process()
@@ -510,12 +523,7 @@ def test_messages_are_taken_once(way: Way):
     """Also if the process ends between taking and writing them."""
     for at in range(1, 9):
         for is_stored in (True, False):
-            one = Durable(
-                way,
-                HELLO,
-                ScriptedLLM(calls(call("pay", "c1", n=1)), "Done.", "Done again.", "And again."),
-                {"tools": [pay]},
-            )
+            one = paying_once(way, "Done.", "Done again.", "And again.")
             one.journal.send(RUN, "One.")
             one.journal.interrupt(at, is_stored=is_stored)
             with contextlib.suppress(*ENDS):
@@ -533,15 +541,11 @@ def test_messages_are_taken_once(way: Way):
 
 
 def test_events_at_the_seam(driven: Way):
-    whole = Durable(
-        driven, HELLO, ScriptedLLM(calls(call("pay", "c1", n=1)), "Done."), {"tools": [pay]}
-    )
+    whole = paying_once(driven)
     whole.run()
     names = [type(event).__name__ for event in whole.processes[0].events]
     for at in range(1, whole.journal.writes + 1):
-        one = Durable(
-            driven, HELLO, ScriptedLLM(calls(call("pay", "c1", n=1)), "Done."), {"tools": [pay]}
-        )
+        one = paying_once(driven)
         one.journal.interrupt(at)
         one.run()
         [first, second] = one.processes
@@ -570,12 +574,7 @@ def test_events_at_the_seam(driven: Way):
     ],
 )
 def test_a_change_is_named(changes: Any, iteration: int, text: str):
-    one = Durable(
-        SYNC, HELLO, ScriptedLLM(calls(call("pay", "c1", n=1)), "Done."), {"tools": [pay]}
-    )
-    one.journal.interrupt(4)
-    with pytest.raises(ENDS):
-        one.process()
+    one = broken_off()
     writes = len(one.journal.log(RUN))
     with pytest.raises(ReplayError, match=text) as caught:
         one.process(**changes)
@@ -586,12 +585,7 @@ def test_a_change_is_named(changes: Any, iteration: int, text: str):
 
 
 def test_a_changed_tool_is_named():
-    one = Durable(
-        SYNC, HELLO, ScriptedLLM(calls(call("pay", "c1", n=1)), "Done."), {"tools": [pay]}
-    )
-    one.journal.interrupt(4)
-    with pytest.raises(ENDS):
-        one.process()
+    one = broken_off()
     other = tool(name="pay")(add.fn)
     with pytest.raises(ReplayError, match="'pay'") as caught:
         one.process(tools=[other])
@@ -614,12 +608,7 @@ def test_a_changed_stage_is_named():
         yield NOW
         return ctx
 
-    one = Durable(
-        SYNC, HELLO, ScriptedLLM(calls(call("pay", "c1", n=1)), "Done."), {"tools": [pay]}
-    )
-    one.journal.interrupt(4)
-    with pytest.raises(ENDS):
-        one.process()
+    one = broken_off()
     with pytest.raises(ReplayError, match="nothing"):
         one.process(stages=[*default_stages(), nothing])
 

@@ -10,6 +10,7 @@ import sys
 import pytest
 from cryptography.fernet import Fernet
 from tests.durable.journaling import suspend, wait_until
+from tests.programs import run_program
 from tests.small_disk import on_small_disk, python
 
 from treadle import Loop, Ok, Paused, tool
@@ -75,7 +76,7 @@ print(json.dumps([message["content"] for message in result.messages if message["
 def test_a_run_whose_process_ends_goes_on_in_the_next_one(path, tmp_path, place):
     def run(place):
         command = [sys.executable, "-c", KILLED, str(path), place, str(tmp_path / "ran")]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
+        return run_program(command)
 
     assert run(place).returncode == 9
     stored = SQLiteJournal(path).run("r")

@@ -4,11 +4,11 @@ After a change that is meant: ``python examples/NN_name.py > examples/expected/N
 """
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.programs import run_program
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPTS = sorted(path.name for path in EXAMPLES.glob("*.py"))
@@ -52,15 +52,12 @@ def run_example(script, folder, customized, **variables):
     paths = [str(folder), *sys.path]
     environment = {name: os.environ[name] for name in os.environ if not name.startswith("OTEL_")}
     environment |= {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONUTF8": "1"}
-    return subprocess.run(
+    return run_program(
         [sys.executable, "-W", "error", str(EXAMPLES / script)],
-        capture_output=True,
-        text=True,
         encoding="utf-8",
         cwd=folder,
         env=environment | variables,
         timeout=SECONDS,
-        check=False,
     )
 
 

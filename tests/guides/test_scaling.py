@@ -1,11 +1,11 @@
 """The output of each command in docs/guide-scaling.md is that of the command."""
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.programs import run_program
 
 REPOSITORY = Path(__file__).parents[2]
 PAGE = (REPOSITORY / "docs" / "guide-scaling.md").read_text(encoding="utf-8")
@@ -18,9 +18,7 @@ MAKE = "make bench-scaling"
 def test_the_page_has_what_the_command_prints(command, output):
     program, *arguments = command.replace(MAKE, "python benchmarks/scaling.py").split()
     assert program == "python"
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=REPOSITORY, capture_output=True, text=True, check=False
-    )
+    done = run_program([sys.executable, *arguments], cwd=REPOSITORY)
     assert done.returncode == 0, done.stderr
     assert done.stdout == output
 

@@ -2,12 +2,12 @@
 
 import logging
 import re
-import subprocess
 import sys
 
 import pytest
 from tests.compacting import compacting, failing, script
 from tests.deciding import on
+from tests.programs import run_program
 from tests.samples import OverloadedError, double
 
 from treadle import CircuitBreaker, Limits, Loop, RunHandle, approve, tool
@@ -252,9 +252,7 @@ class TestQuiet:
             "def model(messages): raise ValueError('canary')\n"
             "Loop.run_sync([{'role': 'user', 'content': 'Hi'}], model, max_retries=1, retry_delay=0)\n"
         )
-        done = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, check=True
-        )
+        done = run_program([sys.executable, "-c", program], check=True)
         assert (done.stdout, done.stderr) == ("", "")
 
 

@@ -209,11 +209,6 @@ def test_the_diagram_has_its_stages(kind):
     assert Loop().diagram() == Loop().diagram("mermaid")
 
 
-def test_a_diagram_of_another_kind_is_an_error():
-    with pytest.raises(ValueError, match="'mermaid' or 'text'"):
-        Loop().diagram("png")
-
-
 class TestSubclass:
     class Quick(Loop):
         """A subclass of `Loop`."""

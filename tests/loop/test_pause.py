@@ -7,12 +7,12 @@ It is resumed once, by a loop with the tools and stages that it needs.
 import copy
 import json
 import pathlib
-import subprocess
 import sys
 from types import MappingProxyType
 
 import pytest
 from tests.deciding import on, unbound
+from tests.programs import run_program
 
 from treadle import (
     Limits,
@@ -173,12 +173,9 @@ class TestOtherProcess:
 
     def resume(self, state, decisions, script, inner=()):
         job = {"state": state, "decisions": on(state, decisions), "script": script, "inner": inner}
-        done = subprocess.run(
+        done = run_program(
             [sys.executable, pathlib.Path(__file__).with_name("other_process.py")],
             input=json.dumps(job),
-            capture_output=True,
-            text=True,
-            check=False,
         )
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)

@@ -359,20 +359,6 @@ class TestCompaction:
         assert others == result.messages[-len(others) :]
         assert len(others) < len(result.messages)
 
-    def test_documents_of_earlier_turns_count_for_the_limit(self, way, session):
-        compact = compact_history(
-            lambda _: "Notes.", max_tokens=1_000, max_tokens_with_documents=3_000, keep_recent=2
-        )
-        loop, seen = Loop(stages=[compact, *default_stages()]), []
-        picture = {"type": "image_url", "image_url": {"url": "https://example.org/cat.png"}}
-        question = {"role": "user", "content": [{"type": "text", "text": "Look " * 200}, picture]}
-        usage = {"prompt_tokens": 2_000, "completion_tokens": 5, "total_tokens": 2_005}
-        for given in ([question], "And now?", "And then?"):
-            message = {"role": "assistant", "content": "A cat. " * 20}
-            model = ScriptedLLM({"choices": [{"message": message}], "usage": usage})
-            way.run(loop, model, given, session=session, on_event=seen.append)
-        assert not any(isinstance(one, HistoryCompacted) for one in seen)
-
     def test_a_turn_begins_with_the_tokens_that_the_provider_counted_in_the_last(
         self, way, session
     ):

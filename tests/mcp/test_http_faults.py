@@ -2,10 +2,10 @@
 
 import json
 import logging
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import MappingProxyType
 
 import pytest
+from tests.http_server import Handler, served_by
 
 from treadle.mcp import MCPServer
 from treadle.testing import call, calls
@@ -21,7 +21,7 @@ LISTED = [
 ]
 
 
-class Handler(BaseHTTPRequestHandler):
+class Faulty(Handler):
     """A server of the older protocol, with a session; the first call is responded to with a fault."""
 
     def do_POST(self):
@@ -60,39 +60,23 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.respond(status, body)
 
-    def respond(self, status, body, headers=None):
-        data = b"" if body is None else body if isinstance(body, bytes) else b""
-        if isinstance(body, dict):
-            data = json.dumps({"jsonrpc": "2.0", **body}).encode()
-        self.send_response(status)
-        self.send_header(
-            "content-type", "application/json" if isinstance(body, dict) else "text/plain"
-        )
-        self.send_header("content-length", str(len(data)))
-        for name, value in (headers or {}).items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(data)
+    def respond(self, status, body, headers=MappingProxyType({})):
+        is_json = isinstance(body, dict)
+        data = json.dumps({"jsonrpc": "2.0", **body}).encode() if is_json else body or b""
+        kind = "application/json" if is_json else "text/plain"
+        super().respond(status, data, {"content-type": kind, **headers})
 
     def do_GET(self):
         self.respond(405, None)
 
     do_DELETE = do_GET
 
-    def log_message(self, *_):
-        """Stay silent."""
-
 
 @pytest.fixture
 def web():
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as made:
-        made.methods = []
-        made.url = f"http://127.0.0.1:{made.server_port}/mcp"
-        thread = threading.Thread(target=made.serve_forever)
-        thread.start()
+    with served_by(Faulty, methods=[]) as made:
+        made.url += "/mcp"
         yield made
-        made.shutdown()
-        thread.join()
 
 
 def error(code, message="no luck"):

@@ -4,12 +4,13 @@ import contextvars
 
 import anyio
 import pytest
+from tests.clocks import SleepClock
 from tests.loop.conftest import USER, of
 from tests.providers.middleware.flaky import BusyError, Named
 from tests.samples import OverloadedError, add
 
 from treadle import Chunk, Err, LLMError, Loop, Response, Usage, default_stages, tool
-from treadle.effects import Call, Now, Sleep, map_effects
+from treadle.effects import Sleep
 from treadle.errors import OptionError
 from treadle.events import ModelFailed, ModelRetried, TextDelta
 from treadle.stages import ask_model
@@ -52,21 +53,8 @@ def test_after_the_last_attempt_it_is_an_err(options, error, attempts):
     assert (failed.error, failed.error_type) == (str(attempts), error.__name__)
 
 
-class Clock:
-    """The clock of a loop, that sleeping advances; it begins on Wed, 21 Oct 2026 07:28:00 GMT."""
-
-    def __init__(self):
-        self.now, self.slept = 1_792_567_680.0, []
-
-    def __call__(self, steps):
-        return map_effects(steps, self._see)
-
-    def _see(self, effect):
-        if isinstance(effect, Now):
-            return Call(lambda: self.now, label="now")
-        if isinstance(effect, Sleep):
-            return Call(self.slept.append, effect.seconds, label="now")
-        return effect
+WEDNESDAY = 1_792_567_680.0
+"""Wed, 21 Oct 2026 07:28:00 GMT."""
 
 
 def busy(**headers):
@@ -91,8 +79,8 @@ def asking(**options):
     ],
 )
 def test_a_wait_that_the_server_asks_for_is_not_cut_short(headers, options, seconds):
-    clock = Clock()
-    result, events = run(busy(**headers), "Hello", middleware=[clock], **options)
+    clock = SleepClock(WEDNESDAY)
+    result, events = run(busy(**headers), "Hello", middleware=[clock.middleware], **options)
     assert result.unwrap()
     assert clock.slept == [seconds]
     assert [event.delay for event in of(events, ModelRetried)] == [seconds]
@@ -116,8 +104,8 @@ def test_a_wait_that_the_server_asks_for_is_not_cut_short(headers, options, seco
     ],
 )
 def test_a_longer_wait_ends_the_run_with_the_time(headers, options, text):
-    clock = Clock()
-    result, events = run(busy(**headers), "Hello", middleware=[clock], **options)
+    clock = SleepClock(WEDNESDAY)
+    result, events = run(busy(**headers), "Hello", middleware=[clock.middleware], **options)
     assert isinstance(result.reason, LLMError)
     assert str(result.reason) == f"the model failed: OverloadedError: busy; the server {text}"
     assert isinstance(result.reason.cause, OverloadedError)

@@ -174,17 +174,6 @@ def test_success_of_another_tool_does_not_reset_the_circuit_breaker(run):
     assert result.reason == CircuitBroken("search", "Error: RuntimeError: down", 3)
 
 
-def test_the_same_error_of_different_tools_does_not_break_the_circuit(run):
-    """The same text from three tools is one failure of each, not three of one."""
-
-    def down():
-        raise RuntimeError("down")
-
-    tools = [tool(name=name)(down) for name in ("one", "two", "three")]
-    llm = ScriptedLLM(*(calls(call(each.name)) for each in tools), "All down.")
-    assert isinstance(run("Try all.", llm, tools=tools), Ok)
-
-
 def test_a_failing_model_is_an_llm_error_with_the_reason(run):
     """The exception of the backend is the reason, and earlier results are kept."""
     refused = PermissionError("no key")

@@ -5,7 +5,6 @@ import time
 import pytest
 
 from treadle import RunNode, RunNodeStatus, RunState, Usage
-from treadle.run_state import IllegalMoveError
 
 
 def test_the_five_status_values():
@@ -47,17 +46,6 @@ def test_a_node_fails_with_an_error_or_times_out():
     assert late.status is RunNodeStatus.TIMEOUT
     assert failed.duration >= 0
     assert late.duration >= 0
-
-
-def test_an_illegal_move_of_a_node_is_refused():
-    """The error names the status and the event. (Orbiter accepts any move.)"""
-    node = RunNode()
-    with pytest.raises(IllegalMoveError, match="is init: it cannot succeed; legal are start"):
-        node.succeed()
-    node.start()
-    node.fail("x")
-    with pytest.raises(IllegalMoveError, match="is failed: it cannot succeed"):
-        node.succeed()
 
 
 def test_a_new_state_has_the_fields_and_defaults_of_orbiter():

@@ -6,13 +6,13 @@ import fcntl
 import json
 import os
 import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.programs import run_program
 
 HERE = Path(__file__).parent
 SECONDS = 350
@@ -95,7 +95,7 @@ def namespace() -> list[str]:
     for how, command in NAMESPACES.items():
         whole = [*command, *ENDS_WITH_IT]
         try:
-            tried = subprocess.run([*whole, "true"], capture_output=True, text=True, check=False)
+            tried = run_program([*whole, "true"])
         except FileNotFoundError as error:
             pytest.fail(f"{error}: install util-linux", pytrace=False)
         if tried.returncode == 0:
@@ -140,9 +140,7 @@ def run_inside(folder: Path) -> Path:
         The file of what Phoenix knows of them.
     """
     inside = [sys.executable, str(HERE / "inside.py"), python_of_phoenix(), str(folder)]
-    done = subprocess.run(
-        [*namespace(), *inside], capture_output=True, text=True, timeout=SECONDS, check=False
-    )
+    done = run_program([*namespace(), *inside], timeout=SECONDS)
     if done.returncode != 0:
         pytest.fail(f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}", pytrace=False)
     return folder / "report.json"

@@ -5,10 +5,8 @@ import functools
 import pytest
 
 from treadle.effects import Call
-from treadle.errors import TreadleError
 from treadle.pipeline import (
     Pipeline,
-    PipelineError,
     Stage,
     StageError,
     done,
@@ -19,7 +17,6 @@ from treadle.pipeline import (
     switch,
     tbd,
 )
-from treadle.pipeline.streams import NotOneItemError
 
 
 def double(item):
@@ -157,7 +154,7 @@ class TestSwitch:
 
     def test_an_unknown_key_is_an_error_that_names_the_keys(self, runner):
         pipeline = Pipeline(switch(lambda item: item, {"a": [], "b": []}, name="kind"))
-        with pytest.raises(StageError, match="'c'; the branches are 'a', 'b'") as caught:
+        with pytest.raises(StageError, match=r"no branch for 'c'; .* are 'a', 'b'") as caught:
             runner.run(pipeline, "c")
         assert caught.value.stage == "kind"
         assert caught.value.trace == ("kind",)
@@ -292,12 +289,3 @@ def test_an_awaitable_that_a_plain_stage_returns_is_awaited(runner):
         return async_increment(item)
 
     assert runner.run(Pipeline(double, disguised, str, item=int | str), 1) == "3"
-
-
-@pytest.mark.parametrize(
-    ("error", "base"),
-    [(PipelineError, ValueError), (StageError, RuntimeError), (NotOneItemError, LookupError)],
-)
-def test_the_exceptions_are_treadle_errors_and_have_a_standard_base(error, base):
-    assert issubclass(error, TreadleError)
-    assert issubclass(error, base)

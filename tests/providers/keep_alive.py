@@ -1,11 +1,11 @@
 """A server of OpenAI's protocol that keeps connections open, and knows which ones are."""
 
-import http.server
 import json
 import threading
 import time
 
 from tests.completion import COMPLETION
+from tests.http_server import Handler, Server
 
 CHUNK = {
     **COMPLETION,
@@ -28,7 +28,7 @@ class KeepAliveServer:
         self._open = set()
         outer = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
+        class KeepAlive(Handler):
             protocol_version = "HTTP/1.1"
 
             def setup(self):
@@ -45,23 +45,10 @@ class KeepAliveServer:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 outer.requests.append((self.number, body))
                 kind, text = outer.answer(self.path, body)
-                self.send_response(200)
-                self.send_header("Content-Type", kind)
-                self.send_header("Content-Length", str(len(text.encode())))
-                self.end_headers()
-                self.wfile.write(text.encode())
+                self.respond(200, text.encode(), {"Content-Type": kind})
 
-            def log_message(self, *args):
-                pass
-
-        class Server(http.server.ThreadingHTTPServer):
-            daemon_threads = True
-
-            def handle_error(self, *args):
-                """A client that has gone is not an error of the server."""
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
+        self._server = Server(KeepAlive)
+        self.url = f"{self._server.url}/v1"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def answer(self, path, body):

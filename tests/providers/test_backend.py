@@ -1,11 +1,11 @@
 """Models by name: the forms of a name, the providers behind them, and the errors if a model cannot be opened."""
 
 import os
-import subprocess
 import sys
 import textwrap
 
 import pytest
+from tests.programs import run_program
 
 from treadle import Loop, MissingExtraError, OptionError
 from treadle.model import named_model, registry
@@ -212,9 +212,7 @@ class TestSDK:
             "import sys; from treadle.providers import providers; providers(); "
             "print({'openai', 'anthropic', 'google.genai', 'ollama', 'xllamacpp'} & set(sys.modules))"
         )
-        done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
-        )
+        done = run_program([sys.executable, "-c", code], check=True)
         assert done.stdout == "set()\n"
 
     def test_the_adapters_of_openai_are_registered(self):
@@ -238,14 +236,7 @@ class TestThirdParty:
             (tmp_path / "demo.py").write_text(textwrap.dedent(module))
             (folder / "entry_points.txt").write_text(f"[treadle.providers]\n{points}\n")
             path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
-            return subprocess.run(
-                [sys.executable, *args],
-                env={**os.environ, "PYTHONPATH": path},
-                capture_output=True,
-                text=True,
-                timeout=60,
-                check=False,
-            )
+            return run_program([sys.executable, *args], env={**os.environ, "PYTHONPATH": path})
 
         return run
 

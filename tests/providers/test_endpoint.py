@@ -6,7 +6,6 @@ import functools
 import json
 import os
 import socket
-import subprocess
 import sys
 import warnings
 
@@ -14,6 +13,7 @@ import openai
 import pytest
 from tests.completion import COMPLETION
 from tests.http_server import ScriptedServer
+from tests.programs import run_program
 
 from treadle import Err, Loop, Ok, OptionError
 from treadle.providers import backend, embedder
@@ -345,15 +345,7 @@ class TestCommand:
                 "openai:m",
                 "--quiet",
             ]
-            return subprocess.run(
-                [*command, *args],
-                env={**os.environ, **env},
-                cwd=tmp_path,
-                capture_output=True,
-                text=True,
-                timeout=60,
-                check=False,
-            )
+            return run_program([*command, *args], env={**os.environ, **env}, cwd=tmp_path)
 
         return run
 

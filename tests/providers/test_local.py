@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 import importlib.util
 import json
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 
 import pytest
+from tests.programs import run_program
 
 from treadle.errors import MissingExtraError, OptionError
 from treadle.providers.json_schema import MAX_NODES, simplify
@@ -260,7 +260,7 @@ def test_a_program_that_ends_during_an_abandoned_call_does_not_crash():
     """As after a run that reached its time limit. Without the wait, two of three such programs crashed."""
     for _ in range(2):
         command = [sys.executable, "-c", EXITING]
-        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        done = run_program(command)
         assert (done.returncode, done.stdout) == (0, "ends\n"), done.stderr
 
 

@@ -1,10 +1,10 @@
 """docs/quickstart.md with the local model."""
 
-import subprocess
 import sys
 
 import pytest
 from tests.guides.pasted import DOCS, blocks_of
+from tests.programs import run_program
 
 pytestmark = pytest.mark.local
 
@@ -15,8 +15,6 @@ def test_the_program_with_the_local_model_answers_with_the_result_of_the_tool(tm
     ]
     file = tmp_path / "local.py"
     file.write_text(program, encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, file], capture_output=True, text=True, timeout=250, check=False
-    )
+    done = run_program([sys.executable, file])
     assert done.returncode == 0, done.stderr
     assert "drizzle" in done.stdout

@@ -2,12 +2,11 @@
 
 import functools
 import gzip
-import threading
 import tracemalloc
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import anyio
 import pytest
+from tests.http_server import Handler, served_by
 
 from treadle import Loop
 from treadle.http_bodies import MAX_BODY
@@ -18,7 +17,7 @@ BOMB = gzip.compress(b" " * 50_000_000)
 PIECE = b" " * 1_000_000
 
 
-class Handler(BaseHTTPRequestHandler):
+class Bomber(Handler):
     """Responds with a compressed body, or with one that does not end."""
 
     protocol_version = "HTTP/1.0"
@@ -41,21 +40,12 @@ class Handler(BaseHTTPRequestHandler):
         except OSError:  # the client has closed the connection
             return
 
-    def log_message(self, *_):
-        """Stay silent."""
-
 
 @pytest.fixture
 def server():
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as made:
-        made.asked, made.sent, made.encoding = [], 0, "gzip"
-        made.status, made.kind = 200, "application/json"
-        made.url = f"http://127.0.0.1:{made.server_port}"
-        thread = threading.Thread(target=made.serve_forever)
-        thread.start()
+    facts = {"encoding": "gzip", "status": 200, "kind": "application/json"}
+    with served_by(Bomber, asked=[], sent=0, **facts) as made:
         yield made
-        made.shutdown()
-        thread.join()
 
 
 BACKENDS = {

@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import os
-import subprocess
 import sys
 import textwrap
 import threading
@@ -12,6 +11,7 @@ from contextlib import closing
 import pytest
 import trio
 from tests.http_server import ScriptedServer
+from tests.programs import run_program
 from tests.providers.keep_alive import KeepAliveServer
 
 from treadle import Loop
@@ -134,13 +134,9 @@ PROGRAM = """
 def run(server, code, *flags):
     """Runs a program in another Python; returns what it prints."""
     program = textwrap.dedent(PROGRAM) + textwrap.dedent(code)
-    done = subprocess.run(
+    done = run_program(
         [sys.executable, *flags, "-c", program, server.url],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout

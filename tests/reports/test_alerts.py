@@ -1,9 +1,9 @@
 """Alerts fire when they should and keep quiet when they should not: put to Prometheus' own promtool."""
 
 import json
-import subprocess
 
 import pytest
+from tests.programs import run_program
 
 from .prometheus import program
 from .rules import ALERTS, RULES
@@ -12,13 +12,7 @@ pytestmark = pytest.mark.prometheus
 
 
 def promtool(*arguments):
-    return subprocess.run(
-        [program("promtool"), *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    return run_program([program("promtool"), *map(str, arguments)])
 
 
 def test_prometheus_accepts_the_rules():

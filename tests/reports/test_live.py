@@ -19,6 +19,7 @@ import threading
 import anyio
 import pytest
 from rich.console import Console
+from tests.programs import run_program
 
 from treadle import Loop, MissingExtraError, Paused, approve, tool
 from treadle.events import ModelRequested, RunStarted
@@ -527,9 +528,7 @@ def program(options="", model='ScriptedLLM("Hello.")'):
 
 @pytest.mark.parametrize("env", [{}, {"FORCE_COLOR": "1"}, {"TERM": "xterm"}])
 def test_in_a_pipe_it_writes_nothing_and_needs_no_rich(env):
-    done = subprocess.run(
-        program(), capture_output=True, text=True, env={**os.environ, **env}, check=True
-    )
+    done = run_program(program(), env={**os.environ, **env}, check=True)
     assert (done.stdout, done.stderr) == ("the answer\nFalse\n", "")
 
 
@@ -669,9 +668,7 @@ WITHOUT_RICH = textwrap.dedent("""
 
 
 def test_without_rich_it_says_what_to_install_and_only_where_it_is_needed():
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_RICH], capture_output=True, text=True, check=True
-    )
+    done = run_program([sys.executable, "-c", WITHOUT_RICH], check=True)
     assert done.stdout == (
         "quiet\nrich is not installed; install it with: pip install 'treadle[cli]'\n"
     )
@@ -681,7 +678,7 @@ def test_without_rich_it_says_what_to_install_and_only_where_it_is_needed():
 def test_it_does_not_hold_up_those_who_do_not_look():
     """Importing it brings in nothing to draw with."""
     code = "import sys, treadle.reports; print('rich' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_program([sys.executable, "-c", code], check=True)
     assert done.stdout == "False\n"
 
 

@@ -1,6 +1,7 @@
 """How a run stands, folded event by event; at its end, the numbers of its result."""
 
 import pytest
+from tests.clocks import SetClock
 
 from treadle import Loop, Paused, approve
 from treadle.context import Context, RunServices
@@ -25,19 +26,9 @@ CALL = ToolCall("a", "search", '{"words": "tea"}', {"words": "tea"})
 STARTED = RunStarted(agent_name="shop", run_id="r1", at=100.0, limits=Limits(max_seconds=60))
 
 
-class Clock:
-    """Tells the time that it is set to."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
 def clock():
-    return Clock()
+    return SetClock()
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 import base64
 import contextlib
 import hashlib
-import http.client
-import http.server
 import itertools
 import json
 import math
@@ -16,7 +14,7 @@ import urllib.parse
 from importlib import resources
 
 import pytest
-from tests.http_server import ScriptedServer
+from tests.http_server import Handler, ScriptedServer, served_by
 
 from treadle.reports.dashboard_page.data import MAX_ROWS, page_data
 from treadle.reports.dashboard_page.page import make_page, static_page
@@ -524,7 +522,7 @@ def test_the_page_itself_is_answered_with_its_origin():
     assert status == 200
 
 
-class Partial(http.server.BaseHTTPRequestHandler):
+class Partial(Handler):
     """A Prometheus that fails at the queries of one metric, each time in the way of its server."""
 
     def do_GET(self):
@@ -533,18 +531,8 @@ class Partial(http.server.BaseHTTPRequestHandler):
         if self.server.metric in query:
             status, body, seconds = self.server.fault
             self.server.over.wait(seconds)
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
         with contextlib.suppress(OSError):
-            self.wfile.write(body)
-
-    def log_message(self, *args):
-        pass
-
-
-class PartialServer(http.server.ThreadingHTTPServer):
-    request_queue_size = 64  # the page asks for several answers at the same time
+            self.respond(status, body, {})
 
 
 @pytest.mark.parametrize(
@@ -572,16 +560,13 @@ def test_the_query_for_the_scrape_interval_may_be_refused():
 
 def failed_panels(metric, fault):
     """The status of the page, the keys of the panels with an error, and the seconds that it took."""
-    with PartialServer(("127.0.0.1", 0), Partial) as upstream:
-        upstream.metric, upstream.fault, upstream.over = metric, fault, threading.Event()
-        threading.Thread(target=upstream.serve_forever, args=(0.05,)).start()
-        source = PrometheusSource(f"http://127.0.0.1:{upstream.server_port}", timeout=1)
+    with served_by(Partial, metric=metric, fault=fault, over=threading.Event()) as upstream:
+        source = PrometheusSource(upstream.url, timeout=1)
         before = time.monotonic()
         with serving(source) as server:
             status, told = numbers_of(server)
         took = time.monotonic() - before
         upstream.over.set()
-        upstream.shutdown()
     failed = {one["key"] for row in told["rows"] for one in row["panels"] if "error" in one}
     return status, failed, took
 

@@ -15,6 +15,7 @@ import anyio
 import pytest
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel
+from tests.programs import run_program
 
 from treadle import Loop, Ok, RunHandle, tool
 from treadle.effects import Emit
@@ -691,7 +692,7 @@ os.waitpid(pids[0], 0)
 def test_a_process_that_was_forked_while_threads_write_records_as_well(tmp_path):
     path = tmp_path / "run.jsonl"
     program = [sys.executable, "-c", FORKS, path]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=True)
+    done = run_program(program, check=True)
     recording = read_recording(path)
     children = [run for run in recording.runs if "of the child" in str(run.messages)]
 

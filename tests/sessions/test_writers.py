@@ -1,10 +1,10 @@
 """Several processes on one session, and processes that are killed."""
 
 import multiprocessing
-import subprocess
 import sys
 from pathlib import Path
 
+from tests.programs import run_program
 from tests.sessions.conversing import ended, exchange, user
 
 from treadle.sessions import SessionConflictError
@@ -59,6 +59,6 @@ def test_two_writers_on_one_session_neither_lose_nor_double_a_message(store):
 def test_a_killed_process_or_server_leaves_every_whole_turn_once():
     """Some dozens of kills; `make bench-sessions` has more."""
     command = [sys.executable, str(KILLS), "--kills", "30"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_program(command)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(" 0 problems") == 3

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -12,6 +10,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from tests.http_server import Handler, served_by
 
 FORMS = {
     "/v1/traces": ExportTraceServiceRequest,
@@ -31,31 +30,14 @@ class Receiver:
         self.address = address
         self.came: dict[str, list[Any]] = {path: [] for path in FORMS}
 
-    @property
-    def scopes_of_spans(self) -> list[Any]:
+    def scopes_of(self, kind: str) -> list[Any]:
+        """The scopes of the ``traces``, the ``metrics`` or the ``logs``."""
+        field = "spans" if kind == "traces" else kind
         return [
             scope
-            for request in self.came["/v1/traces"]
-            for resource in request.resource_spans
-            for scope in resource.scope_spans
-        ]
-
-    @property
-    def scopes_of_metrics(self) -> list[Any]:
-        return [
-            scope
-            for request in self.came["/v1/metrics"]
-            for resource in request.resource_metrics
-            for scope in resource.scope_metrics
-        ]
-
-    @property
-    def scopes_of_logs(self) -> list[Any]:
-        return [
-            scope
-            for request in self.came["/v1/logs"]
-            for resource in request.resource_logs
-            for scope in resource.scope_logs
+            for request in self.came[f"/v1/{kind}"]
+            for resource in getattr(request, f"resource_{field}")
+            for scope in getattr(resource, f"scope_{field}")
         ]
 
 
@@ -63,24 +45,12 @@ class Receiver:
 def receiving() -> Any:
     """Listen on a free port of 127.0.0.1 until the end of the block."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Receiving(Handler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             receiver.came[self.path].append(FORMS[self.path].FromString(body))
-            self.send_response(200)
-            self.send_header("Content-Type", "application/x-protobuf")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            self.respond(200, b"", {"Content-Type": "application/x-protobuf"})
 
-        def log_message(self, *args: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        receiver = Receiver(f"http://127.0.0.1:{server.server_port}")
-        serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        serving.start()
-        try:
-            yield receiver
-        finally:
-            server.shutdown()
-            serving.join()
+    with served_by(Receiving) as server:
+        receiver = Receiver(server.url)
+        yield receiver

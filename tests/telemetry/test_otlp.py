@@ -68,16 +68,18 @@ class Sent:
 
     @property
     def spans(self):
-        return [span for scope in self.receiver.scopes_of_spans for span in scope.spans]
+        return [span for scope in self.receiver.scopes_of("traces") for span in scope.spans]
 
     @property
     def records(self):
-        return [log for scope in self.receiver.scopes_of_logs for log in scope.log_records]
+        return [log for scope in self.receiver.scopes_of("logs") for log in scope.log_records]
 
     @property
     def metrics(self):
         """The last that was reported of each metric; they are cumulative."""
-        reported = [metric for scope in self.receiver.scopes_of_metrics for metric in scope.metrics]
+        reported = [
+            metric for scope in self.receiver.scopes_of("metrics") for metric in scope.metrics
+        ]
         return {metric.name: metric for metric in reported}
 
     def of(self, operation):
@@ -164,7 +166,11 @@ def test_the_runs_cover_every_kind_of_span_and_failure(sent):
 
 def test_everything_has_resource_and_scope(sent):
     receiver = sent.receiver
-    for scopes in (receiver.scopes_of_spans, receiver.scopes_of_metrics, receiver.scopes_of_logs):
+    for scopes in (
+        receiver.scopes_of("traces"),
+        receiver.scopes_of("metrics"),
+        receiver.scopes_of("logs"),
+    ):
         assert scopes
         for reported in scopes:
             assert (reported.scope.name, reported.scope.version) == ("treadle", __version__)

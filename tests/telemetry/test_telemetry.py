@@ -1,12 +1,12 @@
 """Which providers a run uses, and that it creates nothing without them."""
 
-import subprocess
 import sys
 
 from opentelemetry import metrics, trace
 from opentelemetry.metrics import NoOpMeterProvider
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.trace import NoOpTracerProvider
+from tests.programs import run_program
 
 from treadle import Loop, Telemetry
 from treadle.telemetry import active_telemetry
@@ -77,7 +77,5 @@ assert record.span_id == spans.get_finished_spans()[1].context.span_id
 
 def test_global_providers_are_used_if_the_application_sets_them():
     """Even after the loop was created; with a logger provider there is a log record as well."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", GLOBAL], capture_output=True, text=True, check=False
-    )
+    done = run_program([sys.executable, "-W", "ignore", "-c", GLOBAL])
     assert done.returncode == 0, done.stderr

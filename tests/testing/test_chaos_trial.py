@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from chaos_checks import Facts, violations
 from chaos_trial import OPTIONS, Trial, UnprintableError
+from tests.programs import run_program
 
 from treadle import (
     Err,
@@ -249,13 +249,7 @@ def test_trials_have_every_option_and_driver():
 
 def test_the_benchmark_prints_how_runs_ended():
     script = Path(__file__).parents[2] / "benchmarks" / "chaos.py"
-    done = subprocess.run(
-        [sys.executable, str(script), "--start", "0", "--seeds", "3", "--jobs", "1"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = run_program([sys.executable, str(script), "--start", "0", "--seeds", "3", "--jobs", "1"])
     assert "| stop reason | runs |" in done.stdout, done.stderr
     assert "\n3 seeds in " in done.stdout
     assert "Violations: 0 in 0 seeds." in done.stdout

@@ -2,12 +2,12 @@
 
 import ast
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torture_suite
+from tests.programs import run_program
 from torture_suite import (
     MAX_ITERATIONS,
     SCENARIOS,
@@ -169,9 +169,7 @@ def test_it_needs_no_more_than_the_standard_library():
     code = "import sys; sys.path.insert(0, sys.argv[1]); import torture_suite as t; print(len(t.SCENARIOS))"
     folder = Path(torture_suite.__file__).parents[1]
 
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", code, folder], capture_output=True, text=True, check=False
-    )
+    done = run_program([sys.executable, "-S", "-c", code, folder])
 
     assert done.stdout.strip() == str(len(SCENARIOS)), done.stderr
 

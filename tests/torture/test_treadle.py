@@ -1,13 +1,13 @@
 """treadle passes every scenario of the torture suite, and the worker reports verdicts."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import adapters.plain_loop
 import adapters.treadle
 import pytest
+from tests.programs import run_program
 from torture_suite import SCENARIOS, run_scenario
 
 
@@ -45,9 +45,7 @@ def test_a_worker_reports_its_verdicts_and_exits_after_a_run_that_did_not_end():
     worker = Path(adapters.__file__).parents[1] / "worker.py"
     names = ["reply-blank", "tool-raises-cancelled", "tool-raises"]
 
-    done = subprocess.run(
-        [sys.executable, worker, "plain_loop", *names], capture_output=True, text=True, check=True
-    )
+    done = run_program([sys.executable, worker, "plain_loop", *names], check=True)
 
     first, *rest = map(json.loads, done.stdout.splitlines())
     assert first == {

@@ -5,20 +5,19 @@ What is in the conversation is content, and no secret: docs/guide-telemetry.md s
 
 import dataclasses
 import functools
-import http.server
 import json
 import logging
 import os
 import pathlib
-import subprocess
 import sys
-import threading
 from collections.abc import Mapping
 
 import anyio
 import pytest
 from tests.completion import COMPLETION
 from tests.deciding import on
+from tests.http_server import Handler, served_by
+from tests.programs import run_program
 from tests.telemetry.watching import Watch
 
 from treadle import (
@@ -364,25 +363,15 @@ def test_of_errors_about_options(make):
 def server(request):
     """A server that answers or refuses, and repeats the headers that it got in its error."""
 
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class Repeating(Handler):
         def do_POST(self):
             self.rfile.read(int(self.headers["Content-Length"]))
             error = {"error": {"message": f"refused: {dict(self.headers)}"}}
             body = json.dumps(COMPLETION if request.param == 200 else error).encode()
-            self.send_response(request.param)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.respond(request.param, body, {"Content-Type": "application/json"})
 
-        def log_message(self, *args):
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as made:
-        made.code = 0 if request.param == 200 else 1
-        threading.Thread(target=made.serve_forever, daemon=True).start()
+    with served_by(Repeating, code=0 if request.param == 200 else 1) as made:
         yield made
-        made.shutdown()
 
 
 def test_of_the_command(server, tmp_path):
@@ -390,15 +379,7 @@ def test_of_the_command(server, tmp_path):
     command = [sys.executable, "-m", "treadle", "run", "hi", "--model", "openai:m"]
     command += ["--base-url", f"http://user:pw{SECRET}@127.0.0.1:{server.server_port}/v1"]
     command += ["--api-key-env", "MY_KEY", "--record", "run.jsonl", "--report", "run.html"]
-    done = subprocess.run(
-        command,
-        env={**os.environ, "MY_KEY": SECRET},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_program(command, env={**os.environ, "MY_KEY": SECRET}, cwd=tmp_path)
     assert done.returncode == server.code, done.stderr
     written = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert written.keys() == {"run.jsonl", "run.html"}

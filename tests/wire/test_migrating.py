@@ -1,10 +1,10 @@
 """The program of docs/guide-migrating.md with a server, and a person who types."""
 
-import subprocess
 import sys
 
 import pytest
 from tests.guides.pasted import shown_blocks
+from tests.programs import run_program
 
 pytestmark = pytest.mark.wire
 
@@ -21,14 +21,7 @@ def test_the_program_streams_asks_and_answers(wire, tmp_path, typed, told):
     file = tmp_path / "program.py"
     file.write_text(program.replace(ADDRESS, wire.base_url), encoding="utf-8")
 
-    done = subprocess.run(
-        [sys.executable, "-W", "error", file],
-        input=f"{typed}\n",
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    done = run_program([sys.executable, "-W", "error", file], input=f"{typed}\n")
 
     assert done.returncode == 0, done.stderr
     assert "Run refund? " in done.stdout

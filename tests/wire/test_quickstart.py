@@ -1,10 +1,10 @@
 """docs/quickstart.md with a server: the program that a reader pastes, with the address of the server."""
 
-import subprocess
 import sys
 
 import pytest
 from tests.guides.pasted import shown_blocks
+from tests.programs import run_program
 
 pytestmark = pytest.mark.wire
 
@@ -29,13 +29,7 @@ def test_the_program_runs_with_a_server(wire, tmp_path):
     file = tmp_path / "quickstart.py"
     file.write_text(program.replace(ADDRESS, wire.base_url), encoding="utf-8")
 
-    done = subprocess.run(
-        [sys.executable, "-W", "error", file],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    done = run_program([sys.executable, "-W", "error", file])
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [

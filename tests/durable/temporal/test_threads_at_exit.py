@@ -1,7 +1,8 @@
 """A program that has used Temporal's SDK ends when the threads of the SDK have left the interpreter."""
 
-import subprocess
 import sys
+
+from tests.programs import run_program
 
 PROGRAM = """
 import _thread
@@ -22,7 +23,5 @@ time.sleep(0.05)
 
 def test_a_program_does_not_end_while_a_thread_of_the_sdk_executes_code_of_python():
     """An interpreter that ends meanwhile aborts, since such a thread cannot give it up any more."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False, timeout=60
-    )
+    done = run_program([sys.executable, "-c", PROGRAM])
     assert (done.returncode, done.stdout, done.stderr) == (0, "handed over", "")

@@ -7,9 +7,9 @@ import time
 
 import anyio
 import pytest
+from tests.clocks import SleepClock
 
 from treadle import Loop, Response, RunHandle, Usage
-from treadle.effects import Call, Now, Sleep, map_effects
 from treadle.errors import OptionError
 from treadle.providers.middleware import ConcurrencyLimit, RateLimit
 
@@ -138,31 +138,10 @@ class TestConcurrency:
             ConcurrencyLimit(given)
 
 
-class Clock:
-    """A clock that sleeping advances; no time passes."""
-
-    def __init__(self):
-        self.now, self.slept = 1000.0, []
-
-    def middleware(self, steps):
-        return map_effects(steps, self._see)
-
-    def _see(self, effect):
-        if isinstance(effect, Now):
-            return Call(lambda: self.now, label="now")
-        if isinstance(effect, Sleep):
-            return Call(self._advance, effect.seconds, label="now")
-        return effect
-
-    def _advance(self, seconds):
-        self.slept.append(round(seconds, 3))
-        self.now += seconds
-
-
 class TestRate:
     @pytest.fixture
     def clock(self):
-        return Clock()
+        return SleepClock()
 
     def sent(self, clock, limit, number, model=None, **options):
         """Run several times one after another; return when each request was sent."""

@@ -5,10 +5,10 @@ import logging
 import os
 import sqlite3
 import stat
-import subprocess
 import sys
 
 import pytest
+from tests.programs import run_program
 
 from treadle import Limits, Loop, ModelResponded, Response, TextDelta, Usage, tool
 from treadle.databases.sqlite import UnexpectedContentsError
@@ -206,10 +206,7 @@ class TestSQLite:
             "c.put('b', '2'); print(len(c.get('a')))"
         )
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        done = subprocess.run(
-            [sys.executable, "-c", code, path],
-            capture_output=True, text=True, check=True, env=environment,
-        )  # fmt: skip
+        done = run_program([sys.executable, "-c", code, path], check=True, env=environment)
         assert done.stdout == "1\n"
         assert SQLiteCache(path).get("b") == "2"
 

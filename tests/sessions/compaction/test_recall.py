@@ -45,6 +45,11 @@ def recalling(*first, after, tools=None, ran=None, compaction=None, **options):
     return observed, [place for place in ran if place not in FILLER]
 
 
+def compacting(tools, **options):
+    stages = [compact_history(notes, **LIMITS), *default_stages()]
+    return Loop(tools=tools, max_iterations=20, stages=stages, **options)
+
+
 def last_answers(observed, number=1):
     return observed.answers[-number:]
 
@@ -204,11 +209,7 @@ class TestRecalled:
             return "peeked"
 
         model = ScriptedLLM(*then_fill(calls(call("peek", n=1)), after=[calls(call("peek", n=1))]))
-        loop = Loop(
-            tools=[peek, look([])],
-            max_iterations=20,
-            stages=[compact_history(notes, **LIMITS), *default_stages()],
-        )
+        loop = compacting([peek, look([])])
         paused = loop.run_sync(USER, model)
         assert isinstance(paused, Paused)
         [pending] = paused.pending
@@ -349,11 +350,7 @@ class TestNotRecalled:
 
     def test_in_another_run(self):
         ran = []
-        loop = Loop(
-            tools=[look(ran)],
-            max_iterations=20,
-            stages=[compact_history(notes, **LIMITS), *default_stages()],
-        )
+        loop = compacting([look(ran)])
         first = loop.run_sync(USER, ScriptedLLM(*then_fill(looks("a"), after=[])))
         given = [*first.messages, {"role": "user", "content": "Again."}]
         loop.run_sync(given, ScriptedLLM(looks("a"), "Done."))
@@ -432,11 +429,7 @@ class TestPauses:
 
         signs = [calls(call("sign", n=n)) for n in range(times)]
         model = ScriptedLLM(*then_fill(looks("a"), after=[*signs, looks("a")]))
-        loop = Loop(
-            tools=[sign, look(ran)],
-            max_iterations=20,
-            stages=[compact_history(notes, **LIMITS), *default_stages()],
-        )
+        loop = compacting([sign, look(ran)])
         result = loop.run_sync(USER, model)
         for _ in range(times):
             assert isinstance(result, Paused)
@@ -481,12 +474,7 @@ class TestSubagents:
 
     def test_a_subagent_compacts_and_recalls(self):
         ran = []
-        child = Loop(
-            name="kid",
-            tools=[look(ran)],
-            max_iterations=20,
-            stages=[compact_history(notes, **LIMITS), *default_stages()],
-        )
+        child = compacting([look(ran)], name="kid")
         inner = ScriptedLLM(*then_fill(looks("a"), after=[looks("a")]))
         events = []
         result = Loop.run_sync(

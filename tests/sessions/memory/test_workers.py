@@ -2,11 +2,11 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.programs import run_program
 from tests.sessions.memory.kill_workers import MAX_TOKENS, stores_at
 from tests.sessions.memory.parts import RuleModel, user_texts
 
@@ -24,15 +24,11 @@ def where(request, tmp_path, redis_url):
 def run(where, redis_url, **job):
     """Run workers until all is read; return how often the model was asked, and with how many different pieces."""
     defaults = {"seed": 7, "sessions": 8, "turns": 40, "workers": 2, "kills": 0, "edits": 0.0}
-    done = subprocess.run(
+    done = run_program(
         [sys.executable, "-m", "tests.sessions.memory.kill_workers"],
         input=json.dumps({**defaults, "where": where, "redis": redis_url, **job}),
         cwd=REPOSITORY,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=200,
     )
     assert done.returncode == 0, done.stderr
     outcome = json.loads(done.stdout)
