@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import enum
 import json
+import operator
 import pickle
 import re
 import types
@@ -106,6 +107,13 @@ def test_an_event_of_a_custom_class_can_be_copied_and_pickled(kind, seq):
     pickled = pickle.loads(pickle.dumps(event))  # noqa: S301 - our own
     for again in (copy.copy(event), copy.deepcopy(event), pickled):
         assert (again, again.seq) == (event, seq)
+
+
+def test_the_events_of_a_run_can_be_deep_copied():
+    """They are frozen, so the copy is the event: the context of one has services that cannot be copied."""
+    events = []
+    Loop.run_sync("Hi", lambda messages: "Hello", on_event=events.append)
+    assert all(map(operator.is_, copy.deepcopy(events), events))
 
 
 # As JSON

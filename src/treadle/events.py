@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from typing import Any, ClassVar, TypeAlias, get_args
+from typing import Any, ClassVar, Self, TypeAlias, get_args
 
 from treadle.codec import (
     JSONFormatError,
@@ -61,6 +61,9 @@ class EventBase:
             return 0
 
     __setstate__ = set_state  # of a custom class, which may be frozen
+
+    def __deepcopy__(self, _memo: Any) -> Self:
+        return self  # it cannot be changed, and its context has services that cannot be copied
 
     @property
     def path(self) -> tuple[str, ...]:
