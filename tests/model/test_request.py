@@ -1,6 +1,7 @@
 """The requests of a run to its model: retries, streams, guidance, middleware."""
 
 import contextvars
+import itertools
 
 import anyio
 import pytest
@@ -9,10 +10,10 @@ from tests.loop.conftest import USER, of
 from tests.providers.middleware.flaky import BusyError, Named
 from tests.samples import OverloadedError, add
 
-from treadle import Chunk, Err, LLMError, Loop, Response, Usage, default_stages, tool
+from treadle import Chunk, Err, Limits, LLMError, Loop, Response, Usage, default_stages, tool
 from treadle.effects import Sleep
 from treadle.errors import OptionError
-from treadle.events import ModelFailed, ModelRetried, TextDelta
+from treadle.events import ModelFailed, ModelRequested, ModelRetried, TextDelta
 from treadle.stages import ask_model
 from treadle.testing import ScriptedLLM, call, calls
 
@@ -84,6 +85,26 @@ def test_a_wait_that_the_server_asks_for_is_not_cut_short(headers, options, seco
     assert result.unwrap()
     assert clock.slept == [seconds]
     assert [event.delay for event in of(events, ModelRetried)] == [seconds]
+
+
+def test_the_wait_that_is_checked_is_the_one_that_follows():
+    """An error may compute what it carries."""
+
+    class Busy(Exception):
+        retryable = True
+
+        def __init__(self):
+            super().__init__("busy")
+            self.asked = itertools.count(1)
+
+        @property
+        def details(self):
+            kind = "type.googleapis.com/google.rpc.RetryInfo"
+            return [{"@type": kind, "retryDelay": f"{next(self.asked)}s"}]
+
+    clock = SleepClock(WEDNESDAY)
+    run(Busy(), "Hello", middleware=[clock.middleware])
+    assert clock.slept == [1]
 
 
 @pytest.mark.parametrize(
@@ -296,6 +317,15 @@ def test_an_invalid_chunk_ends_the_run_and_closes_the_stream(kind, made, is_asyn
     assert result.reason.error_type == "NotAResponseError"
     assert "got int 5" in result.reason.message
     assert stream.closed == 1
+
+
+def test_a_retry_shows_the_budget_that_the_event_of_the_request_shows():
+    """A failed attempt used unknown tokens, so that the number that remains would become an upper bound."""
+    limits, events = Limits(show_budget=True, max_total_tokens=1000), []
+    with ScriptedLLM(OverloadedError(), "Hello") as model:
+        Loop.run_sync(USER, model, retry_delay=0, limits=limits, on_event=events.append)
+    assert model.sent[1].messages == model.sent[0].messages
+    assert model.sent[0].messages[0]["content"].endswith(of(events, ModelRequested)[0].guidance)
 
 
 def test_guidance_is_not_repeated_in_a_retry():

@@ -251,7 +251,7 @@ def test_a_connection_error_of_an_sdk_is_recognised_by_the_name_of_a_base_class(
 
 
 def wait(error=None, attempt=1, base=0.5):
-    return drive_sync(delay_before_retry(error or failure(), attempt, base))
+    return drive_sync(delay_before_retry(retry_after(error or failure()), attempt, base))
 
 
 def test_each_delay_is_twice_as_long_less_a_jitter_of_a_quarter():
@@ -314,7 +314,7 @@ def test_the_wait_that_a_server_asks_for_is_read_from_its_headers(headers, secon
         "a dict": lambda: failure(response={"headers": headers}),
         "a group": lambda: ExceptionGroup("", [failure(headers=headers), failure()]),
     }[place]()
-    assert drive_sync(delay_before_retry(error, 1, 0.5, NOW)) == pytest.approx(seconds)
+    assert drive_sync(delay_before_retry(retry_after(error, NOW), 1, 0.5)) == pytest.approx(seconds)
     assert retry_after(error, NOW) == pytest.approx(seconds)
 
 
@@ -397,4 +397,4 @@ def test_an_error_whose_attributes_raise_is_not_retried():
         code = response = headers = reason = retryable = status_code
 
     assert not is_retryable(OddError())
-    assert 0 < drive_sync(delay_before_retry(OddError(), 1, 4.0)) <= 4.0
+    assert 0 < drive_sync(delay_before_retry(retry_after(OddError()), 1, 4.0)) <= 4.0

@@ -145,13 +145,10 @@ def status_of(error: BaseException) -> int | None:
     return next((one for one in found if isinstance(one, int) and one in range(100, 600)), None)
 
 
-def delay_before_retry(
-    error: BaseException, attempt: int, base: float, now: float | None = None
-) -> Steps[float]:
+def delay_before_retry(asked: float | None, attempt: int, base: float) -> Steps[float]:
     """The seconds to wait: as the server asks, else the base, doubled after each attempt, with jitter."""
-    requested = retry_after(error, now)
-    if requested is not None:
-        return requested
+    if asked is not None:
+        return asked
     share = yield Call(_random, label=labels.RANDOM)
     return doubled(base, attempt) * (1 - 0.25 * float(share))
 

@@ -120,7 +120,9 @@ def ask_model(  # noqa: C901, PLR0912 - a part of it would cost a generator in e
             if reason is not None:
                 return ctx.stop(reason)
         run.budget.count_request()
-        requested = run.ledger.clock
+        guidance, requested = ctx.guidance, run.ledger.clock
+        if run.budget.limits.show_budget:
+            guidance = _with_budget(ctx)
         if run.has_listeners:
             requested = yield NOW
             yield Emit(
@@ -129,12 +131,14 @@ def ask_model(  # noqa: C901, PLR0912 - a part of it would cost a generator in e
                     at=requested,
                     messages=request.messages,
                     instructions=request.instructions,
-                    guidance=_guidance(ctx),
+                    guidance=guidance,
                 )
             )
         if run.model is None:
             raise RuntimeError("this context has no model to ask")
-        attempts = _Attempts(ctx, run.model, model_middleware, max_retry_delay, restart_streams)
+        attempts = _Attempts(
+            ctx, run.model, guidance, model_middleware, max_retry_delay, restart_streams
+        )
         try:
             answer = yield from attempts.send(request)
         except Exception as error:  # noqa: BLE001 - a model may raise anything
@@ -144,7 +148,7 @@ def ask_model(  # noqa: C901, PLR0912 - a part of it would cost a generator in e
             answer, request = made
             if request.tools != first.tools:  # calls are checked against those that were sent
                 ctx = ctx.evolve(request_changes={**ctx.request_changes, "tools": request.tools})
-        response = _counted(ctx, request, answer, attempts.answered_by)
+        response = attempts.counted(request, answer)
         if reserved is not None:
             reserved.measured(response)
     finally:
@@ -188,6 +192,7 @@ class _Attempts:
 
     _ctx: Context
     _model: ModelClient
+    _guidance: str | None
     _middleware: Sequence[ModelMiddleware]
     _max_retry_delay: float
     _restart_streams: bool
@@ -199,7 +204,7 @@ class _Attempts:
 
     def send(self, request: Request) -> Steps[TimedResponse]:
         """The steps that send a request once, through the middleware."""
-        sent = _model_request(self._ctx, self._model, request)
+        sent = _model_request(self._ctx, self._model, request, self._guidance)
         if not self._middleware:
             return self._perform(sent)
         self.answered_by = None  # middleware may answer itself
@@ -239,6 +244,26 @@ class _Attempts:
         self.answered_by = sent.model
         return answer
 
+    def counted(self, request: Request, answer: TimedResponse) -> Response:
+        """Count the usage of a response; return it with its cost and, if asked for, an estimate."""
+        run, (response, _, ended) = self._ctx.run, answer
+        if run.budget.estimates and (response.usage is None or response.usage.is_lower_bound):
+            tools = [run.ledger.payloads[name][1] for name in request.tools]
+            others = (request.instructions or "", self._guidance or "")
+            estimate = estimate_usage(request.messages, tools, response, others)
+            response = dataclasses.replace(response, usage=estimate)
+        cost_of = run.cost_of
+        if cost_of is None and self.answered_by is not None:
+            cost_of = self.answered_by.cost_of
+        if cost_of is not None:
+            response = with_cost(response, cost_of)
+        choice = request.tool_choice or request.options.get("tool_choice")
+        if response.tool_calls and choice == "none":
+            response = dataclasses.replace(response, tool_calls=())
+        run.ledger.clock, run.ledger.interrupted_request = ended, None
+        run.count_response(response)
+        return response
+
     def _note(
         self,
         sent: ModelRequest,
@@ -270,13 +295,13 @@ class _Attempts:
         try:
             while self._number <= most and is_retryable(error):
                 now = yield NOW
-                asked = retry_after(error, now) or 0
-                if asked > self._max_retry_delay:
+                asked = retry_after(error, now)
+                if asked is not None and asked > self._max_retry_delay:
                     wait = f"{asked:,.1f}".removesuffix(".0")
                     most_wait = f"max_retry_delay={self._max_retry_delay:g}"
                     note = f"; the server asked to wait {wait} s, more than {most_wait}"
                     return self._failure(error, note)
-                pause = yield from delay_before_retry(error, self._number, delay, now)
+                pause = yield from delay_before_retry(asked, self._number, delay)
                 yield from self._retried(error, delay=pause, at=now)
                 yield Sleep(pause)
                 if on_retry is not None:
@@ -375,14 +400,15 @@ def _text_of(error: BaseException) -> str:
     return redacted(safe_str(error))
 
 
-def _guidance(ctx: Context) -> str | None:
-    if not ctx.run.budget.limits.show_budget:
-        return ctx.guidance
+def _with_budget(ctx: Context) -> str:
+    """The guidance of a request that shows what remains of the limits."""
     remaining = f"Left for this task: {ctx.run.budget.remaining(ctx.run.ledger.clock)}."
     return remaining if ctx.guidance is None else f"{ctx.guidance}\n\n{remaining}"
 
 
-def _model_request(ctx: Context, model: ModelClient, request: Request) -> ModelRequest:
+def _model_request(
+    ctx: Context, model: ModelClient, request: Request, guidance: str | None
+) -> ModelRequest:
     run = ctx.run
     if request.messages is ctx.messages:
         messages = ctx.messages.for_model(model.takes_parts)
@@ -392,8 +418,8 @@ def _model_request(ctx: Context, model: ModelClient, request: Request) -> ModelR
             messages = as_text_results(messages)
     if request.instructions:
         messages.insert(0, {"role": "system", "content": sendable(request.instructions)})
-    if run.budget.limits.show_budget or ctx.guidance is not None:
-        _add_guidance(messages, sendable(_guidance(ctx) or ""))
+    if guidance is not None:
+        _add_guidance(messages, sendable(guidance))
     offered: list[JSONDict] = []
     for name in request.tools:
         tool, made = ctx.tools[name], run.ledger.payloads.get(name)
@@ -473,29 +499,6 @@ def asked_again(ctx: Context) -> Context:
             view = view[:-1]
         changes = {**changes, "messages": [*view, *exchange]}
     return injected.evolve(**NO_CALLS, request_changes=changes, response=Response())
-
-
-def _counted(
-    ctx: Context, request: Request, answer: TimedResponse, answered_by: ModelClient | None
-) -> Response:
-    """Count the usage of a response; return the response, with its cost and, if asked for, an estimate."""
-    run, (response, _, ended) = ctx.run, answer
-    if run.budget.estimates and (response.usage is None or response.usage.is_lower_bound):
-        tools = [run.ledger.payloads[name][1] for name in request.tools]
-        others = (request.instructions or "", _guidance(ctx) or "")
-        estimate = estimate_usage(request.messages, tools, response, others)
-        response = dataclasses.replace(response, usage=estimate)
-    cost_of = run.cost_of
-    if cost_of is None and answered_by is not None:
-        cost_of = answered_by.cost_of
-    if cost_of is not None:
-        response = with_cost(response, cost_of)
-    choice = request.tool_choice or request.options.get("tool_choice")
-    if response.tool_calls and choice == "none":
-        response = dataclasses.replace(response, tool_calls=())
-    run.ledger.clock, run.ledger.interrupted_request = ended, None
-    run.count_response(response)
-    return response
 
 
 def _count_unknown(ctx: Context) -> None:
