@@ -132,6 +132,8 @@ _measured_of = attrgetter(*_MEASURED)
 _UNLIMITED = (None,) * len(_MEASURED)
 _REQUESTS_OF_TREE = 10
 """The default of ``max_requests``, for each iteration of the outermost run."""
+MAX_LAST_ANSWERS = 2
+"""How often a run asks the model for a last answer: by so many requests it may exceed ``max_requests``."""
 
 
 @fast_dataclass
@@ -240,7 +242,7 @@ class Budget:
         return self.chain()[-1]
 
     def finish(self) -> None:
-        """Stop counting against this run's limits, for the last answer; no tool call may run from now on."""
+        """Allow the requests for the last answer beyond this run's limits; no tool call may run from now on."""
         self.is_finishing, self.limits_only_iterations = True, False
 
     def chain(self) -> tuple[Budget, ...]:
@@ -334,7 +336,7 @@ class Budget:
     def _spent(self, asking: Budget) -> Reason | None:
         """The limit, other than that of iterations, that forbids a budget another model call."""
         most = self.max_requests
-        if not self.is_finishing and most is not None and self.requests >= most:
+        if most is not None and self.requests >= most + MAX_LAST_ANSWERS * self.is_finishing:
             return BudgetExhausted("max_requests", most, self.requests, asking._name_of(self))
         if not self.has_tokens:
             return None

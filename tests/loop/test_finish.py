@@ -22,11 +22,12 @@ from treadle import (
     RunCancelled,
     RunHandle,
     Usage,
+    stage,
     tool,
 )
 from treadle.loop.run import GUIDANCE, NO_ANSWER
 from treadle.messages import for_sdk
-from treadle.stages import loop_decision
+from treadle.stages import ask_model, loop_decision
 from treadle.testing import ScriptedLLM, call, calls
 
 from .conftest import SYNC, USER, answers, of
@@ -301,6 +302,30 @@ class TestFailing:
         result, _ = finished(way, cancel, handle=handle)
         assert (result.reason, result.iterations) == (RunCancelled(), 2)
         assert result.messages[-1]["content"] == "noted 1"
+
+    @pytest.mark.parametrize("whose", ["run", "outer run"])
+    def test_max_requests_is_exceeded_by_the_last_answers_only(self, whose):
+        """Also by a stage that asks the model again and again: none of its texts is enough."""
+
+        @stage(replaces=ask_model)
+        def insist(ctx):
+            while ctx.decision is None:
+                ctx = yield from ask_model(ctx)
+            return ctx
+
+        limits, sent = Limits(on_limit="finish", max_requests=3), []
+        loop = Loop(limits=limits if whose == "run" else Limits(on_limit="finish"))
+        loop = loop.with_options(stages=[insist, ...])
+        if whose == "run":
+            result = SYNC.run(loop, lambda messages: sent.append(1) or "more")
+            assert result.reason == BudgetExhausted("max_requests", 3, 5)
+            assert len(sent) == 5
+        else:
+            inner = loop.as_tool("helper", "Helps.", lambda messages: sent.append(1) or "more")
+            outer = ScriptedLLM(calls(call("helper", "h", task="x")), "one", "two")
+            result = SYNC.run(Loop(tools=[inner], limits=limits), outer)
+            assert result.limit == BudgetExhausted("max_requests", 3, 3)
+            assert len(sent) == 2
 
 
 class TestEvents:

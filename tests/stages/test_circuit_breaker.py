@@ -1,17 +1,21 @@
 """A tool that fails with the same error in several iterations in a row ends the run."""
 
 import dataclasses
+import time
 
+import anyio
 import pytest
 from tests.learning import learn
 
+from treadle import Loop, RunHandle
 from treadle.effects import drive_sync
 from treadle.events import BreakerChanged
 from treadle.messages import ToolCall, ToolResult
-from treadle.results import CircuitBroken
+from treadle.results import CircuitBroken, RunCancelled
 from treadle.run_state import RunState
-from treadle.stages import circuit_breaker
+from treadle.stages import circuit_breaker, plan_calls
 from treadle.stages._circuit_breaker import refused_calls, report_calls
+from treadle.testing import ScriptedLLM, call, calls
 from treadle.tools import BreakerState, CircuitBreaker, NotRun, Repeats, Tool, deny, fingerprint
 
 from .dispatching import STAGES
@@ -226,6 +230,22 @@ class TestAProbeThatDoesNotRun:
         assert breaker.states == {"flaky": OPEN}
         flaky.works = True
         assert answer(breaker, "flaky").tool_results["c1"].content == "ok"
+
+
+def test_a_run_that_is_cancelled_reports_the_calls_that_ended_and_releases_the_others(flaky):
+    breaker, handle = CircuitBreaker(threshold=1, cool_down=60), RunHandle()
+    breaker.record("cancel", "x", "E", 0.0)
+
+    async def cancel():
+        handle.cancel()
+        await anyio.sleep(60)
+
+    tools = [Tool("flaky", fn=flaky, parallel_safe=False), Tool("cancel", fn=cancel)]
+    loop = Loop(tools=tools, breaker=breaker, stages=[plan_calls(sequential="in_step"), ...])
+    model = ScriptedLLM(calls(call("flaky", n=1), call("cancel")))
+    assert loop.run_sync("Hi", model, handle=handle).reason == RunCancelled()
+    assert breaker.states == {"flaky": OPEN, "cancel": OPEN}
+    assert breaker.admit("cancel", "next", time.time()).after is HALF_OPEN  # a probe
 
 
 @pytest.mark.parametrize(

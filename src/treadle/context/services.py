@@ -65,7 +65,7 @@ class Ledger:
             its tool that were counted.
         dispatched: the contexts whose calls ran, until a stage's context is known to contain these calls.
         notes: what stages did, until it is emitted as events.
-        unsettled: the calls whose outcome the shared circuit breaker does not know yet.
+        unsettled: the calls whose outcome the shared circuit breaker may not know yet.
         settled: the ids of the calls whose outcome it knows.
         failures: the exceptions of calls, by iteration and id of the call; of the last iteration with some.
         last_response: the latest response that was put in the history.

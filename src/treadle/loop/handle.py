@@ -55,6 +55,8 @@ class RunHandle:
         self._run: BoundRun | None = None
         self._result: Result | None = None
         self._messages: list[JSONDict] = []
+        # Those that `take` returned, until the run has received them: a cancellation may discard the outcome.
+        self.taken: tuple[JSONDict, ...] = ()
         self._is_closed = False
 
     def bind(self, run: BoundRun) -> None:
@@ -122,24 +124,23 @@ class RunHandle:
         return True
 
     def take(self, is_over: bool) -> tuple[JSONDict, ...]:
-        """Take the messages added since the last time; with none, a run that is over accepts no more."""
-        given = self._taken_messages() if self._messages else ()
+        """Take the messages that the run has not received; with none, a run that is over accepts no more."""
+        given = self._taken_messages() if self._messages else self.taken
         if is_over and not given:
             given = self.close()
             self._is_closed = not given
         return given
 
     def close(self) -> tuple[JSONDict, ...]:
-        """Take the messages added since the last time, and accept no more."""
+        """Take the messages that the run has not received, and accept no more."""
         self._is_closed = True
         return self._taken_messages()
 
     def _taken_messages(self) -> tuple[JSONDict, ...]:
-        given: list[JSONDict] = []
         while self._messages:
             with contextlib.suppress(IndexError):  # `steer` has removed it
-                given.append(self._messages.pop(0))
-        return tuple(given)
+                self.taken = (*self.taken, self._messages.pop(0))
+        return self.taken
 
     def cancel(self) -> None:
         """End the run with ``Err(RunCancelled)``; running calls are cancelled and answered."""

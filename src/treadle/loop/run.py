@@ -40,6 +40,7 @@ from treadle.events import (
     RunStarted,
     UserMessageAdded,
 )
+from treadle.limits import MAX_LAST_ANSWERS
 from treadle.loop.built_loop import BuiltLoop
 from treadle.loop.custom_stage import lost_calls
 from treadle.loop.handle import RunHandle
@@ -102,8 +103,6 @@ GUIDANCE = (
     "The budget for this task is spent ({reason}). Do not call any more tools. "
     "Give your final answer now, with what you have{how}."
 )
-MAX_LAST_ANSWERS = 2
-"""How often the model is asked for a last answer."""
 NO_ANSWER = "I could not finish this within the limits I was given ({reason})."
 
 _DONE, _STOP, _PAUSE = Decision.DONE, Decision.STOP, Decision.PAUSE  # looked up slowly
@@ -299,6 +298,7 @@ class Run:
                 if self.handle is not None:
                     ends = not self._pending_messages
                     self._pending_messages += yield self._taking(self.handle, ends=ends)
+                    self.handle.taken = ()
                 if not self._pending_messages:
                     return None
                 yield from self._add_pending()
@@ -319,6 +319,7 @@ class Run:
         run = self.services
         if self.handle is not None:
             self._pending_messages += yield self._taking(self.handle)
+            self.handle.taken = ()
         if self._pending_messages:
             yield from self._add_pending()
         reason = run.budget.exhausted()
@@ -475,6 +476,8 @@ class Run:
             context = context.evolve(response=Response(streamed), is_asked=True)
         in_flight.running.clear()
         self.services.release_idle()
+        if self.services.breaker is not None:
+            self.services.ledger.unsettled += context.tool_calls
         done = in_flight.results
         # A call that a stage ran although the plan refused it has an answer that says so.
         ran = {call_id: one for call_id, one in done.items() if one.status == NotRun.NOT_ALLOWED}
@@ -616,6 +619,7 @@ class Run:
         self._pauses += 1
         if self.handle is not None:
             self._pending_messages += yield Call(self.handle.close, label=labels.STEER, key="pause")
+            self.handle.taken = ()
         key = str(self._pauses)
         text = yield Call(nonce, label=labels.RANDOM, key=f"pause {key}")
         counter = services.ledger.event_counter
