@@ -304,7 +304,7 @@ class CallsPlanned(IterationEvent):
 class CallNotRun(IterationEvent):
     """A valid call does not run: the plan, a budget, a circuit breaker or a stage prevents it.
 
-    Calls that are invalid, denied or cancelled have no such event.
+    A call has one such event, with the first reason. Calls that are invalid, denied or cancelled have none.
     """
 
     call: ToolCall

@@ -21,14 +21,15 @@ from tests.loop.edited_runs import (
     repairs,
 )
 
-from treadle import CircuitBreaker, Loop, Ok, Paused, approve, default_stages, stage, tool
+from treadle import CircuitBreaker, Limits, Loop, Ok, Paused, approve, default_stages, stage, tool
 from treadle.context import Decision
-from treadle.events import BreakerChanged, IterationFinished
+from treadle.events import BreakerChanged, HistoryRepaired, IterationFinished, ModelResponded
 from treadle.messages import Response, ToolCall, ToolResult
 from treadle.stages import ask_model, inject_results, parse_tool_calls, validate_calls
 from treadle.testing import call, calls
 from treadle.tools import NotRun, Plan, Tool
 
+BROKEN = [USER, {"role": "tool", "tool_call_id": "x", "content": "An orphan."}]
 TWINS = (calls(*(call("note", call_id, n=1) for call_id in "ab")), "Done.")
 """Two identical calls."""
 
@@ -214,6 +215,64 @@ def test_a_call_that_is_dropped_before_a_pause_is_reported_before_it():
     run = EditedRun((calls(call("note", "a", n=1), call("wipe", "w", n=2)), "Done."))
     assert isinstance(run.run(at(5, first_only(lambda ctx: ctx.drop("a", "no.")))), Paused)
     assert refused(run) == [("a", NotRun.REMOVED)]
+
+
+def dropped_twice(ctx):
+    ctx.drop("b", "discarded.")
+    return ctx.drop("b", "no.")
+
+
+@pytest.mark.parametrize(
+    ("edit", "position", "limits", "reason"),
+    [
+        (lambda ctx: ctx.drop("b", "no."), 5, {}, NotRun.DUPLICATE_IN_BATCH),
+        (lambda ctx: ctx.drop("b", "no."), 3, {}, NotRun.REMOVED),
+        (lambda ctx: ctx.edit_call("a", {"n": 5}), 5, {}, NotRun.DUPLICATE_IN_BATCH),
+        (lambda ctx: ctx.drop("b", "no."), 5, {"max_parallel_calls": 1}, NotRun.PARALLEL_CAP),
+        (dropped_twice, 3, {}, NotRun.REMOVED),
+    ],
+)
+def test_a_call_that_does_not_run_is_reported_once_with_its_first_reason(
+    edit, position, limits, reason
+):
+    run = EditedRun(TWINS if not limits else SEVERAL)
+    run.run(at(position, first_only(edit)), limits=Limits(**limits))
+    assert [one for one in refused(run) if one[0] == "b"] == [("b", reason)]
+
+
+def test_a_call_that_was_reported_before_a_pause_is_not_reported_after_it():
+    twins = [call("note", call_id, n=1) for call_id in "ab"]
+    run = EditedRun((calls(*twins, call("wipe", "w", n=2)), "Done."))
+    run.resume(run.run(default_stages()), default_stages(), {"w": approve})
+    assert refused(run) == [("b", NotRun.DUPLICATE_IN_BATCH)]
+
+
+@pytest.mark.parametrize(
+    ("position", "edit"),
+    [
+        (0, lambda ctx: ctx.with_request(messages=BROKEN)),
+        (0, lambda ctx: ctx.replace(messages=BROKEN)),
+        (1, lambda ctx: ctx.replace(messages=BROKEN)),
+    ],
+)
+def test_a_repair_of_a_history_that_a_stage_discarded_is_not_reported(position, edit):
+    for discards in (True, False):
+        stages = at(position, lambda ctx, chosen=discards: (edit(ctx), ctx)[chosen])
+        events = []
+        Loop.run_sync([USER], lambda messages: "Done.", stages=stages, on_event=events.append)
+        assert [type(one) for one in events].count(HistoryRepaired) == (not discards)
+
+
+def test_a_response_that_a_stage_discarded_is_not_reported():
+    @stage(replaces=ask_model)
+    def respond(ctx):
+        ctx.with_response("A draft.")
+        return ctx.with_response("Done.").with_response("Done!")
+
+    run = EditedRun(())
+    result = run.run([respond, *default_stages()[1:]])
+    said = [one.response.text for one in run.events if isinstance(one, ModelResponded)]
+    assert (result.output, said) == ("Done!", ["Done."])
 
 
 @pytest.mark.parametrize(("name", "n"), [("note", 1), ("note", "invalid"), ("nope", 1)])

@@ -176,7 +176,7 @@ class TestRequest:
         orphan = {"role": "tool", "tool_call_id": "c9", "content": "x"}
         changed = context.evolve(trace=["mine"]).with_request(messages=[HI, orphan])
         assert not any(message["role"] == "tool" for message in changed.request.messages)
-        [noted] = context.run.ledger.notes
+        [noted] = changed.notes
         assert noted.subject == "mine"
         assert len(noted.outcome) == 1
 

@@ -558,6 +558,29 @@ class TestStale:
         assert [one.arguments for one in unbound(again)] == [{"path": "/everything"}]
         assert recorded.done == []
 
+    @pytest.mark.parametrize("pauses", [1, 2])
+    def test_an_approval_is_of_the_tool_that_a_person_saw(self, recorded, pauses):
+        """A stage replaces the tool after the approval; the next person decides on another call."""
+
+        def wipe(path: str):
+            """Wipe it twice."""
+            recorded.done.append("wiped twice")
+
+        other = tool(wipe, requires_approval=True)
+
+        def swap(ctx):
+            if ctx.approvals:
+                ctx = ctx.with_tools(add=[other])
+            return (yield from run_calls(ctx, ctx.tool_calls))
+
+        stages = Loop().pipeline.replace("dispatch_tools", swap)
+        script = calls(*(call("wipe", call_id, path=call_id) for call_id in "bc"))
+        loop, model, paused = paused_at(recorded, script, stages=stages)
+        for decided, tools in (("b", recorded.tools), ("c", [other]))[:pauses]:
+            paused = SYNC.resume(loop, paused, {decided: approve}, model, tools=tools)
+        assert [one.id.partition("@")[0] for one in paused.pending][:1] == ["b"]
+        assert recorded.done == []
+
     def test_without_the_stage_that_paused_it_is_refused(self, recorded):
         loop = recorded.loop(stages=after_model(asking))
         paused = SYNC.run(loop, lambda m: "Hello")

@@ -262,10 +262,12 @@ class TestRetries:
             assert isinstance(request, Request)
             return request.replace(messages=[*request.messages, orphan])
 
-        ctx, model = ready(BUSY, "Hello")
-        through(ctx, ask_model(retry_delay=0, on_retry=on_retry))
+        ctx, model = ready(BUSY, "Hello", has_listeners=True)
+        events = []
+        through(ctx, ask_model(retry_delay=0, on_retry=on_retry), emit=events.append)
         assert all(message["role"] != "tool" for message in model.sent[1].messages)
-        assert [note.subject for note in ctx.run.ledger.notes] == ["on_retry"]
+        repaired = [event for event in events if isinstance(event, HistoryRepaired)]
+        assert [event.stage for event in repaired] == ["on_retry"]
 
 
 class TestEvents:
@@ -297,7 +299,7 @@ class TestEvents:
 
     def test_repairs_of_edits_by_stages_are_reported_once(self, ready, through):
         ctx, _ = ready("One", "Two", has_listeners=True)
-        ctx.run.ledger.note_repairs(["a repair"], "mine")
+        ctx = ctx.noted("mine", ("a repair",))
         events = []
         asked = through(ctx, ask_model, emit=events.append)
         through(asked, ask_model, emit=events.append)

@@ -8,6 +8,7 @@ from treadle.context.calls import (
     decision_on as decision_on,
     expect as expect,
     found_call as found_call,
+    holds as holds,
     invalid_answer as invalid_answer,
     over_budget as over_budget,
     with_parsed_calls as with_parsed_calls,

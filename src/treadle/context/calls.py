@@ -331,7 +331,6 @@ def refused(ctx: IterationT, call: ToolCall, reason: NotRun, **values: Any) -> I
 
 def _not_run(ctx: IterationT, call: ToolCall, result: ToolResult) -> IterationT:
     reason = NotRun(result.status)
-    ctx.run.ledger.notes.append(Note(call, reason))
     ctx = answered(ctx, call, result)
     plan = dataclasses.replace(ctx.plan, not_run={**ctx.plan.not_run, call.id: reason})
     return ctx.evolve(plan=plan)
@@ -549,13 +548,23 @@ def with_reported_results(ctx: IterationT, results: Mapping[str, ToolResult]) ->
 
 
 def decision_on(ctx: Iteration, call: ToolCall) -> Approval | None:
-    """The decision of a person on a call as it waited; None on a call with another name or other arguments.
+    """The decision of a person on a call as it waited; None on one with another name, tool or other arguments.
 
     The model chooses the ids of calls, so a decision on a question of a stage may have the id of one.
     """
     decided = ctx.approvals.get(call.id)
-    is_other = decided is not None and decided.about not in (None, (call.name, call.arguments))
-    return None if is_other else decided
+    if decided is None or decided.about is None:
+        return decided
+    is_same = decided.about == (call.name, call.arguments) and holds(ctx, call.id, decided)
+    return decided if is_same else None
+
+
+def holds(ctx: Iteration, call_id: str, decided: Approval) -> bool:
+    """Whether no stage has replaced the tool of an open call since a person saw it, and decided on the call."""
+    if not decided.about or call_id in ctx.tool_results:
+        return True
+    name = decided.about[0]
+    return ctx.tools.get(name) == ctx.run.ledger.seen_tools.get(name)
 
 
 def _why_not_allowed(ctx: Iteration, call: ToolCall) -> str | None:

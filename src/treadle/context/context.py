@@ -11,7 +11,6 @@ from treadle.context import calls
 from treadle.context.history_edits import with_messages
 from treadle.context.iteration import NO_CALLS, Decision, Iteration
 from treadle.context.request import RequestChanges, check_request_changes, names_of
-from treadle.context.services import Note
 from treadle.errors import OptionError, check_names
 from treadle.messages import History, Response, ToolCall, ToolResult, is_mapping, validate_messages
 from treadle.results import PendingCall, Reason, StoppedByStage
@@ -68,6 +67,7 @@ class Context(Iteration):
         parsed: the response whose calls are ``tool_calls``; None before they are parsed.
         answered_by: the model that gave the response; None if middleware or a stage did.
         accepted: the output that was checked; a stage may end the run with another one.
+        notes: what stages did in this iteration, which is emitted as events.
     """
 
     # Before the model is asked
@@ -89,13 +89,13 @@ class Context(Iteration):
             )
         checked = check_request_changes(changes)
         check_names(checked.get("tools", ()), self.tools, "with_request: there is no tool")
-        before = self.request_changes
+        ctx, before = self, self.request_changes
         if "options" in checked and "options" in before:
             checked["options"] = {**before["options"], **checked["options"]}
         if "messages" in checked:
             checked["messages"], repairs = validate_messages(checked["messages"])
-            self.run.ledger.note_repairs(repairs, self.stage)
-        return self.evolve(request_changes={**before, **checked})
+            ctx = self.noted(self.stage, tuple(repairs)) if repairs else self
+        return ctx.evolve(request_changes={**before, **checked})
 
     def with_tools(
         self, *, add: Iterable[ToolLike] = (), remove: Iterable[str | Tool] = ()
@@ -157,7 +157,7 @@ class Context(Iteration):
                 return changed
             self.run.budget.count_request()
             self.run.count_response(made)
-            self.run.ledger.notes.append(Note(self.request.messages, made))
+            changed = changed.noted(self.request.messages, made)
             return changed.evolve(is_asked=True, guidance=None)
         if self.result_messages:
             raise OptionError(

@@ -43,7 +43,7 @@ def with_messages(ctx: IterationT, given: Any, *, injects: bool) -> IterationT:
     # The ids of calls that are not in the history yet are reserved for them.
     taken = () if made else [call.id for call in ctx.tool_calls]
     history, repairs = validate_messages(messages, taken)
-    ctx.run.ledger.note_repairs((*note, *repairs), ctx.stage)
+    ctx = ctx.noted(ctx.stage, (*note, *repairs)) if note or repairs else ctx
     return ctx.evolve(messages=History(history), result_messages=made)
 
 

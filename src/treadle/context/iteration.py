@@ -9,7 +9,7 @@ from reprlib import recursive_repr
 from typing import Any, Self
 
 from treadle.context.request import Request, forced_tool
-from treadle.context.services import RunServices
+from treadle.context.services import Note, RunServices
 from treadle.limits import Limits
 from treadle.messages import NOTHING, History, JSONDict, Response, ToolCall, ToolResult, Usage
 from treadle.model import ModelClient
@@ -56,6 +56,7 @@ class Iteration:
     parsed: Response | None = None
     answered_by: ModelClient | None = None
     accepted: Any = None
+    notes: tuple[Note, ...] = field(default=(), repr=False)
 
     @property
     def state(self) -> RunState:
@@ -163,6 +164,10 @@ class Iteration:
         copy = _new(self.__class__)
         _set_dict(copy, {**self.__dict__, **changes})
         return copy
+
+    def noted(self, subject: Any, outcome: Any) -> Self:
+        """A copy with a note, which is emitted if the stage does not discard the copy; see `Note`."""
+        return self.evolve(notes=(*self.notes, Note(subject, outcome)))
 
     def begin(
         self, iteration: int, trace: Sequence[str], request_changes: Mapping[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from reprlib import recursive_repr
-from typing import Any, NamedTuple
+from typing import Any
 
 from treadle.limits import Budget, Limits
 from treadle.messages import NOTHING, JSONDict, Response, ToolCall, ToolResult
@@ -24,15 +24,17 @@ from treadle.tools import (
 )
 
 
-class Note(NamedTuple):
+@dataclass(slots=True, eq=False)
+class Note:
     """An action of a stage, until it is emitted as an event: a stage that is a plain function emits none.
 
-    It is a call with the reason why it does not run, or with the result that the stage reported; messages with the
-    response that the stage gave; or the name of a stage with the repairs of the history that it broke.
+    It is a call with the result that the stage reported; messages with the response that the stage gave; or the
+    name of a stage with the repairs of the history that it broke.
     """
 
     subject: Any
     outcome: Any
+    is_reported: bool = False
 
 
 def uses_of(tool: Tool | None) -> int:
@@ -63,8 +65,11 @@ class Ledger:
         found: the names of the tools that a search has found and that are offered from then on, in order.
         reserved: the planned calls of this iteration, which the budget has counted, by id; each with the uses of
             its tool that were counted.
+        seen_tools: the tools of a resumed run: of a call that waited, a person saw this one.
         dispatched: the contexts whose calls ran, until a stage's context is known to contain these calls.
-        notes: what stages did, until it is emitted as events.
+        notes: the results that stages reported, until they are emitted as events. Unlike the notes of a context,
+            they hold if the stage discards its context: the calls ran.
+        refused: the calls whose `CallNotRun` was emitted, by iteration and id.
         unsettled: the calls whose outcome the shared circuit breaker may not know yet.
         settled: the ids of the calls whose outcome it knows.
         failures: the exceptions of calls, by iteration and id of the call; of the last iteration with some.
@@ -79,8 +84,10 @@ class Ledger:
     clock: float = 0.0
     found: dict[str, None] = field(default_factory=dict[str, None])
     reserved: dict[str, tuple[ToolCall, int]] = field(default_factory=dict[Any, Any])
+    seen_tools: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
     dispatched: tuple[Any, ...] = ()
     notes: list[Note] = field(default_factory=list[Note])
+    refused: set[tuple[int, str]] = field(default_factory=set[Any])
     unsettled: list[ToolCall] = field(default_factory=list[ToolCall])
     settled: set[str] = field(default_factory=set[str])
     failures: dict[tuple[int, str], BaseException] = field(default_factory=dict[Any, Any])
@@ -97,11 +104,6 @@ class Ledger:
         """Keep the exception of a call until a call of a later iteration raises."""
         kept = {key: one for key, one in self.failures.items() if key[0] == iteration}
         self.failures = {**kept, (iteration, call_id): error}
-
-    def note_repairs(self, repairs: Sequence[str], stage: str) -> None:
-        """Note the repairs of an edit, to be reported as `HistoryRepaired`."""
-        if repairs:
-            self.notes.append(Note(stage, tuple(repairs)))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

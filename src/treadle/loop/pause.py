@@ -21,7 +21,7 @@ from treadle.codec import (
     encode_fields,
     missing_classes,
 )
-from treadle.context import Context
+from treadle.context import Context, holds
 from treadle.effects import Call, Mode, Steps, call_mode
 from treadle.errors import OptionError, PausedStateError
 from treadle.fast_dataclass import fast_dataclass
@@ -152,6 +152,8 @@ def kept_context(context: Context) -> Context:
         **dict.fromkeys(unset),
         tools={},
         waiting=(),
+        notes=(),
+        approvals={key: one for key, one in context.approvals.items() if holds(context, key, one)},
         paused_runs={},
         response=sendable(response, tool_calls=tuple(map(sendable, response.tool_calls))),
         tool_calls=tuple(map(sendable, context.tool_calls)),

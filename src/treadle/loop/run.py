@@ -370,7 +370,7 @@ class Run:
     def _end_iteration(self, reason: Reason | None) -> Steps[Reason | None]:
         """End an iteration: look for loops, record its status, report it."""
         run, context, node = self.services, self.context, self.state.nodes[-1]
-        if run.ledger.notes or run.ledger.unsettled:
+        if context.notes or context.plan.not_run or run.ledger.notes or run.ledger.unsettled:
             yield from report_notes(context)
         repeated = detected_loop(context, node)
         is_over = context.decision is not None or repeated is not None or not context.tool_calls
@@ -672,6 +672,8 @@ class Run:
         services.in_flight.calls_run = paused.calls_run
         services.in_flight.is_taken_over = given.take_over or paused.is_taken_over
         services.repeats.restore(paused.repeats)
+        services.ledger.seen_tools = kept
+        services.ledger.refused = {(context.iteration, key) for key in context.plan.not_run}
         services.ledger.found.update(dict.fromkeys(paused.found))
         done = self.context.tool_results
         for call in () if self.context.is_injected else self.context.plan.calls:

@@ -14,6 +14,7 @@ from treadle.effects import NOW, Call, Emit, Reporter, Sleep, Steps, without_fra
 from treadle.events import (
     Event,
     FirstChunk,
+    HistoryRepaired,
     ModelFailed,
     ModelRequested,
     ModelResponded,
@@ -105,10 +106,10 @@ def ask_model(  # noqa: C901, PLR0912 - a part of it would cost a generator in e
     reason = run.budget.exhausted()
     if reason is not None:
         return ctx.stop(reason)
+    if ctx.notes or ctx.plan.not_run or run.ledger.notes or run.ledger.unsettled:
+        yield from report_notes(ctx)
     if ctx.is_asked:
         ctx = asked_again(ctx)
-    if run.ledger.notes or run.ledger.unsettled:
-        yield from report_notes(ctx)
     if ctx.guidance is not None:
         ctx = with_guidance_after_text(ctx)
     first = request = ctx.request
@@ -357,11 +358,16 @@ class _Attempts:
         try:
             args = request, error, self._number
             made = yield Call(on_retry, *args, label=labels.STAGE, key="on_retry")
-            return request if made is None else _checked_retry(self._ctx, request, made)
+            if made is None:
+                return request
+            made, repairs = _checked_retry(self._ctx, request, made)
         except Exception as raised:  # the run ends with `PipelineFailed`
             reason = LLMError(_text_of(raised), type(raised).__name__, cause=raised)
             yield from self.end(reason)
             raise
+        if repairs and self._ctx.run.has_listeners:
+            yield Emit(HistoryRepaired(repairs=repairs, stage="on_retry"))
+        return made
 
     def end(self, reason: LLMError) -> Steps[Context]:
         """End the run because the model failed; the text that was shown goes into the history."""
@@ -382,17 +388,17 @@ class _Attempts:
         return ctx.stop(reason)
 
 
-def _checked_retry(ctx: Context, request: Request, made: Any) -> Request:
+def _checked_retry(ctx: Context, request: Request, made: Any) -> tuple[Request, tuple[str, ...]]:
+    """The request of ``on_retry``, with the repairs of its messages."""
     if not isinstance(made, Request):
         raise TypeError(f"on_retry: expected a Request or None, got {type(made).__name__}")
     for name in made.tools:
         if name not in ctx.tools:
             raise LookupError(f"on_retry: there is no tool {name!r}")
-    if made.messages is not request.messages:
-        messages, repairs = validate_messages(made.messages)
-        ctx.run.ledger.note_repairs(repairs, "on_retry")
-        made = dataclasses.replace(made, messages=messages)
-    return made
+    if made.messages is request.messages:
+        return made, ()
+    messages, repairs = validate_messages(made.messages)
+    return dataclasses.replace(made, messages=messages), tuple(repairs)
 
 
 def _text_of(error: BaseException) -> str:

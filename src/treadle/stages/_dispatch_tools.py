@@ -111,7 +111,8 @@ def run_calls(ctx: Context, calls: Iterable[ToolCall | str]) -> Steps[Context]:
     twins = {twin: first for twin, first in whole.duplicates.items() if first in ids}
     part = dataclasses.replace(whole, batches=(runnable,) if runnable else (), duplicates=twins)
     ctx = yield from dispatch_tools.fn(ctx.evolve(plan=part))
-    return ctx.evolve(plan=dataclasses.replace(whole, approvals=ctx.plan.approvals))
+    whole = dataclasses.replace(ctx.plan, batches=whole.batches, duplicates=whole.duplicates)
+    return ctx.evolve(plan=whole)
 
 
 def _stoppable(ctx: Context, calls: Sequence[ToolCall], running: Steps[Any]) -> Steps[None]:

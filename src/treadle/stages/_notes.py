@@ -14,32 +14,35 @@ from treadle.events import (
     ToolFinished,
     ToolStarted,
 )
-from treadle.messages import ToolCall, ToolResult
+from treadle.messages import ToolCall
 from treadle.stages._circuit_breaker import report_calls
 from treadle.tools import NotRun
 
 
-def _is_refused(ctx: Context, call: ToolCall, reason: NotRun) -> bool:
-    """Whether a noted refusal holds: a verb notes it at once, also in a context that its stage discards."""
-    answer = ctx.tool_results.get(call.id)
-    is_open = any(one.id == call.id for one in ctx.tool_calls)
-    is_answered = answer is not None and answer.status == reason
-    return not ctx.run.has_run(call) and (is_answered or not is_open)
+def report_refused(ctx: Context) -> Steps[None]:
+    """Emit the calls that do not run, each once, with the first reason."""
+    run = ctx.run
+    for call in ctx.tool_calls:
+        key, reason = (ctx.iteration, call.id), ctx.plan.not_run.get(call.id)
+        # The reasons of a custom plan may be other texts.
+        if isinstance(reason, NotRun) and key not in run.ledger.refused:
+            run.ledger.refused.add(key)
+            yield Emit(CallNotRun(iteration=ctx.iteration, call=call, reason=reason))
 
 
 def report_notes(ctx: Context) -> Steps[None]:
-    """Emit the notes of stages, and report the calls that the shared circuit breaker does not know yet."""
+    """Emit the notes of stages, and report the calls that the shared circuit breaker may not know yet.
+
+    A context that a stage discarded has other notes, and another plan.
+    """
     run = ctx.run
     when: dict[str, Any] = {"iteration": ctx.iteration, "at": run.ledger.clock}
-    while run.ledger.notes:
-        note = run.ledger.notes.pop(0)
-        if not run.has_listeners:
+    for note in (*ctx.notes, *run.ledger.notes) if run.has_listeners else ():
+        if note.is_reported:
             continue
+        note.is_reported = True
         match note:
-            case Note(ToolCall() as call, NotRun() as reason):
-                if _is_refused(ctx, call, reason):
-                    yield Emit(CallNotRun(iteration=ctx.iteration, call=call, reason=reason))
-            case Note(ToolCall() as call, ToolResult() as result):
+            case Note(ToolCall() as call, result):
                 yield Emit(ToolStarted(call=call, **when))
                 yield Emit(ToolFinished(call=call, result=result, duration=0.0, **when))
             case Note(str() as stage, repairs):
@@ -48,5 +51,8 @@ def report_notes(ctx: Context) -> Steps[None]:
                 status = response.status
                 yield Emit(ModelRequested(messages=messages, **when))
                 yield Emit(ModelResponded(response=response, duration=0.0, status=status, **when))
+    run.ledger.notes.clear()
+    if run.has_listeners and ctx.plan.not_run:
+        yield from report_refused(ctx)
     while run.ledger.unsettled:
         yield from report_calls(ctx, (run.ledger.unsettled.pop(0),))

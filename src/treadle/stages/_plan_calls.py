@@ -11,10 +11,11 @@ from typing import Annotated, Literal
 from treadle.checks import choice
 from treadle.context import Context, approval_questions, over_budget, uses_of
 from treadle.effects import Emit, Steps
-from treadle.events import CallNotRun, CallsPlanned
+from treadle.events import CallsPlanned
 from treadle.messages import ToolCall, ToolResult
 from treadle.pipeline import stage
 from treadle.stages._circuit_breaker import refused_calls, report_calls
+from treadle.stages._notes import report_refused
 from treadle.stages._validate_calls import validate_calls
 from treadle.tools import DEDUPE_MODES, Dedupe, NotRun, Plan, PlanReason, Tool, not_run, truncate
 
@@ -208,7 +209,5 @@ def _report(ctx: Context) -> Steps[None]:
         iteration=ctx.iteration, reason=plan.reason, batches=batches, not_run=plan.not_run
     )
     yield Emit(made)
-    for call in ctx.tool_calls if plan.not_run else ():
-        reason = plan.not_run.get(call.id)
-        if reason is not None and reason is not NotRun.REMOVED:  # noted by `drop`
-            yield Emit(CallNotRun(iteration=ctx.iteration, call=call, reason=reason))
+    if plan.not_run:
+        yield from report_refused(ctx)
