@@ -26,10 +26,11 @@ from treadle import (
     stage,
     tool,
 )
+from treadle.context import Context
 from treadle.effects import NOW, Bounded, Call, Sleep, map_effects
 from treadle.errors import JournalError, OptionError, ReplayError
 from treadle.events import RunStarted, TextDelta
-from treadle.stages import default_stages
+from treadle.stages import default_stages, dispatch_tools, run_calls
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
 from .interrupting import RUN, Durable
@@ -326,11 +327,17 @@ def contents(result: Any) -> dict[str, str]:
     return {m["tool_call_id"]: m["content"] for m in result.messages if m["role"] == "tool"}
 
 
+def everything(ctx: Context) -> Any:
+    return (yield from run_calls(ctx, ctx.tool_calls))
+
+
+@pytest.mark.parametrize("dispatcher", [dispatch_tools, everything])
 @pytest.mark.parametrize("answer", ["approve", "deny"])
-def test_a_person_is_asked_about_calls_that_may_have_run(driven: Way, answer: str):
+def test_a_person_is_asked_about_calls_that_may_have_run(driven: Way, answer: str, dispatcher: Any):
+    stages = Loop().pipeline.replace("dispatch_tools", dispatcher)
     for at in range(1, 9):
         paid: list[int] = []
-        one = asking(driven, paid)
+        one = asking(driven, paid, stages=stages)
         one.journal.interrupt(at, is_stored=False)
         with contextlib.suppress(*ENDS):
             one.process()

@@ -51,7 +51,7 @@ def checked(stage: Stage[..., Any]) -> Stage[..., Any]:
     return replace(stage, fn=wrapper)
 
 
-_FIXED = ("run", "iteration", "approvals", "paused_runs", "trace")
+_FIXED = ("run", "iteration", "paused_runs", "trace")
 """The fields that the loop sets, and no stage may change."""
 _SHALLOW = (
     "tools", "tool_results", "validation_errors", "memo", "approvals", "paused_runs", "request_changes",
@@ -105,6 +105,11 @@ def _check_facts(before: Context, after: Context) -> None:
     for name in _FIXED:
         if getattr(before, name) is not getattr(after, name):
             raise TypeError(f"{name} may not be changed")
+    known, made = before.approvals, after.approvals
+    if made is not known and any(known.get(key) is not one for key, one in made.items()):
+        raise TypeError(
+            "approvals may not be changed"
+        )  # `run_calls` forgets those that do not hold
     # A second request puts the first exchange into the history, and has another response.
     is_earlier = before.is_injected and not after.is_injected and before.response is after.response
     if before.is_asked > after.is_asked or is_earlier:
