@@ -105,11 +105,9 @@ def _check_facts(before: Context, after: Context) -> None:
     for name in _FIXED:
         if getattr(before, name) is not getattr(after, name):
             raise TypeError(f"{name} may not be changed")
-    known, made = before.approvals, after.approvals
+    known, made = before.approvals, after.approvals  # `run_calls` forgets those that do not hold
     if made is not known and any(known.get(key) is not one for key, one in made.items()):
-        raise TypeError(
-            "approvals may not be changed"
-        )  # `run_calls` forgets those that do not hold
+        raise TypeError("approvals may not be changed")
     # A second request puts the first exchange into the history, and has another response.
     is_earlier = before.is_injected and not after.is_injected and before.response is after.response
     if before.is_asked > after.is_asked or is_earlier:
