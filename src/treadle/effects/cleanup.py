@@ -79,18 +79,21 @@ Outcome: TypeAlias = tuple[Any, BaseException | None]
 """The value that a function has returned and None, or None and the exception that it has raised."""
 
 
-def outcome_of(fn: Callable[..., Any], *args: Any) -> Outcome:
-    """Call a function; return its value, or its exception, to be raised elsewhere."""
+def call_into(outcome: list[Outcome], fn: Callable[..., Any], *args: Any) -> None:
+    """Call a function, and append its outcome to a list, from which `settle` or `discard` takes it elsewhere.
+
+    The outcome is not returned: since Python 3.12 an exception keeps the frames of the callers, and one that
+    keeps a returned outcome, such as that of a thread of trio, would form a reference cycle with the exception.
+    """
     try:
-        return fn(*args), None
-    except BaseException as error:  # noqa: BLE001 - returned
-        return None, without_frame(error)
+        outcome.append((fn(*args), None))
+    except BaseException as error:  # noqa: BLE001 - raised elsewhere
+        outcome.append((None, without_frame(error)))
 
 
-def settle(outcome: Outcome) -> Any:
-    """Return the value of an outcome, or raise its exception without keeping it in a local variable."""
-    value, error = outcome
-    del outcome
+def settle(outcome: list[Outcome]) -> Any:
+    """Take an outcome; return its value, or raise its exception without keeping it in a local variable."""
+    value, error = outcome.pop()
     try:
         if error is not None:
             raise error

@@ -91,7 +91,7 @@ class DetachedTask:
     async def wait(self) -> None:
         """Wait for the end of the task, and raise its exception, if there is one."""
         await self._ended.wait()
-        settle((None, self.take_error()))
+        settle([(None, self.take_error())])
 
     async def leave(self, error: BaseException | None) -> None:
         """Cancel the task, and wait for its end, if this event loop runs it.

@@ -119,7 +119,7 @@ class Scheduler:
 
     def run(self, steps: Steps[R]) -> R:
         """Perform the effects of steps; return their value or raise their exception."""
-        outcome: list[tuple[Any, Exception | None]] = []
+        outcome: list[cleanup.Outcome] = []
         root = self.spawn(steps, lambda value, error: outcome.append((value, error)))
         root.is_alone = True
         try:
@@ -131,7 +131,7 @@ class Scheduler:
         finally:
             self._inbox = queue.SimpleQueue()  # answers of cancelled steps
         # No local variable: the exception may refer to this frame.
-        return cleanup.settle(outcome.pop())
+        return cleanup.settle(outcome)
 
     def spawn(
         self, steps: Steps[Any], finish: Finish, context: contextvars.Context | None = None
@@ -339,7 +339,7 @@ class Scheduler:
         answer = self._answer(task, done)
 
         def work() -> None:
-            outcome.append(cleanup.outcome_of(effect.fn, *args))
+            cleanup.call_into(outcome, effect.fn, *args)
             if task.ticket is not ticket:
                 cleanup.discard(outcome)
             answer()

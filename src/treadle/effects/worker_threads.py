@@ -13,7 +13,7 @@ import anyio.from_thread
 import anyio.lowlevel
 import anyio.to_thread
 
-from treadle.effects.cleanup import Outcome, discard, outcome_of, settle
+from treadle.effects.cleanup import Outcome, call_into, discard, settle
 from treadle.effects.effects import Call, Cancelled, Reporter, Signal, is_awaitable
 from treadle.effects.event_loop import wait_for
 
@@ -29,20 +29,20 @@ async def in_daemon_thread(fn: Callable[[], R]) -> R:
     outcome: list[Outcome] = []
 
     def work() -> None:
-        outcome.append(outcome_of(fn))
+        call_into(outcome, fn)
         done.set()
 
     run = contextvars.copy_context().run
     threading.Thread(target=run, args=(work,), name="treadle-daemon", daemon=True).start()
     await wait_for(done)
-    return settle(outcome.pop())
+    return settle(outcome)
 
 
 async def call_in_thread(effect: Call, reporter: Reporter) -> Any:
     """Make a call in a worker thread, which is abandoned when the call is cancelled.
 
-    Its outcome is passed in a list: trio accepts no function that returns a coroutine, a coroutine that is
-    returned too late has to be closed, and an exception would form a reference cycle with the future of anyio.
+    Its outcome is passed in a list: trio accepts no function that returns a coroutine, and a coroutine that is
+    returned too late has to be closed.
     An awaitable that the function returns is awaited on the event loop.
     """
     within = _ThreadReporter(reporter)
@@ -50,7 +50,7 @@ async def call_in_thread(effect: Call, reporter: Reporter) -> Any:
     args = (*effect.args, within) if effect.reporting else effect.args
 
     def work() -> None:
-        outcome.append(outcome_of(effect.fn, *args))
+        call_into(outcome, effect.fn, *args)
         if within.is_abandoned:
             discard(outcome)
 
@@ -60,7 +60,7 @@ async def call_in_thread(effect: Call, reporter: Reporter) -> Any:
         await within.abandon()
         discard(outcome)
         raise
-    value = settle(outcome.pop())
+    value = settle(outcome)
     return await value if is_awaitable(value) else value
 
 

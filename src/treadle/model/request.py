@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 
 from treadle import effects
 from treadle.effects import Call, Reporter, Steps, Timed, in_context, is_awaitable
-from treadle.effects.cleanup import outcome_of, settle
+from treadle.effects.cleanup import Outcome, call_into, settle
 from treadle.messages import (
     Chunk,
     JSONDict,
@@ -261,9 +261,10 @@ async def _next_of(iterator: AsyncIterator[Any] | Iterator[Any], context: Contex
     import anyio.to_thread  # noqa: PLC0415 - slow to import
 
     if not isinstance(iterator, AsyncIterator):
-        # As an outcome: an exception would form a reference cycle with the future of anyio.
-        read = functools.partial(outcome_of, context.run, next, iterator, _END)
-        return settle(await anyio.to_thread.run_sync(read, abandon_on_cancel=True))
+        outcome: list[Outcome] = []
+        read = functools.partial(call_into, outcome, context.run, next, iterator, _END)
+        await anyio.to_thread.run_sync(read, abandon_on_cancel=True)
+        return settle(outcome)
     # Not `anext(iterator, _END)`: it crashes CPython 3.11 if `__anext__` raises at once.
     try:
         return await in_context(context.run(iterator.__anext__), context)
