@@ -50,7 +50,7 @@ class Endpoint(ScriptedServer):
     """A server of chat completions on this machine that answers by a script, and records.
 
     Attributes:
-        script: texts, calls, the status of an error, or `HANG`.
+        script: texts, calls, the status of an error, `HANG`, or a function that returns one of the first three.
         asked: whether a request has come.
     """
 
@@ -69,6 +69,8 @@ class Endpoint(ScriptedServer):
         if step is HANG:
             self._closed.wait(60)
             step = "too late"
+        if callable(step):
+            step = step()
         if isinstance(step, int):
             return step, {"error": {"message": f"this is status {step}"}}
         message = {"role": "assistant", "content": None}
@@ -170,9 +172,12 @@ def spawned(command, root):
 
 @pytest.fixture
 def on_terminal(command, root):
-    """Runs `treadle run` with its output on a terminal; gives the exit code and what was shown."""
+    """Runs `treadle run` with its output on a terminal; gives the exit code and what was shown.
 
-    def run(*args, streams=("stdout", "stderr"), env=None):
+    ``watch`` receives what has been shown so far.
+    """
+
+    def run(*args, streams=("stdout", "stderr"), env=None, watch=lambda shown: None):
         shown, terminal = pty.openpty()
         process = subprocess.Popen(
             command(*args),
@@ -190,6 +195,7 @@ def on_terminal(command, root):
         with contextlib.suppress(OSError):
             while piece := os.read(shown, 65536):
                 pieces.append(piece)
+                watch(b"".join(pieces))
         os.close(shown)
         return process.wait(30), b"".join(pieces).decode().replace("\r\n", "\n")
 

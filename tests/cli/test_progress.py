@@ -7,6 +7,7 @@ import pty
 import re
 import signal
 import subprocess
+import threading
 
 import pytest
 
@@ -122,9 +123,19 @@ def test_events_that_tell_nothing_have_no_lines():
 def test_a_terminal_is_shown_live_progress(endpoint, on_terminal, calls):
     """Lines of what happened stay; the view of what is under way comes, and goes when the run is over."""
     pytest.importorskip("rich")
-    endpoint.script = [calls(("list_files", {"folder": "docs"})), "There is guide.md."]
+    is_drawn = threading.Event()
 
-    code, shown = on_terminal("Go", streams=("stderr",), env=LIVE)
+    def answer():  # a quick run ends before the view is drawn
+        assert is_drawn.wait(60)
+        return calls(("list_files", {"folder": "docs"}))
+
+    def watch(shown):
+        if b"calling the model" in shown:
+            is_drawn.set()
+
+    endpoint.script = [answer, "There is guide.md."]
+
+    code, shown = on_terminal("Go", streams=("stderr",), env=LIVE, watch=watch)
 
     assert code == 0
     assert "\x1b[?25l" in shown  # the cursor is hidden
