@@ -42,10 +42,9 @@ class Server(http.server.ThreadingHTTPServer):
 
 
 @contextlib.contextmanager
-def served_by(handler, **attributes):
-    """A server with a handler and attributes for it, until the end of the block."""
-    with Server(handler) as server:
-        vars(server).update(attributes)
+def running(server):
+    """Serve in a thread until the end of the block, and close the server then."""
+    with server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
@@ -53,6 +52,15 @@ def served_by(handler, **attributes):
         finally:
             server.shutdown()
             thread.join()
+
+
+@contextlib.contextmanager
+def served_by(handler, **attributes):
+    """A server with a handler and attributes for it, until the end of the block."""
+    server = Server(handler)
+    vars(server).update(attributes)
+    with running(server):
+        yield server
 
 
 class Request(NamedTuple):

@@ -46,11 +46,10 @@ def _first_of_user(trace: TracebackType | None) -> TracebackType | None:
 
 
 def was_raised(error: BaseException) -> bool:
-    """Whether an exception, or its cause, was raised, as far as that is known; not only made by a tool."""
-    is_ours = isinstance(
-        error, TreadleError
-    )  # which `from_user_code` may have left without a traceback
-    return is_ours or traceback_of(error) is not None or error.__cause__ is not None
+    """Whether an exception, or its cause, was raised. A tool may also return one that it never raised."""
+    if isinstance(error, TreadleError):  # `from_user_code` may have left it without a traceback
+        return True
+    return traceback_of(error) is not None or error.__cause__ is not None
 
 
 def leaves_of(error: BaseException) -> list[BaseException]:

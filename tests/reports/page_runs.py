@@ -1,10 +1,10 @@
 """What tests of the dashboard's page share: recorded runs, a source made by hand, and a server in a thread."""
 
-import contextlib
 import http.client
 import json
 import re
-import threading
+
+from tests.http_server import running
 
 from treadle import Loop, tool
 from treadle.recording.recorder import Recorder
@@ -67,18 +67,9 @@ class Fixed:
         return [Series(self.labels, [self.value] * grid.count)]
 
 
-@contextlib.contextmanager
 def serving(source, **options):
-    """A server of the page, in a thread."""
-    server = PageServer(source, **options)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    """A server of the page, until the end of the block."""
+    return running(PageServer(source, **options))
 
 
 def ask(server, path, *, method="GET", headers=None, host=None):

@@ -42,8 +42,7 @@ async def call_in_thread(effect: Call, reporter: Reporter) -> Any:
     """Make a call in a worker thread, which is abandoned when the call is cancelled.
 
     Its outcome is passed in a list: trio accepts no function that returns a coroutine, and a coroutine that is
-    returned too late has to be closed.
-    An awaitable that the function returns is awaited on the event loop.
+    returned too late has to be closed. An awaitable that the function returns is awaited on the event loop.
     """
     within = _ThreadReporter(reporter)
     outcome: list[Outcome] = []

@@ -246,7 +246,6 @@ class Stderr:
     def text(self, *, has_ended: bool = False) -> str:
         """The last lines so far, without recognizable credentials; waits for those of a process that has ended."""
         if self._reader is not None:
-            self._reader.join(
-                2.0 if has_ended else 0.2
-            )  # a child of the process may keep the pipe open
+            # No longer: a child of the process may keep the pipe open.
+            self._reader.join(2.0 if has_ended else 0.2)
         return redacted("\n".join(self._lines))

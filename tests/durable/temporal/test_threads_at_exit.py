@@ -12,12 +12,15 @@ import time
 import treadle.durable.temporal
 
 def hand_over():
-    time.sleep(0.3)
+    begun.release()
+    time.sleep(0.3)  # until the program has ended
     sys.stdout.write("handed over")
     sys.stdout.flush()
 
+begun = _thread.allocate_lock()
+begun.acquire()
 _thread.start_new_thread(hand_over, ())  # Python does not count it among its threads, as those of the SDK
-time.sleep(0.05)
+begun.acquire()
 """
 
 
