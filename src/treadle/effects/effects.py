@@ -43,7 +43,7 @@ def call_mode(fn: Callable[..., Any]) -> Mode:
         ``ASYNC`` for a coroutine function, ``INLINE`` for a generator function, else ``THREAD``,
         since a plain function may block.
     """
-    if any(map(inspect.iscoroutinefunction, _called(fn))):
+    if any(map(inspect.iscoroutinefunction, called_by(fn))):
         return Mode.ASYNC
     return Mode.THREAD if generator_mode(fn) is None else Mode.INLINE
 
@@ -57,7 +57,7 @@ def generator_mode(fn: Callable[..., Any]) -> Mode | None:
     Returns:
         ``ASYNC`` for an async generator function, ``THREAD`` for a generator function, None for others.
     """
-    for candidate in _called(fn):
+    for candidate in called_by(fn):
         if inspect.isasyncgenfunction(candidate):
             return Mode.ASYNC
         if inspect.isgeneratorfunction(candidate):
@@ -65,7 +65,7 @@ def generator_mode(fn: Callable[..., Any]) -> Mode | None:
     return None
 
 
-def _called(fn: Callable[..., Any]) -> tuple[Any, Any]:
+def called_by(fn: Callable[..., Any]) -> tuple[Any, Any]:
     """What a call of a callable may call: the function itself, or the ``__call__`` of its class."""
     while isinstance(fn, functools.partial):
         fn = fn.func

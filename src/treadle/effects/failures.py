@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import gc
-from types import BuiltinMethodType, CodeType, GeneratorType
+import itertools
+from types import BuiltinMethodType, GeneratorType
 from typing import Any
 
-from treadle.effects.effects import Cancelled, Steps
+from treadle.effects.effects import Cancelled, Steps, called_by
 
 
 class CallCancelled(Exception):  # noqa: N818 - named after what happened to the call
@@ -62,31 +62,15 @@ def is_exit(error: BaseException) -> bool:
     two instructions of the main thread, so its exception appears to come from the callable that was interrupted;
     but the traceback has the frame of the handler.
     """
-    return isinstance(error, SystemExit) and not _is_of_signal_handler(error)
+    if not isinstance(error, SystemExit):
+        return False
+    import signal  # noqa: PLC0415 - hardly ever needed, as the next one
+    import traceback  # noqa: PLC0415
 
-
-def _is_of_signal_handler(error: BaseException) -> bool:
-    import signal  # noqa: PLC0415 - hardly ever needed
-
-    codes = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()}
-    trace = error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code in codes:
-            return True
-        trace = trace.tb_next
-    return False
-
-
-def _code_of(handler: Any) -> CodeType | None:
-    """The code of a signal handler; None for one that is not written in Python."""
-    while isinstance(handler, functools.partial):
-        handler = handler.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    made: Any = handler
-    for candidate in (made, getattr(made.__class__, "__call__", None)):  # noqa: B004 - inspected, not called
-        code = getattr(getattr(candidate, "__func__", candidate), "__code__", None)
-        if isinstance(code, CodeType):
-            return code
-    return None
+    handlers: list[Any] = [signal.getsignal(number) for number in signal.valid_signals()]
+    called = itertools.chain.from_iterable(map(called_by, handlers))
+    codes = {getattr(getattr(one, "__func__", one), "__code__", None) for one in called}
+    return all(frame.f_code not in codes for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def interruption_of(steps: Steps[Any]) -> BaseException | None:
