@@ -151,18 +151,11 @@ def _close_generators() -> None:
 
     Generators close what lives as long as a loop, such as connections.
     """
-    closed = threading.Semaphore(0)
-
-    def close(loop: asyncio.AbstractEventLoop) -> None:
+    for loop in _loops:
         # A generator that still runs, in a call that was abandoned, cannot be closed. asyncio would log it.
         loop.set_exception_handler(lambda _loop, _context: None)
-        loop.create_task(loop.shutdown_asyncgens()).add_done_callback(lambda _: closed.release())
-
-    for loop in _loops:
-        loop.call_soon_threadsafe(close, loop)
-    deadline = time.monotonic() + 1.0  # a loop may be blocked
-    for _ in _loops:
-        closed.acquire(timeout=max(0.0, deadline - time.monotonic()))
+    closed = [BackgroundCall(loop.shutdown_asyncgens(), loop).start() for loop in _loops]
+    concurrent.futures.wait(closed, timeout=1.0)  # a loop may be blocked
 
 
 atexit.register(_close_generators)
