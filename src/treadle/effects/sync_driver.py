@@ -18,7 +18,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, TypeAlias, TypeVar, cast
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
 
 from treadle.effects import cleanup
 from treadle.effects.background import LOOK_UP_SECONDS, BackgroundCall
@@ -44,10 +45,11 @@ from treadle.effects.failures import failure_of
 
 R = TypeVar("R")
 
-Finish: TypeAlias = Callable[[Any, Exception | None], None]
-"""Receives the outcome of steps: the return value and None, or None and the exception."""
+Finish: TypeAlias = Callable[[cleanup.Outcome], object]
+"""Receives the outcome of steps."""
 
 
+@dataclass(eq=False)
 class Task:
     """Steps in progress, and what they wait for.
 
@@ -64,27 +66,24 @@ class Task:
             may block.
     """
 
-    def __init__(
-        self, steps: Steps[Any], finish: Finish, context: contextvars.Context | None
-    ) -> None:
-        self.steps = steps
-        self.finish = finish
-        self.context = context
-        self.effect: Effect = NOW
-        self.ticket: object = None
-        self.outcome: tuple[Any, Exception | None] = (None, None)
-        self.children: list[Task] = []
-        self.awaited: set[BackgroundCall] = set()
-        self.posted: deque[Callable[[], Awaitable[Any] | None]] = deque()
-        self.on_end: Callable[[], object] | None = None
-        self.is_alone = False
-        self.is_over = False
+    steps: Steps[Any]
+    finish: Finish
+    context: contextvars.Context | None
+    effect: Effect = NOW
+    ticket: object = None
+    outcome: cleanup.Outcome = (None, None)
+    children: list[Task] = field(default_factory=list["Task"])
+    awaited: set[BackgroundCall] = field(default_factory=set[BackgroundCall])
+    posted: deque[Callable[[], Any]] = field(default_factory=deque[Callable[[], Any]])
+    on_end: Callable[[], object] | None = None
+    is_alone: bool = False
+    is_over: bool = False
 
-    def end(self, value: Any, error: Exception | None) -> None:
+    def end(self, outcome: cleanup.Outcome) -> None:
         """End with an outcome; the traceback of an error may lead to this task, which keeps nothing."""
         finish = self.finish
         self.forget()
-        finish(value, error)
+        finish(outcome)
 
     def forget(self) -> None:
         """Keep nothing of steps that are over: what finishes them, and their children, refer to this task."""
@@ -101,7 +100,7 @@ class Task:
         return contextvars.copy_context() if self.context is None else self.context.copy()
 
 
-def _nothing(value: Any, error: Exception | None) -> None:
+def _nothing(_: cleanup.Outcome) -> None:
     """Finish steps that are over already."""
 
 
@@ -120,7 +119,7 @@ class Scheduler:
     def run(self, steps: Steps[R]) -> R:
         """Perform the effects of steps; return their value or raise their exception."""
         outcome: list[cleanup.Outcome] = []
-        root = self.spawn(steps, lambda value, error: outcome.append((value, error)))
+        root = self.spawn(steps, outcome.append)
         root.is_alone = True
         try:
             while not outcome:
@@ -177,16 +176,16 @@ class Scheduler:
         if end is not None:
             end()
 
-    def _resume(self, task: Task, value: Any, error: Exception | None = None) -> None:
+    def _resume(self, task: Task, outcome: cleanup.Outcome = (None, None)) -> None:
         self._stop_waiting(task)
         task.children, task.awaited, task.posted = [], set(), deque()
-        task.outcome = value, error
+        task.outcome = outcome
         self._ready.append(task)
 
-    def _resume_soon(self, task: Task, value: Any, error: Exception | None) -> None:
+    def _resume_soon(self, task: Task, outcome: cleanup.Outcome) -> None:
         """Resume a task when the events of its call have been delivered."""
         task.ticket = task.ticket or object()
-        self.post(task, task.ticket, functools.partial(self._resume, task, value, error))
+        self.post(task, task.ticket, functools.partial(self._resume, task, outcome))
 
     def _advance(self, task: Task) -> None:  # noqa: C901, PLR0912 - the hot loop
         """Advance a task until it has to wait, or ends."""
@@ -216,12 +215,12 @@ class Scheduler:
                 if is_awaitable(value):
                     return self._outcome_of_awaitable(task, value)
                 if not self._inbox.empty():  # an event, or a signal that ends the steps
-                    return self._resume_soon(task, value, error)
+                    return self._resume_soon(task, (value, error))
                 task.ticket = None
         except StopIteration as stop:
-            task.end(stop.value, None)
+            task.end((stop.value, None))
         except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 - passed to the parent
-            task.end(None, failure_of(raised) or cast("Exception", raised))
+            task.end((None, failure_of(raised) or raised))
         else:
             self._begin(task, effect)
         finally:
@@ -237,12 +236,12 @@ class Scheduler:
             case Bounded():
                 self._bounded(task, effect)
             case Sleep(seconds=seconds):
-                self._later(task, seconds, lambda: self._resume(task, None))
+                self._later(task, seconds, lambda: self._resume(task))
             case Wait(signal=signal):
-                self._subscribe(task, signal, lambda: self._resume(task, None))
+                self._subscribe(task, signal, lambda: self._resume(task))
             case _:
                 wrong = TypeError(f"a stage yielded {effect!r}, which is not an effect")
-                self._resume(task, None, wrong)
+                self._resume(task, (None, wrong))
 
     def _subscribe(self, task: Task, signal: Signal, act: Callable[[], None]) -> None:
         """Call a function when a signal is set, if the task still waits then."""
@@ -280,9 +279,9 @@ class Scheduler:
         self._answer(task, here, ticket)()
 
     def _make_posted_calls(self, task: Task) -> None:
-        def done(_: Any, error: Exception | None) -> None:
-            if error is not None:
-                cleanup.log_suppressed(error)
+        def done(outcome: cleanup.Outcome) -> None:
+            if outcome[1] is not None:
+                cleanup.log_suppressed(outcome[1])
             task.posted.popleft()
             self._make_posted_calls(task)
 
@@ -297,11 +296,11 @@ class Scheduler:
     def _outcome_of_awaitable(self, task: Task, awaitable: Awaitable[Any]) -> None:
         """Await what a callable or a listener returned: it is the outcome of the effect of a task."""
 
-        def finish(value: Any, error: Exception | None) -> None:
-            if error is not None and isinstance(task.effect, Emit):
-                cleanup.log_suppressed(error)
-                error = None
-            self._resume_soon(task, value, error)
+        def finish(outcome: cleanup.Outcome) -> None:
+            if outcome[1] is not None and isinstance(task.effect, Emit):
+                cleanup.log_suppressed(outcome[1])
+                outcome = None, None
+            self._resume_soon(task, outcome)
 
         task.ticket = task.ticket or object()
         self._start_awaiting(task, awaitable, finish)
@@ -314,10 +313,7 @@ class Scheduler:
         def done(call: Any) -> None:  # an argument, to which this must not refer: no cycles
             task.awaited.remove(call)
             error = call.exception()
-            if error is None:
-                finish(call.result(), None)
-            else:
-                finish(None, _failure(error))
+            finish((call.result(), None) if error is None else (None, _failure(error)))
 
         ticket = task.ticket
         call.add_done_callback(lambda call: self._answer(task, lambda: done(call), ticket)())
@@ -334,7 +330,7 @@ class Scheduler:
             if is_awaitable(value):
                 task.within_context(self._outcome_of_awaitable, task, value)
             else:
-                self._resume_soon(task, value, None if error is None else _failure(error))
+                self._resume_soon(task, (value, None if error is None else _failure(error)))
 
         answer = self._answer(task, done)
 
@@ -351,46 +347,43 @@ class Scheduler:
         try:
             worker.start()
         except RuntimeError as error:  # the system has no more threads to give
-            self._resume(task, None, error)
+            self._resume(task, (None, error))
 
     def _parallel(self, task: Task, effect: Parallel) -> None:
         results: list[Any] = [None] * len(effect.steps)
         waiting = deque(enumerate(effect.steps))
-        left = len(results)
         context = task.copied_context()
 
         def start_next() -> None:
             index, steps = waiting.popleft()
 
-            def finish(value: Any, error: Exception | None) -> None:
-                nonlocal left
+            def finish(outcome: cleanup.Outcome) -> None:
                 task.children.remove(child)
-                results[index], left = value, left - 1
-                if error is not None:
+                results[index] = outcome[0]
+                if outcome[1] is not None:
                     self.cancel(task.children, Cancelled())
-                    self._resume(task, None, error)
+                    self._resume(task, outcome)
                 elif waiting:
                     start_next()
-                elif left == 0:
-                    self._resume(task, results)
+                elif not task.children:
+                    self._resume(task, (results, None))
 
             child = self.spawn(steps, finish, context.copy())
             task.children.append(child)
 
-        for _ in range(min(effect.limit or left, left)):
+        for _ in results[: effect.limit]:
             start_next()
         if not results:
-            self._resume(task, results)
+            self._resume(task, (results, None))
 
     def _bounded(self, task: Task, effect: Bounded) -> None:
         def end(reason: Exception) -> None:
             self.cancel(task.children, Cancelled())
-            self._resume(task, None, reason)
+            self._resume(task, (None, reason))
 
         if effect.until is not None and effect.until.is_set:
             cleanup.close_steps(effect.steps)
-            self._resume(task, None, Stopped())
-            return
+            return self._resume(task, (None, Stopped()))
         child = Task(effect.steps, functools.partial(self._resume, task), task.context)
         child.is_alone = task.is_alone and effect.seconds is None and effect.until is None
         task.children.append(child)
@@ -400,7 +393,7 @@ class Scheduler:
         if effect.until is not None:
             self._subscribe(task, effect.until, lambda: end(Stopped()))
         # Started at once, so that steps that do not wait end within any time limit.
-        self._advance(child)
+        return self._advance(child)
 
     def cancel(self, tasks: Iterable[Task], end: BaseException) -> None:
         """Cancel tasks and everything they started, innermost first, by raising an exception in the steps.
@@ -425,7 +418,6 @@ class Scheduler:
     def _unwind(self, task: Task, end: BaseException, deadline: float) -> None:
         for child in list(task.children):
             self._unwind(child, end, deadline)
-        task.is_over = True
         for started in list(task.awaited):
             if not started.wait_for_end(deadline):
                 cleanup.log_abandoned(task.effect)
@@ -445,27 +437,17 @@ class Scheduler:
         """The clock of the driver, in seconds since the epoch."""
         return self._clock_origin + time.perf_counter()
 
-    def emit(self, event: Any, listener: Callable[[Any], Any] | None = None) -> None:
-        """Hand an event to the listeners, in the thread of the steps, which it blocks."""
-        awaitable = self.notify(event, listener)
-        if awaitable is not None:
-            try:
-                BackgroundCall(awaitable).start().wait()
-            except BaseException as error:  # noqa: BLE001 - a listener must not affect the run
-                cleanup.log_suppressed(_failure(error))
-
     def notify(
         self, event: Any, listener: Callable[[Any], Any] | None = None
     ) -> Awaitable[Any] | None:
-        """Call the listeners as `emit` does, but return what has to be awaited."""
+        """Call the given listener, or those of the run; return what has to be awaited."""
         listener = listener or self._emit
         if listener is None:
             return None
         try:
             value = listener(event)
-        except BaseException as error:
-            if not isinstance(error, Exception) and failure_of(error) is None:
-                raise
+        except BaseException as error:  # noqa: BLE001 - a listener must not affect the run
+            _failure(error)  # raises an interrupt
             cleanup.log_suppressed(error)
             return None
         return value if is_awaitable(value) else None
@@ -486,10 +468,15 @@ class CallReporter:
 
     def emit(self, event: Any, listener: Callable[[Any], Any] | None = None) -> None:
         """Hand an event to the given listener, or to those of the run."""
-        if threading.get_ident() == self._home:
-            self._scheduler.emit(event, listener)
+        notify = functools.partial(self._scheduler.notify, event, listener)
+        if threading.get_ident() == self._home:  # which this blocks
+            awaitable = notify()
+            if awaitable is not None:
+                try:
+                    BackgroundCall(awaitable).start().wait()
+                except BaseException as error:  # noqa: BLE001 - a listener must not affect the run
+                    cleanup.log_suppressed(_failure(error))
         elif self._task.ticket is self._ticket:
-            notify = functools.partial(self._scheduler.notify, event, listener)
             self._scheduler.post(self._task, self._ticket, notify)
         elif asyncio._get_running_loop() is None:  # noqa: SLF001 - a coroutine is cancelled anyway
             raise Cancelled("the call was abandoned")

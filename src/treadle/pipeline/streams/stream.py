@@ -202,7 +202,7 @@ class Stream(AsyncIterator[T]):
             yield from results
             is_read.set()
 
-    def _finish(self, _value: None = None, _error: Exception | None = None) -> None:
+    def _finish(self, _: object = None) -> None:
         self._is_over = True
         self._arrived.set()
 
