@@ -13,11 +13,36 @@ from treadle.effects.middleware import intercept
 R = TypeVar("R")
 
 
-class Then(Coroutine[Any, Any, R]):
-    """A coroutine that applies a function to the outcome of an awaitable.
+class Frameless(Coroutine[Any, Any, R]):
+    """The ``steps`` that await ``inner``, as a coroutine; before the first, a cancellation reaches ``inner`` itself.
 
-    It has no frame, so a cancellation before the start reaches the awaitable itself. In an ``async def``
-    wrapper, the awaitable would never be awaited, and Python would warn.
+    In an ``async def`` wrapper, the awaitable would never be awaited, and Python would warn.
+    """
+
+    def __init__(self, inner: Coroutine[Any, Any, Any], steps: Generator[Any, Any, R]) -> None:
+        self._steps = steps
+        self._running: Any = inner
+
+    def send(self, value: Any) -> Any:
+        """Continue; see `collections.abc.Coroutine`."""
+        self._running = self._steps
+        return self._steps.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """Raise an exception where it waits; see `collections.abc.Coroutine`."""
+        return self._running.throw(*error)
+
+    def close(self) -> None:
+        """End it; see `collections.abc.Coroutine`."""
+        self._running.close()
+
+    def __await__(self) -> Generator[Any, Any, R]:
+        self._running = self._steps
+        return self._steps
+
+
+class Then(Frameless[R]):
+    """A coroutine that applies a function to the outcome of an awaitable.
 
     Args:
         awaitable: a coroutine, or anything else that can be awaited.
@@ -31,44 +56,22 @@ class Then(Coroutine[Any, Any, R]):
         change: Callable[[Any], Any],
         failed: Callable[[Exception], Awaitable[R]] | None = None,
     ) -> None:
-        self._inner = coroutine_of(awaitable)
-        self._change = change
-        self._failed = failed
+        inner = coroutine_of(awaitable)
+        super().__init__(inner, _changed(inner, change, failed))
 
-    def send(self, value: Any) -> Any:
-        """Continue; see `collections.abc.Coroutine`."""
-        return self._advanced(self._inner.send, value)
 
-    def throw(self, *error: Any) -> Any:
-        """Raise an exception where it waits; see `collections.abc.Coroutine`."""
-        return self._advanced(self._inner.throw, *error)
-
-    def _advanced(self, advance: Callable[..., Any], *args: Any) -> Any:
-        try:
-            return advance(*args)
-        except StopIteration as stop:
-            changed: Any = self._change(stop.value)
-        except Exception as error:
-            if self._failed is None:
-                raise
-            changed = self._failed(error)
-        if not is_awaitable(changed):
-            raise StopIteration(changed)
-        self._inner, self._change, self._failed = coroutine_of(changed), _same, None
-        return self.send(None)
-
-    def close(self) -> None:
-        """End it; see `collections.abc.Coroutine`."""
-        self._inner.close()
-
-    def __await__(self) -> Generator[Any, Any, R]:
-        try:
-            changed: Any = self._change((yield from self._inner.__await__()))
-        except Exception as error:
-            if self._failed is None:
-                raise
-            changed = self._failed(error)
-        return (yield from changed.__await__()) if is_awaitable(changed) else changed
+def _changed(
+    inner: Awaitable[Any],
+    change: Callable[[Any], Any],
+    failed: Callable[[Exception], Awaitable[Any]] | None,
+) -> Generator[Any, Any, Any]:
+    try:
+        outcome: Any = change((yield from inner.__await__()))
+    except Exception as error:
+        if failed is None:
+            raise
+        outcome = failed(error)
+    return (yield from outcome.__await__()) if is_awaitable(outcome) else outcome
 
 
 @coroutine

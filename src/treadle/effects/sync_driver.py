@@ -95,10 +95,6 @@ class Task:
         """Call a function with the context variables of the steps."""
         return act(*args) if self.context is None else self.context.run(act, *args)
 
-    def copied_context(self) -> contextvars.Context:
-        """Copy the context variables, for work that runs concurrently with the steps."""
-        return contextvars.copy_context() if self.context is None else self.context.copy()
-
 
 def _nothing(_: cleanup.Outcome) -> None:
     """Finish steps that are over already."""
@@ -342,7 +338,7 @@ class Scheduler:
 
         task.on_end = functools.partial(cleanup.discard, outcome)
         # A daemon: a callable that never returns must not keep the interpreter from exiting.
-        run = task.copied_context().run
+        run = contextvars.copy_context().run
         worker = threading.Thread(target=run, args=(work,), name="treadle-worker", daemon=True)
         try:
             worker.start()
@@ -352,7 +348,7 @@ class Scheduler:
     def _parallel(self, task: Task, effect: Parallel) -> None:
         results: list[Any] = [None] * len(effect.steps)
         waiting = deque(enumerate(effect.steps))
-        context = task.copied_context()
+        context = contextvars.copy_context()
 
         def start_next() -> None:
             index, steps = waiting.popleft()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
 from opentelemetry.context import Context, attach, detach, get_current
@@ -28,6 +28,7 @@ from treadle.effects import (
     map_nested,
     with_reporter,
 )
+from treadle.effects.coroutines import Frameless, coroutine_of
 from treadle.events import RunStarted
 from treadle.telemetry.handlers import handle_event, innermost
 from treadle.telemetry.run_telemetry import RunTelemetry
@@ -146,44 +147,20 @@ def _in_context(context: Context, fn: Callable[..., Any]) -> Callable[..., Any]:
             value = fn(*args)
         finally:
             detach(token)
-        return _Attached(value, context) if is_awaitable(value) else value
+        if not is_awaitable(value):
+            return value
+        inner = coroutine_of(value)
+        return Frameless(inner, _attached(inner, context))
 
     return run
 
 
-class _Attached(Coroutine[Any, Any, Any]):
-    """An awaitable with a context attached from its first step to its last.
-
-    It is not an ``async def``: if it is cancelled before its first step, the cancellation has to reach the
-    awaitable itself, or Python would warn that it was never awaited. It uses the context variables of its
-    task and not a copy of them, so that telemetry does not change which variables the awaitable sees.
-    """
-
-    __slots__ = ("_context", "_inner", "_steps")
-
-    def __init__(self, awaitable: Awaitable[Any], context: Context) -> None:
-        self._inner: Coroutine[Any, Any, Any] = (
-            awaitable if isinstance(awaitable, Coroutine) else _awaited(awaitable)
-        )
-        self._context = context
-        self._steps: Generator[Any, Any, Any] | None = None
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        return _attached(self._inner, self._context)
-
-    def send(self, value: Any) -> Any:
-        if self._steps is None:
-            self._steps = self.__await__()
-        return self._steps.send(value)
-
-    def throw(self, *error: Any) -> Any:
-        return (self._steps or self._inner).throw(*error)
-
-    def close(self) -> None:
-        (self._steps or self._inner).close()
-
-
 def _attached(inner: Coroutine[Any, Any, Any], context: Context) -> Generator[Any, Any, Any]:
+    """Await something with a context attached from its first step to its last.
+
+    It uses the context variables of its task and not a copy of them, so that telemetry does not change which
+    variables the awaitable sees.
+    """
     token = attach(context)
     try:
         value = yield from inner.__await__()
@@ -194,7 +171,3 @@ def _attached(inner: Coroutine[Any, Any, Any], context: Context) -> Generator[An
         raise
     detach(token)
     return value
-
-
-async def _awaited(awaitable: Awaitable[Any]) -> Any:
-    return await awaitable
