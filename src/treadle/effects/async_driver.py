@@ -41,13 +41,7 @@ from treadle.effects.effects import (
     Wait,
     is_awaitable,
 )
-from treadle.effects.event_loop import (
-    call_later,
-    caller_on_loop,
-    cancellations_of_task,
-    running_trio,
-    wait_for,
-)
+from treadle.effects.event_loop import call_later, caller_on_loop, running_trio, wait_for
 from treadle.effects.failures import failure_of, is_exit
 from treadle.effects.worker_threads import call_in_thread
 
@@ -265,9 +259,10 @@ class _Worker:
 
     def _was_asked_to_cancel(self) -> bool:
         """Whether a CancelledError in this task comes from the driver, and not from a callable."""
-        if self.is_cancelled or not cancellations_of_task():
+        if self.is_cancelled or self.drive.trio is not None:  # which has its own exception
             return self.is_cancelled
-        return asyncio.current_task() is not self._task  # a listener of a call in a thread
+        task = asyncio.current_task()  # another one for a listener of a call in a thread
+        return task is not None and task is not self._task and task.cancelling() > 0
 
     async def _absorb_cancellation(self) -> None:
         """Undo a cancellation of this task that a callable made."""

@@ -25,48 +25,36 @@ def running_trio() -> Any:
     return trio if trio is not None and trio.lowlevel.in_trio_run() else None
 
 
-def cancellations_of_task() -> int:
-    """How often the current task was asked to cancel; always 0 on trio, which has its own exception."""
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:
-        return 0
-    return task.cancelling() if task is not None else 0
-
-
-def call_later(seconds: float, act: Callable[[], object], trio: Any) -> Callable[[], None]:
+def call_later(seconds: float, act: Callable[[], object], trio: Any) -> Callable[[], object]:
     """Call a function, which must not raise, on this event loop after some seconds; return one that cancels that.
 
     Two passes of the loop lie between the time and the call: if the loop was paused, each task gets to run before
     it counts as late.
     """
-    wanted = [act]  # emptied by a cancellation, since the function may refer to a whole run
-
-    def fire() -> None:
-        if wanted:
-            wanted.pop()()
-
-    if trio is None:
-        loop = asyncio.get_running_loop()
-        timer = loop.call_later(max(0.0, seconds), lambda: loop.call_soon(loop.call_soon, fire))
-        end = timer.cancel
-    else:
+    if trio is not None:
         scope = trio.CancelScope()
-        end = scope.cancel
 
         async def wait() -> None:
             with scope:
                 await trio.sleep(max(0.0, seconds))
                 await trio.lowlevel.checkpoint()
                 await trio.lowlevel.checkpoint()
-                fire()
+                act()
 
         trio.lowlevel.spawn_system_task(wait)
+        return scope.cancel
+    loop = asyncio.get_running_loop()
+    wanted = [act]  # emptied by a cancellation, since the function may refer to a whole run
+
+    def fire() -> None:
+        if wanted:
+            wanted.pop()()
 
     def cancel() -> None:
         wanted.clear()
-        end()
+        timer.cancel()
 
+    timer = loop.call_later(max(0.0, seconds), lambda: loop.call_soon(loop.call_soon, fire))
     return cancel
 
 
@@ -81,7 +69,7 @@ def soon_on_loop() -> Soon:
     return trio.lowlevel.current_trio_token().run_sync_soon
 
 
-def caller_on_loop() -> Callable[[Callable[[], object]], object]:
+def caller_on_loop() -> Soon:
     """Make a function for any thread, which calls a function on this event loop: at once in its tasks, else soon.
 
     It never waits for the loop, which may be waiting for the thread.
