@@ -14,9 +14,9 @@ R = TypeVar("R")
 
 
 class Frameless(Coroutine[Any, Any, R]):
-    """The ``steps`` that await ``inner``, as a coroutine; before the first, a cancellation reaches ``inner`` itself.
+    """A coroutine of ``steps`` that await ``inner``; before their first, a cancellation reaches ``inner`` itself.
 
-    In an ``async def`` wrapper, the awaitable would never be awaited, and Python would warn.
+    In an ``async def`` wrapper, it would never be awaited, and Python would warn.
     """
 
     def __init__(self, inner: Coroutine[Any, Any, Any], steps: Generator[Any, Any, R]) -> None:
@@ -78,10 +78,11 @@ def _changed(
 def in_context(awaitable: Awaitable[R], context: Context) -> Generator[Any, Any, R]:
     """Await something in a context, which is entered for each of its steps, whichever task awaits this."""
     waits: Any = coroutine_of(awaitable)
-    return (yield from intercept(waits, _same, context.run))
+    return (yield from intercept(waits, same, context.run))
 
 
-def _same(outcome: Any) -> Any:
+def same(outcome: Any) -> Any:
+    """Return the argument."""
     return outcome
 
 

@@ -23,6 +23,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from treadle.effects import cleanup
 from treadle.effects.background import LOOK_UP_SECONDS, BackgroundCall
+from treadle.effects.coroutines import same
 from treadle.effects.effects import (
     NOW,
     Bounded,
@@ -60,7 +61,7 @@ class Task:
         ticket: identifies this wait; None while they do not wait.
         outcome: the value or the exception with which they continue.
         awaited: what runs on a background loop for the effect.
-        posted: calls to make in the context of the steps, one after another, such as events of the effect.
+        posted: calls to make for the effect, one after another, such as those of listeners to its events.
         on_end: is called when the wait ends; None calls nothing.
         is_alone: whether nothing runs concurrently with the steps and nothing ends them, so that their calls
             may block.
@@ -73,7 +74,7 @@ class Task:
     ticket: object = None
     outcome: cleanup.Outcome = (None, None)
     children: list[Task] = field(default_factory=list["Task"])
-    awaited: set[BackgroundCall] = field(default_factory=set[BackgroundCall])
+    awaited: BackgroundCall | None = None
     posted: deque[Callable[[], Any]] = field(default_factory=deque[Callable[[], Any]])
     on_end: Callable[[], object] | None = None
     is_alone: bool = False
@@ -87,9 +88,8 @@ class Task:
 
     def forget(self) -> None:
         """Keep nothing of steps that are over: what finishes them, and their children, refer to this task."""
-        self.is_over, self.effect, self.finish = True, NOW, _nothing
+        self.is_over, self.effect, self.finish, self.awaited = True, NOW, _nothing, None
         self.children.clear()
-        self.awaited.clear()
 
     def within_context(self, act: Callable[..., R], *args: Any) -> R:
         """Call a function with the context variables of the steps."""
@@ -174,14 +174,14 @@ class Scheduler:
 
     def _resume(self, task: Task, outcome: cleanup.Outcome = (None, None)) -> None:
         self._stop_waiting(task)
-        task.children, task.awaited, task.posted = [], set(), deque()
-        task.outcome = outcome
+        task.children, task.posted, task.outcome = [], deque(), outcome
         self._ready.append(task)
 
     def _resume_soon(self, task: Task, outcome: cleanup.Outcome) -> None:
         """Resume a task when the events of its call have been delivered."""
         task.ticket = task.ticket or object()
-        self.post(task, task.ticket, functools.partial(self._resume, task, outcome))
+        resume = functools.partial(self._resume, task, outcome)
+        self._answer(task, lambda: task.posted.append(resume) if task.posted else resume())()
 
     def _advance(self, task: Task) -> None:  # noqa: C901, PLR0912 - the hot loop
         """Advance a task until it has to wait, or ends."""
@@ -270,48 +270,26 @@ class Scheduler:
         def here() -> None:
             task.posted.append(act)
             if len(task.posted) == 1:
-                self._make_posted_calls(task)
+                child = Task(_making(task.posted), _nothing, task.context)
+                task.children.append(child)
+                task.within_context(self._advance, child)
 
         self._answer(task, here, ticket)()
 
-    def _make_posted_calls(self, task: Task) -> None:
-        def done(outcome: cleanup.Outcome) -> None:
-            if outcome[1] is not None:
-                cleanup.log_suppressed(outcome[1])
-            task.posted.popleft()
-            self._make_posted_calls(task)
-
-        while task.posted:
-            awaitable = task.within_context(task.posted[0])
-            if awaitable is not None:
-                return task.within_context(self._start_awaiting, task, awaitable, done)
-            if task.posted:  # else the task was resumed
-                task.posted.popleft()
-        return None
-
     def _outcome_of_awaitable(self, task: Task, awaitable: Awaitable[Any]) -> None:
-        """Await what a callable or a listener returned: it is the outcome of the effect of a task."""
+        """Await what a callable or a listener returned, on a background loop: it is the outcome of the effect."""
+        ticket = task.ticket = task.ticket or object()
+        call = task.awaited = BackgroundCall(awaitable)
 
-        def finish(outcome: cleanup.Outcome) -> None:
+        def done(call: Any) -> None:  # an argument, to which this must not refer: no cycles
+            task.awaited = None
+            error = call.exception()
+            outcome = (call.result(), None) if error is None else (None, _failure(error))
             if outcome[1] is not None and isinstance(task.effect, Emit):
                 cleanup.log_suppressed(outcome[1])
                 outcome = None, None
             self._resume_soon(task, outcome)
 
-        task.ticket = task.ticket or object()
-        self._start_awaiting(task, awaitable, finish)
-
-    def _start_awaiting(self, task: Task, awaitable: Awaitable[Any], finish: Finish) -> None:
-        """Await something on a background loop, until the task, which waits, is cancelled."""
-        call = BackgroundCall(awaitable)
-        task.awaited.add(call)  # before it starts: a cancellation has to reach the loop first
-
-        def done(call: Any) -> None:  # an argument, to which this must not refer: no cycles
-            task.awaited.remove(call)
-            error = call.exception()
-            finish((call.result(), None) if error is None else (None, _failure(error)))
-
-        ticket = task.ticket
         call.add_done_callback(lambda call: self._answer(task, lambda: done(call), ticket)())
         call.start()
 
@@ -408,15 +386,14 @@ class Scheduler:
         self._stop_waiting(task)
         for child in task.children:
             self._interrupt(child)
-        for started in list(task.awaited):  # a copy, since the end of one removes it
-            started.cancel()
+        if task.awaited is not None:
+            task.awaited.cancel()
 
     def _unwind(self, task: Task, end: BaseException, deadline: float) -> None:
         for child in list(task.children):
             self._unwind(child, end, deadline)
-        for started in list(task.awaited):
-            if not started.wait_for_end(deadline):
-                cleanup.log_abandoned(task.effect)
+        if task.awaited is not None and not task.awaited.wait_for_end(deadline):
+            cleanup.log_abandoned(task.effect)
         task.forget()
         task.within_context(self._clean_up, task.steps, end)
 
@@ -503,6 +480,18 @@ def _failure(error: BaseException) -> Exception:
         raise failure
     finally:
         del error, failure  # the traceback refers to this frame
+
+
+def _making(posted: deque[Callable[[], Any]]) -> Steps[None]:
+    """Make posted calls, and those that are posted meanwhile; an exception is that of an async listener."""
+    while posted:
+        awaitable = posted[0]()
+        if awaitable is not None:
+            try:
+                yield Call(same, awaitable)
+            except Exception as error:  # noqa: BLE001 - it must not affect the run
+                cleanup.log_suppressed(error)
+        posted.popleft()
 
 
 def _only(effect: Effect) -> Steps[Any]:
