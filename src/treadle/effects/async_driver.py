@@ -152,10 +152,9 @@ class _Worker:
 
     Attributes:
         frames: the steps in progress, innermost last, each with its bound.
-        effect: the call or the event that it performs.
+        effect: the effect that it performs.
         is_cancelled: whether the effect is cancelled, and the cancellation has not arrived yet.
         is_ending: whether all steps have to end.
-        cancel_children: cancels the workers that it waits for; None if it waits for none.
         cancelling: returns how often a callable has cancelled the task, which trio does not allow.
         begins_cancelled: whether the task of the caller was cancelled before the steps began.
         error: the exception that they raised; a cancellation before they end, None if they returned a value.
@@ -165,7 +164,6 @@ class _Worker:
         self.drive = group.drive
         self.context = context
         self.effect: Effect | None = None
-        self.cancel_children: Callable[[], None] | None = None
         self.error: BaseException | None = asyncio.CancelledError()
         self.is_abandoned = self.begins_cancelled = False
         self.cancelling: Callable[[], int] = int  # 0
@@ -219,8 +217,6 @@ class _Worker:
         self.is_cancelled = True
         self._cancel_effect()
         self._cancel_timer = call_later(cleanup.GRACE_SECONDS, self._check_grace, self.drive.trio)
-        if self.cancel_children is not None:
-            self.cancel_children()
 
     def cancel(self) -> None:
         self.is_ending = True
@@ -228,7 +224,7 @@ class _Worker:
 
     def _check_grace(self) -> None:
         """Hand the frames to another worker if the effect has ignored its cancellation; children always end."""
-        if self.is_cancelled and self.cancel_children is None:
+        if self.is_cancelled and not isinstance(self.effect, Parallel):
             cleanup.log_abandoned(self.effect)
             self.is_abandoned = True
             self._keep()
@@ -465,9 +461,10 @@ class _Worker:
         return self.is_ending
 
     async def _perform(self, effect: Effect) -> Any:
+        self.effect = effect
         match effect:
             case Parallel(steps=steps, limit=limit):
-                return await _Group(self.drive, steps, copy_context().copy, self).run(limit)
+                return await _Group(self.drive, steps, copy_context().copy, has_begun=True).run(limit)
             case Bounded(steps=steps):  # it is not entered: the steps around it end
                 return cleanup.close_steps(steps)
             case Sleep(seconds=seconds):
@@ -631,14 +628,13 @@ class _Group:
         shared: _Drive,
         steps: Sequence[Steps[Any]],
         new_context: Callable[[], Context],
-        parent: _Worker | None = None,
+        has_begun: bool = False,
     ) -> None:
         self.drive = shared
         self.waiting = deque(enumerate(steps))
         self.results: list[Any] = [None] * len(steps)
         self._new_context = new_context
-        self._parent = parent
-        self._has_begun = parent is not None
+        self._has_begun = has_begun
         self._is_cancelled = False  # before the first worker has begun
         self._unstarted = len(steps)
         self._running: set[_Worker] = set()
@@ -728,8 +724,6 @@ class _Group:
 
     async def _wait(self) -> None:
         end: BaseException | None = None
-        if self._parent is not None:
-            self._parent.cancel_children = self.cancel_running
         try:
             while True:
                 is_shielded = self._is_ending or self._is_cancelled
@@ -758,6 +752,4 @@ class _Group:
             if failure is not None:
                 raise failure
         finally:
-            if self._parent is not None:
-                self._parent.cancel_children = None  # avoid a cycle
             end = failure = None  # their tracebacks refer to this frame
