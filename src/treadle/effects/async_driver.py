@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import functools
+import itertools
 import threading
 import time
 from collections import deque
@@ -260,13 +261,8 @@ class _Worker:
         task = asyncio.current_task()  # another one for a listener of a call in a thread
         return task is not None and task is not self._task and task.cancelling() > 0
 
-    async def _absorb_cancellation(self) -> None:
-        """Undo a cancellation of this task that a callable made."""
-        if self.cancelling() and not self.is_cancelled:
-            await self._receive_cancellation()
-
     async def _receive_cancellation(self) -> None:
-        """Receive a pending cancellation, which was not raised if the callable awaited nothing."""
+        """Receive a pending cancellation, also of a callable, which was not raised if that awaited nothing."""
         if self._task is not None:
             with suppress(asyncio.CancelledError):
                 await asyncio.sleep(0)
@@ -325,8 +321,8 @@ class _Worker:
                                         outcome = effect.fn(*args)
                                     if mode is _ASYNC or is_awaitable(outcome):
                                         outcome = await in_scope(outcome)
-                                    if cancelling():
-                                        await self._absorb_cancellation()
+                                    if cancelling() and not self.is_cancelled:
+                                        await self._receive_cancellation()
                                 except _FAILURES as error:
                                     raise await self._failure_of(error)  # noqa: B904 - it has its own cause
                             elif type(effect) is Emit:
@@ -464,7 +460,8 @@ class _Worker:
         self.effect = effect
         match effect:
             case Parallel(steps=steps, limit=limit):
-                return await _Group(self.drive, steps, copy_context().copy, has_begun=True).run(limit)
+                group = _Group(self.drive, steps, copy_context().copy, has_begun=True)
+                return await group.run(limit)
             case Bounded(steps=steps):  # it is not entered: the steps around it end
                 return cleanup.close_steps(steps)
             case Sleep(seconds=seconds):
@@ -521,7 +518,8 @@ class _Worker:
         error = cleanup.without_frame(error)
         if is_end:
             return error  # nothing can be awaited in a coroutine that is closed
-        await self._absorb_cancellation()
+        if self.cancelling() and not self.is_cancelled:
+            await self._receive_cancellation()
         return failure_of(error) or error
 
 
@@ -633,10 +631,9 @@ class _Group:
         self.drive = shared
         self.waiting = deque(enumerate(steps))
         self.results: list[Any] = [None] * len(steps)
-        self._new_context = new_context
+        self._contexts = (new_context() for _ in steps)
         self._has_begun = has_begun
         self._is_cancelled = False  # before the first worker has begun
-        self._unstarted = len(steps)
         self._running: set[_Worker] = set()
         self._failure: BaseException | None = None
         self._is_ending = False
@@ -664,8 +661,7 @@ class _Group:
 
     async def run(self, limit: int | None = None) -> list[Any]:
         """Run the steps; return their values, or raise the first exception when all workers have ended."""
-        for _ in self.results[:limit]:
-            self._start_next()
+        self._start_next(limit)
         try:
             if self.results:
                 await self._wait()
@@ -673,10 +669,9 @@ class _Group:
             results, self.results = self.results, []
         return results
 
-    def _start_next(self) -> None:
-        if self._unstarted:
-            self._unstarted -= 1
-            self._start(self._new_context())
+    def _start_next(self, count: int | None) -> None:
+        for context in itertools.islice(self._contexts, count):
+            self._start(context)
 
     def _start(self, context: Context, before: _Worker | None = None) -> None:
         kind = _Worker if self.drive.trio is None else _TrioWorker
@@ -705,7 +700,7 @@ class _Group:
         if self._is_ending or self._failure is not None:
             self._drop(error)
         elif error is None:
-            self._start_next()
+            self._start_next(1)
         else:  # perhaps other code has cancelled it before it began
             self._failure = failure_of(error) or error
             self._event.set()
