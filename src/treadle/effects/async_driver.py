@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import copy
 import functools
 import itertools
 import threading
@@ -25,6 +26,7 @@ import anyio
 import anyio.lowlevel
 
 from treadle.effects import cleanup
+from treadle.effects.coroutines import coroutine_of
 from treadle.effects.effects import (
     Bounded,
     Call,
@@ -149,7 +151,7 @@ class _Bound:
 class _Worker:
     """Runs steps in a task of asyncio, and performs their effects; it is also the reporter of the calls.
 
-    It begins with the next steps of its group, or takes over the frames of the worker ``before`` it.
+    It begins with the next steps of its group; a copy of it takes over its frames if it is abandoned.
 
     Attributes:
         frames: the steps in progress, innermost last, each with its bound.
@@ -161,26 +163,19 @@ class _Worker:
         error: the exception that they raised; a cancellation before they end, None if they returned a value.
     """
 
-    def __init__(self, group: _Group, context: Context, before: _Worker | None) -> None:
+    def __init__(self, group: _Group, context: Context) -> None:
         self.drive = group.drive
         self.context = context
         self.effect: Effect | None = None
         self.error: BaseException | None = asyncio.CancelledError()
-        self.is_abandoned = self.begins_cancelled = False
+        self.frames: list[tuple[Steps[Any], _Bound | None]] = []
+        self.index = -1
+        self.is_cancelled = self.is_ending = self.is_abandoned = self.begins_cancelled = False
         self.cancelling: Callable[[], int] = int  # 0
         self._task: Any = None
         self._group = group
         self._cancel_timer: Callable[[], object] | None = None
         self._end: BaseException | None = None  # an interrupt
-        self.index: int = -1 if before is None else before.index
-        self.is_cancelled = before is not None
-        self.is_ending: bool = before is not None and before.is_ending
-        self.frames: list[tuple[Steps[Any], _Bound | None]] = (
-            [] if before is None else before.frames
-        )
-        for _, bound in self.frames:
-            if bound is not None:
-                bound.worker = self
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -227,9 +222,13 @@ class _Worker:
         """Hand the frames to another worker if the effect has ignored its cancellation; children always end."""
         if self.is_cancelled and not isinstance(self.effect, Parallel):
             cleanup.log_abandoned(self.effect)
+            successor = copy.copy(self)
+            for _, bound in self.frames:
+                if bound is not None:
+                    bound.worker = successor
             self.is_abandoned = True
             self._keep()
-            self._group.replace(self)
+            self._group.replace(self, successor)
 
     def in_scope(self, effect: Awaitable[Any]) -> Awaitable[Any]:
         """Return an awaitable of an effect that can be cancelled."""
@@ -239,9 +238,7 @@ class _Worker:
         """As `in_scope`, but the first effect that may wait is cancelled before it begins, except events."""
         if not (self.is_ending or type(self.effect) is Emit):
             self._group.cancel_running()
-            close = getattr(effect, "close", None)
-            if close is not None:
-                close()
+            coroutine_of(effect).close()
             effect = anyio.lowlevel.checkpoint()  # which receives the cancellation
         return await self.in_scope(effect)
 
@@ -670,19 +667,18 @@ class _Group:
         return results
 
     def _start_next(self, count: int | None) -> None:
-        for context in itertools.islice(self._contexts, count):
-            self._start(context)
-
-    def _start(self, context: Context, before: _Worker | None = None) -> None:
         kind = _Worker if self.drive.trio is None else _TrioWorker
-        worker = kind(self, context, before)
+        for context in itertools.islice(self._contexts, count):
+            self._start(kind(self, context))
+
+    def _start(self, worker: _Worker) -> None:
         self._running.add(worker)
         worker.start()
 
-    def replace(self, worker: _Worker) -> None:
+    def replace(self, worker: _Worker, successor: _Worker) -> None:
         """Stop waiting for a worker, whose frames another one takes over to end them."""
         self._running.remove(worker)
-        self._start(worker.context, worker)
+        self._start(successor)
 
     def cancel_running(self) -> None:
         """Cancel the workers at once: until the waiting task resumes, one could start its next call."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio.lowlevel
 
+from treadle.effects.coroutines import coroutine_of
 from treadle.effects.detached_task import DetachedTask
 from treadle.effects.effects import Cancelled, Reporter
 from treadle.effects.event_loop import caller_on_loop
@@ -76,9 +77,7 @@ class Notifier:
         if self._delivery is not None:
             self._delivery.cancel()
         while self._unawaited:
-            close = getattr(self._unawaited.popleft(), "close", None)
-            if close is not None:  # a coroutine that is never awaited has to be closed
-                close()
+            coroutine_of(self._unawaited.popleft()).close()  # it is never awaited
 
 
 def last_value(
