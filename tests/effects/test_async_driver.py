@@ -821,6 +821,34 @@ class TestCleanupOfAStuckCall:
         assert seen == ["outer"]
         assert "it is abandoned" in caplog.text
 
+    def test_that_is_stuck_after_an_interrupt_does_not_hide_it(self, go, tools, monkeypatch):
+        monkeypatch.setattr("treadle.effects.cleanup.CLEANUP_SECONDS", 0.05)
+        seen = []
+
+        def interrupted():
+            raise KeyboardInterrupt
+
+        def inner():
+            try:
+                yield Call(interrupted)
+            finally:
+                yield call(tools.swallows)
+
+        def outer():
+            try:
+                yield Bounded(inner(), seconds=LONG)
+            except BaseException as error:
+                seen.append(type(error))
+                raise
+
+        async def main():
+            with pytest.raises(KeyboardInterrupt):
+                await drive(outer())
+            await settled(tools, "swallows")
+
+        go(main)
+        assert seen == [KeyboardInterrupt]
+
     def test_keeps_the_context_variables(self, go, tools):
         variable = contextvars.ContextVar("variable", default="unset")
 
