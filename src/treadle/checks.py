@@ -57,9 +57,7 @@ FLAG = instance(bool, "True or False")
 
 
 def _is_functions(value: Any) -> bool:
-    if isinstance(value, Iterator):
-        return True
-    return (
+    return isinstance(value, Iterator) or (
         isinstance(value, Iterable)
         and not isinstance(value, (str, bytes, Mapping))
         and all(map(callable, value))  # pyright: ignore[reportUnknownArgumentType]

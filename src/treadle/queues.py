@@ -26,13 +26,13 @@ class Queues:
 
     def __init__(self, most: int = 1) -> None:
         self._most = most
-        self._queues: dict[str, deque[Signal]] = {}
-        self._mutex = threading.Lock()
         self._is_used = False
+        self._renew()
 
     def _renew(self) -> None:
-        """Forget all queues: their members are in the parent process."""
-        self._queues, self._mutex = {}, threading.Lock()
+        """Forget all queues: after a fork, their members are in the parent process."""
+        self._queues: dict[str, deque[Signal]] = {}
+        self._mutex = threading.Lock()
 
     def enter(self, key: str) -> Signal:
         """Join the queue of a key; the ticket is set when its holder has its turn."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import TypeVar, cast
 
 from treadle.errors import TreadleError, causes_of
@@ -30,19 +29,14 @@ def from_user_code(error: E) -> E:
     exception of treadle without such a frame has no traceback: its text names the fault.
     """
     for one in causes_of(error):
-        trace = _first_of_user(traceback_of(one))
+        trace = traceback_of(one)
+        while trace is not None:
+            if str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0] not in _INTERNAL:
+                break
+            trace = trace.tb_next
         if trace is not None or isinstance(one, TreadleError):
             BaseException.with_traceback(one, trace)
     return error
-
-
-def _first_of_user(trace: TracebackType | None) -> TracebackType | None:
-    while trace is not None:
-        package = str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0]
-        if package not in _INTERNAL:
-            return trace
-        trace = trace.tb_next
-    return None
 
 
 def was_raised(error: BaseException) -> bool:

@@ -51,24 +51,20 @@ if TYPE_CHECKING:
     from treadle.effects.worker_threads import in_daemon_thread
 else:
     _LAZY = {
-        name: module
-        for module, names in {
-            "async_driver": ("drive",),
-            "background": ("BackgroundCall",),
-            "detached_task": ("Detached", "DetachedTask"),
-            "notifier": ("Notifier", "last_async_value", "last_value"),
-            "sync_driver": ("Scheduler", "drive_sync"),
-            "worker_threads": ("in_daemon_thread",),
-        }.items()
-        for name in names
+        "async_driver": ("drive",),
+        "background": ("BackgroundCall",),
+        "detached_task": ("Detached", "DetachedTask"),
+        "notifier": ("Notifier", "last_async_value", "last_value"),
+        "sync_driver": ("Scheduler", "drive_sync"),
+        "worker_threads": ("in_daemon_thread",),
     }
 
     def __getattr__(name: str) -> object:
-        if name not in _LAZY:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
-        globals()[name] = value
-        return value
+        for module, names in _LAZY.items():
+            if name in names:
+                value = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+                return globals().setdefault(name, value)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 __all__ = [

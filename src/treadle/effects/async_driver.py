@@ -155,9 +155,7 @@ class _Worker:
 
     Attributes:
         frames: the steps in progress, innermost last, each with its bound.
-        effect: the effect that it performs.
         is_cancelled: whether the effect is cancelled, and the cancellation has not arrived yet.
-        is_ending: whether all steps have to end.
         cancelling: returns how often a callable has cancelled the task, which trio does not allow.
         begins_cancelled: whether the task of the caller was cancelled before the steps began.
         error: the exception that they raised; a cancellation before they end, None if they returned a value.
@@ -221,7 +219,7 @@ class _Worker:
     def _check_grace(self) -> None:
         """Hand the frames to another worker if the effect has ignored its cancellation; children always end."""
         if self.is_cancelled and not isinstance(self.effect, Parallel):
-            cleanup.log_abandoned(self.effect)
+            cleanup.log_abandoned(self.effect, cleanup.GRACE_SECONDS)
             successor = copy.copy(self)
             for _, bound in self.frames:
                 if bound is not None:

@@ -51,15 +51,12 @@ class BackgroundCall(Future[Any]):
     def start(self) -> Self:
         """Start to await, with the context variables of this thread; one that is cancelled already is closed."""
         context = contextvars.copy_context()
-        if self._loop is None:
-            depth = _depth.get()
-            context.run(_depth.set, depth + 1)
-            self._loop = _running_loop(depth)
+        loop = self._loop = self._loop or context.run(_next_loop)
         # anyio notes there which library runs, and this task may be one of trio.
         sniffio: Any = sys.modules.get("sniffio")
         if sniffio is not None:
             context.run(sniffio.current_async_library_cvar.set, None)
-        self._loop.call_soon_threadsafe(self._begin, self._loop, context=context)
+        loop.call_soon_threadsafe(self._begin, loop, context=context)
         return self
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -118,7 +115,9 @@ class BackgroundCall(Future[Any]):
         return False
 
 
-def _running_loop(depth: int) -> asyncio.AbstractEventLoop:
+def _next_loop() -> asyncio.AbstractEventLoop:
+    depth = _depth.get()
+    _depth.set(depth + 1)
     with _lock:
         while len(_loops) <= depth:
             _loops.append(_start_loop())

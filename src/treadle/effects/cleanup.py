@@ -34,11 +34,7 @@ def close_steps(steps: Steps[object]) -> None:
 
 
 def remaining_steps(steps: Steps[object], end: BaseException) -> Steps[Exception | None]:
-    """Raise a cancellation in waiting steps, and yield the effects of their cleanup.
-
-    Returns:
-        The exception that they raised instead of the cancellation, if any.
-    """
+    """Raise a cancellation in steps, and yield the effects of their cleanup; return another exception, if any."""
     trace = _traceback_of(end)
     try:
         effect = steps.throw(end)
@@ -69,9 +65,8 @@ def log_suppressed(error: BaseException) -> None:
     log.error("exception ignored: %s", type(error).__name__, exc_info=error)
 
 
-def log_abandoned(work: object, seconds: float | None = None) -> None:
+def log_abandoned(work: object, seconds: float) -> None:
     """Log that an effect or the function of a task still runs some seconds after it was cancelled."""
-    seconds = GRACE_SECONDS if seconds is None else seconds
     log.warning("%r still runs %g s after it was cancelled: it is abandoned", work, seconds)
 
 

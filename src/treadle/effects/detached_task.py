@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from contextvars import copy_context
-from types import TracebackType
 from typing import Any, TypeVar
 
 import anyio
@@ -99,10 +98,9 @@ class DetachedTask:
         A cancellation of the caller that arrives meanwhile is raised; or the exception of the task, if the body
         has ended without one, or if it is an interrupt.
         """
-        try:
+        is_here = False
+        with contextlib.suppress(RuntimeError):  # no event loop runs
             is_here = self._soon == soon_on_loop()
-        except RuntimeError:  # no event loop runs
-            is_here = False
         if not is_here:
             return self.cancel()
         self._cancel()
@@ -152,12 +150,7 @@ class Detached(AbstractAsyncContextManager[T]):
         reader, self._task = self._start()
         return reader
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if self._task is not None:
             await self._task.leave(error)
 

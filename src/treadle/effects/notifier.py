@@ -83,10 +83,9 @@ class Notifier:
 def last_value(
     items: Generator[Any, Any, Any], notifier: Notifier, take: Callable[[Any], Any]
 ) -> Any:
-    """Run a generator to its end, and close it if it fails or the call is over.
+    """Run a generator to its end, and close it if it fails or the call is over; ``take`` receives each value.
 
-    Returns:
-        Its return value; if that is None, its last value, or None. ``take`` receives each value.
+    Return its return value; if that is None, its last value, or None.
     """
     last = None
     with closing(items):

@@ -55,11 +55,10 @@ class Task:
     """Steps in progress, and what they wait for.
 
     Attributes:
-        finish: is called when the steps end without being cancelled.
+        finish: is called when the steps end without a cancellation.
         context: the context variables of the steps, as for a task on an event loop; None means the current ones.
         effect: the effect that they wait for, or that is performed.
         ticket: identifies this wait; None while they do not wait.
-        outcome: the value or the exception with which they continue.
         awaited: what runs on a background loop for the effect.
         posted: calls to make for the effect, one after another, such as those of listeners to its events.
         on_end: is called when the wait ends; None calls nothing.
@@ -393,7 +392,7 @@ class Scheduler:
         for child in list(task.children):
             self._unwind(child, end, deadline)
         if task.awaited is not None and not task.awaited.wait_for_end(deadline):
-            cleanup.log_abandoned(task.effect)
+            cleanup.log_abandoned(task.effect, cleanup.GRACE_SECONDS)
         task.forget()
         task.within_context(self._clean_up, task.steps, end)
 
