@@ -44,7 +44,7 @@ from treadle.effects.effects import (
     Wait,
     is_awaitable,
 )
-from treadle.effects.event_loop import call_later, caller_on_loop, running_trio, wait_for
+from treadle.effects.event_loop import Soon, call_later, caller_on_loop, running_trio, wait_for
 from treadle.effects.failures import failure_of, is_exit
 from treadle.effects.worker_threads import call_in_thread
 
@@ -97,12 +97,10 @@ class _Drive:
         self.trio = running_trio()
         self.clock_origin = time.time() - perf_counter()
         """The time, in seconds since the epoch, at which the performance counter was 0."""
-        self.cancellations: tuple[type[BaseException], ...] = (
-            _CANCELLATIONS if self.trio is None else (*_CANCELLATIONS, self.trio.Cancelled)
-        )
+        self.cancellations = (*_CANCELLATIONS, getattr(self.trio, "Cancelled", Cancelled))
 
     @functools.cached_property
-    def call_on_loop(self) -> Callable[[Callable[[], object]], object]:
+    def call_on_loop(self) -> Soon:
         """Calls a function on the event loop from any thread; first read in a task of the loop."""
         return caller_on_loop()
 

@@ -30,14 +30,11 @@ class CallExited(Exception):  # noqa: N818 - as above
 
 
 def failure_of(error: BaseException) -> Exception | None:
-    """Return the exception to raise in place of one that a callable raised and that steps must not see.
+    """Return the exception, caused by this one, to raise in its place if steps must not see it; else None.
 
     A cancellation that was not requested would end a task silently, and a StopIteration or GeneratorExit would
     end the steps. ``sys.exit()`` in a callable ends the callable, as in a thread, and not the program; in a
     handler of a process signal it ends the program, as a KeyboardInterrupt does.
-
-    Returns:
-        The other exception, with this one as its cause; None for an exception that may be raised itself.
     """
     import asyncio  # noqa: PLC0415 - slow to import, and drivers have done so
     from concurrent.futures import CancelledError  # noqa: PLC0415 - as above

@@ -119,10 +119,8 @@ class _ThreadReporter:
     async def abandon(self) -> None:
         """Deliver no further events; cancel the async listeners, and wait for their end."""
         self.is_abandoned = True
-        listening = list(self._listening.items())
-        for scope, _ in listening:
+        for scope in self._listening:
             scope.cancel()
-        if listening:
-            with anyio.CancelScope(shield=True):
-                for _, ended in listening:
-                    await ended.wait()
+        with anyio.CancelScope(shield=True):
+            for ended in list(self._listening.values()):
+                await ended.wait()
