@@ -19,11 +19,7 @@ class OptionError(TreadleError, TypeError):
 class ProviderError(TreadleError):
     """The provider reported an error in place of a response, or within one, with the status of a success.
 
-    Args:
-        message: the text of the provider.
-        code: the provider's code, a number or a word.
-        kind: the provider's type of the error.
-        retryable: whether another attempt may succeed; None decides by the code and the type.
+    ``retryable`` says whether another attempt may succeed; None decides by the provider's code and type.
     """
 
     def __init__(
