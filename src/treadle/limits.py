@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
@@ -173,7 +173,7 @@ class Used:
     requests: int = 0
     tool_calls: int = 0
     usage: Usage = field(default_factory=Usage)
-    unknown: Collection[str] = frozenset()
+    unknown: Mapping[str, str] = field(default_factory=dict[str, str])
     uses: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
@@ -194,7 +194,8 @@ class Budget:
         reserves: whether this run or a parent has a limit of tokens or cost.
         limits_only_iterations: whether no limit is reached before that of iterations, but for that of seconds.
         estimates: whether this run or a parent counts estimates.
-        unknown: what is not known of some response, ``usage`` or ``cost``; only with a limit of tokens or cost.
+        unknown: what is not known of some response, ``usage`` or ``cost``, with the way to get it; noted only
+            with a limit of tokens or cost.
         started_at: when the run started, in seconds since the epoch, less the time in which nothing drove it.
         idle: how long nothing drove the outermost run, in seconds; only used there.
     """
@@ -220,7 +221,7 @@ class Budget:
         self.limits_only_iterations = not self.has_tokens and others == (None, None, None)
         self.iterations = self.requests = self.tool_calls = 0
         self.usage = Usage()
-        self.unknown: Collection[str] = frozenset()
+        self.unknown: dict[str, str] = {}
         self.uses: dict[str, int] = {}
         self.started_at = self.idle = 0.0
         self.is_finishing = False
@@ -275,7 +276,7 @@ class Budget:
             one.tool_calls += used.tool_calls
             one.usage = one.usage.plus(used.usage)
             if one.has_tokens:
-                one.unknown = {*used.unknown, *one.unknown}
+                one.unknown = {**used.unknown, **one.unknown}
         for tool, uses in used.uses.items():
             self.reserve(tool, 0, uses)
 
@@ -284,9 +285,9 @@ class Budget:
         if usage is not None and usage.is_estimate and self.unmeasured == "stop":
             usage = None  # a subagent counts estimates; this run does not
         if usage is None or usage.is_lower_bound:
-            self.unknown = {*self.unknown, "usage"}
+            self.unknown["usage"] = _ADVICE["usage"]
         if usage is None or usage.cost is None:
-            self.unknown = {*self.unknown, "cost"}
+            self.unknown["cost"] = _ADVICE["cost"]
 
     def _calls(self) -> Iterator[tuple[int, int, Budget]]:
         """The calls left, the limit and the budget, for each that limits them: this one and its parents."""
@@ -383,7 +384,7 @@ class Budget:
         for kind, *_ in self._usage_by_limit(self.usage) if self.unknown else ():
             needs = LIMITS[kind].needs
             if needs in self.unknown:
-                yield LimitNotMeasurable(kind, needs, _ADVICE[needs], asking._name_of(self))
+                yield LimitNotMeasurable(kind, needs, self.unknown[needs], asking._name_of(self))
 
     def _usage_by_limit(self, usage: Usage) -> Iterator[tuple[str, float, float]]:
         """The limits of tokens and cost: name, limit, and how much of it a usage is."""
