@@ -199,7 +199,7 @@ def test_keys_of_a_later_version_are_ignored():
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        ([], "expected an object with a type"),
+        ([], "expected an object, got"),
         ({"type": 3}, "3 is no type of event"),
         ({"type": "text_dleta"}, "did you mean 'text_delta'"),
         ({"type": "text_delta", "iteration": 1}, "text_delta: .*'text'"),

@@ -124,9 +124,8 @@ REASONS = {
     "compaction_stalled": (
         CompactionStalled(7, 3),
         (
-            "the history was compacted 7 times, and became too long again 3 times in a row without a tool "
-            "returning anything new; a larger max_tokens, shorter results or a better summary keep what the model "
-            "needs"
+            "the history was compacted 7 times, the last 3 without a tool returning anything new; a larger "
+            "max_tokens, shorter results or a better summary keep what is needed"
         ),
     ),
     "llm_error": (
@@ -203,7 +202,7 @@ def test_a_reason_has_a_name_for_telemetry_and_a_text_and_is_equal_by_its_facts(
         (
             LoopDetected(("b({})",), 3, "f00d", period=2),
             (
-                "the same 2 iterations 3 times in a row with the same results, the last: b({}) "
+                "the same calls with the same results in 3 times 2 consecutive iterations, the last: b({}) "
                 "(a tool to be polled needs volatile=True)"
             ),
         ),

@@ -52,12 +52,12 @@ def test_the_moves_are_these_and_no_others(kind, legal, status, event):
 @pytest.mark.parametrize(
     ("kind", "status", "event", "text"),
     [
-        (RunNode, INIT, "succeed", "node 0 is init: it cannot succeed; legal are start"),
-        (RunNode, SUCCESS, "fail", "node 0 is success: it cannot fail; legal are nothing"),
-        (RunState, RUNNING, "start", "the run is running: it cannot start; legal are succeed, fail, timeout"),
+        (RunNode, INIT, "succeed", "node 0 is init: it cannot succeed"),
+        (RunNode, SUCCESS, "fail", "node 0 is success: it cannot fail"),
+        (RunState, RUNNING, "start", "the run is running: it cannot start"),
     ],
-)  # fmt: skip
-def test_an_illegal_move_names_the_status_the_event_and_the_legal_moves(kind, status, event, text):
+)
+def test_an_illegal_move_names_the_status_and_the_event(kind, status, event, text):
     with pytest.raises(IllegalMoveError, match=f"^{text}$"):
         happen(machine_in(kind, status), event)
 

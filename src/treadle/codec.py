@@ -31,9 +31,9 @@ import sys
 import types
 import typing
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from treadle.errors import TreadleError, safe_str
 from treadle.fast_dataclass import set_state
@@ -66,15 +66,10 @@ def _form_of(kind: Any) -> tuple[Convert, Convert] | None:
     return next((_PLAIN_FORMS[base] for base in bases if base in _PLAIN_FORMS), None)
 
 
-def _name_of_field(spec: dataclasses.Field[Any]) -> str:
-    """The attribute that stands for a field in JSON: the field, or the property named ``json`` in its metadata."""
-    return spec.metadata.get("json", spec.name)
-
-
 @functools.cache
 def _fields_of(kind: Any) -> Mapping[str, dataclasses.Field[Any]]:
-    """The fields that the constructor of a dataclass takes, by their names in JSON."""
-    return {_name_of_field(spec): spec for spec in dataclasses.fields(kind) if spec.init}
+    """The fields of a dataclass by their names in JSON: a property may replace one, ``json`` in its metadata."""
+    return {spec.metadata.get("json", spec.name): spec for spec in dataclasses.fields(kind)}
 
 
 @functools.cache
@@ -123,20 +118,15 @@ def _converted(value: Any, around: frozenset[int]) -> Any:  # noqa: PLR0911 - on
     if id(value) in around or len(around) >= MAX_DEPTH:
         return f"({type(value).__name__}, nested too deeply)"
     inside = around | {id(value)}
-    if isinstance(value, (list, tuple)):
-        parts: list[Any] = [*value]
-        return [_converted(part, inside) for part in parts]
-    if is_mapping(value):
-        given: Mapping[Any, Any] = value
-        try:
-            return {
-                key if isinstance(key, str) else safe_str(key): _converted(part, inside)
-                for key, part in given.items()
-            }
-        except Exception:  # noqa: BLE001 - a user-supplied mapping
-            return safe_str(value)
-    simpler = _simplified(value)
-    return simpler if isinstance(simpler, str) else _converted(simpler, inside)
+    try:
+        if issubclass(value.__class__, (list, tuple)):
+            return [_converted(part, inside) for part in value]
+        if is_mapping(value):
+            items: Iterable[tuple[Any, Any]] = value.items()
+            return {safe_str(key): _converted(part, inside) for key, part in items}
+        return _converted(_simplified(value), inside)
+    except Exception:  # noqa: BLE001 - a user-supplied collection or model
+        return safe_str(value)
 
 
 def _simplified(value: Any) -> Any:
@@ -147,17 +137,11 @@ def _simplified(value: Any) -> Any:
         return form[0](value)
     if is_mapping(value):
         return dict(value)
-    if isinstance(value, (set, frozenset, History)):
+    if isinstance(value, (set, frozenset)):
         return list(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-    if dataclasses.is_dataclass(kind):
-        names = map(_name_of_field, dataclasses.fields(kind))
-        return {name: getattr(value, name, None) for name in names}
-    if hasattr(kind, "model_dump"):
-        try:
-            return value.model_dump(mode="json")
-        except Exception:  # noqa: BLE001, S110 - a user-supplied model
-            pass
-    return safe_str(value)
+    if dataclasses.is_dataclass(value.__class__):
+        return {name: getattr(value, name, None) for name in _fields_of(kind)}
+    return value.model_dump(mode="json") if hasattr(kind, "model_dump") else safe_str(value)
 
 
 def finite(value: Any) -> float | None:
@@ -172,13 +156,10 @@ def finite(value: Any) -> float | None:
 
 
 def restore(kind: Any, data: Any) -> Any:
-    """Restore a value of a type, given as an annotation, from JSON data.
+    """Restore a value of a type, given as an annotation, from JSON data; raises `JSONFormatError`.
 
     Keys that are no fields of a dataclass are ignored. Values of unions, and of types that JSON does not have, are
     not changed, unless there is a `plain_form`.
-
-    Raises:
-        JSONFormatError: a field is missing, or is of the wrong type.
     """
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin in {typing.Union, types.UnionType}:
@@ -212,8 +193,6 @@ def _restored_class(kind: Any, data: Any) -> Any:
         except ValueError:
             known = ", ".join(repr(member.value) for member in kind)
             raise _wrong(f"one of {known}", data) from None
-    if kind is History:
-        return History(restore(list[Any], data))
     is_known = data.__class__ is kind or (kind is float and data.__class__ is int)
     if kind in {str, int, float, bool} and not is_known:
         raise _wrong(f"a value of type {kind.__name__}", data)
@@ -221,11 +200,7 @@ def _restored_class(kind: Any, data: Any) -> Any:
 
 
 def restore_fields(kind: Any, data: Any, /, **known: Any) -> Any:
-    """Restore a dataclass from its fields, whatever its form; ``known`` are fields that are not in the data.
-
-    Raises:
-        JSONFormatError: as in `restore`.
-    """
+    """Restore a dataclass from its fields, whatever its form; ``known`` are fields that are not in the data."""
     if not is_mapping(data):
         raise _wrong(f"an object with the fields of {kind.__name__}", data)
     for name, spec in _fields_of(kind).items():
@@ -244,6 +219,7 @@ def _wrong(expected: str, value: Any) -> JSONFormatError:
     return JSONFormatError(f"expected {expected}, got {short_json(value)}")
 
 
+plain_form(History, list, lambda data: History(restore(list[Any], data)))
 plain_form(
     BaseException,
     lambda error: {"type": type(error).__name__, "message": safe_str(error)},
@@ -391,26 +367,17 @@ def _class_named(name: str) -> Any:
 
 
 def encode(value: Any, place: str = "outcome") -> Any:
-    """Convert a value, which ``place`` names in errors, to JSON data.
-
-    Raises:
-        NotDataError: a part is neither data nor an object that can be restored, or the value contains itself.
-    """
+    """Convert a value to JSON data; `NotDataError` names the place of a part that cannot be restored."""
     try:
-        try:
-            return _encoded(value, "")
-        except NotDataError:
-            return _encoded(value, place)  # again, to find the place, which takes longer
+        return _encoded(value, "")
+    except NotDataError:
+        return _encoded(value, place)  # again, to find the place, which takes longer
     except RecursionError:
         raise NotDataError(f"{place}: it is nested too deeply, or contains itself") from None
 
 
 def encode_exactly(value: Any, place: str) -> Any:
-    """Convert a value as `encode` does, if `decode` restores the types of all its parts.
-
-    Raises:
-        NotDataError: as in `encode`; or a part would be restored as another type, a ``Counter`` as a dict.
-    """
+    """As `encode`, but refuse a part that would be restored as another type, such as a ``Counter`` as a dict."""
     made = encode(value, place)
     for changed in _changed_parts(value, decode(made)):
         name = name_of(type(changed))
@@ -419,11 +386,7 @@ def encode_exactly(value: Any, place: str) -> Any:
 
 
 def encode_fields(value: Any, place: str) -> JSONDict:
-    """The fields of a dataclass, without those that are their defaults.
-
-    Raises:
-        NotDataError: as in `encode`.
-    """
+    """The fields of a dataclass as `encode` converts them, without those that are their defaults."""
     return {name: encode(part, f"the {name} of {place}") for name, part in _parts_of(value)}
 
 
@@ -434,12 +397,9 @@ def _parts_of(value: Any) -> Iterator[tuple[str, Any]]:
             yield name, part
 
 
-_BASE: Any = object
-
-
 def _changed_parts(value: Any, restored: Any) -> Iterator[Any]:
     """The parts of a value that were restored otherwise."""
-    kind = value.__class__
+    kind, base = value.__class__, cast("Any", object)
     if kind is not type(restored):  # the class of a `RecordedObject` is known elsewhere
         if not isinstance(restored, RecordedObject):
             yield value
@@ -447,7 +407,7 @@ def _changed_parts(value: Any, restored: Any) -> Iterator[Any]:
         parts = ([*one, *one.values()] if kind is dict else one for one in (value, restored))
         for one, other in zip(*parts, strict=True):
             yield from _changed_parts(one, other)
-    elif kind is not float and kind.__eq__ is not _BASE.__eq__ and value != restored:
+    elif kind is not float and kind.__eq__ is not base.__eq__ and value != restored:
         yield value  # a float is never another one, but a NaN is unequal to itself
 
 
@@ -503,11 +463,7 @@ def _of_class(value: Any, place: str) -> Any:
 
 
 def decode(data: Any) -> Any:
-    """Restore a value from the data that `encode` returned.
-
-    Raises:
-        JSONFormatError: the data is of an unknown kind, or a field does not fit.
-    """
+    """Restore a value from the data that `encode` returned; raises `JSONFormatError`."""
     if is_list(data):
         return [decode(item) for item in data]
     if not is_dict(data):
@@ -524,12 +480,7 @@ def decode(data: Any) -> Any:
 
 
 def decode_fields(kind: Any, data: Mapping[str, Any]) -> Any:
-    """Restore a dataclass from the data that `encode_fields` returned.
-
-    Raises:
-        JSONFormatError: as in `decode`.
-        TypeError, ValueError: a field is missing or unknown, or the class refuses its value.
-    """
+    """Restore a dataclass from the data that `encode_fields` returned; raises ValueError or TypeError."""
     names = {name: spec.name for name, spec in _fields_of(kind).items()}
     return kind(**{names.get(key, key): decode(part) for key, part in data.items() if key != KIND})
 

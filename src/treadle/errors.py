@@ -5,10 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from inspect import Signature
+from typing import Any
 
 
 class TreadleError(Exception):
@@ -22,11 +19,7 @@ class OptionError(TreadleError, TypeError):
 class ProviderError(TreadleError):
     """The provider reported an error in place of a response, or within one, with the status of a success.
 
-    Args:
-        message: the text of the provider.
-        code: the provider's code, a number or a word.
-        kind: the provider's type of the error.
-        retryable: whether another attempt may succeed; None decides by the code and the type.
+    ``retryable`` says whether another attempt may succeed; None decides by the provider's code and type.
     """
 
     def __init__(
@@ -226,8 +219,7 @@ def check_names(
 def migration_hints(package: str) -> Mapping[str, str]:
     """Where options of other frameworks belong, by name: the file ``migration_hints.txt`` of a package.
 
-    Its rows have the form ``NAME NAME ... -> HINT``. ``<name>`` in a hint is replaced by the name. An indented
-    line continues a row.
+    Its rows are ``NAME NAME ... -> HINT``, with ``<name>`` for the name; an indented line continues a row.
     """
     from importlib.resources import files  # noqa: PLC0415 - most programs need no hint
 
@@ -240,7 +232,7 @@ def migration_hints(package: str) -> Mapping[str, str]:
 class InitSignature:
     """The ``__signature__`` of a class that takes ``*_``, or has a ``__new__``, only to refuse arguments."""
 
-    def __get__(self, instance: object, owner: Any) -> Signature:
+    def __get__(self, instance: object, owner: Any) -> Any:
         import inspect  # noqa: PLC0415 - only documentation needs it
 
         _, *parameters = inspect.signature(owner.__init__).parameters.values()

@@ -32,7 +32,6 @@ from treadle.messages import (
     ToolCall,
     ToolResult,
     Usage,
-    is_mapping,
     safe_str,
     short_json,
 )
@@ -89,14 +88,11 @@ class EventBase:
         messages, a context is its status, an exception is its type and its text.
         """
         event: Any = self.innermost
-        kind = event.__class__
-        facts: dict[str, Any] = {"data": event}  # of a custom stage
-        if dataclasses.is_dataclass(event):
-            facts = {spec.name: getattr(event, spec.name) for spec in dataclasses.fields(event)}
+        facts = {spec.name: getattr(event, spec.name) for spec in dataclasses.fields(event)}
         if isinstance(event, RunStarted):
             facts["state"] = None
-        head = {"type": snake_case(kind.__name__), "seq": self.seq, "path": self.path}
-        return plain_data(head | facts)
+        name = snake_case(event.__class__.__name__)
+        return plain_data({"type": name, "seq": self.seq, "path": self.path, **facts})
 
 
 number: Callable[[EventBase, int], None] = vars(EventBase)["_seq"].__set__
@@ -152,9 +148,7 @@ class TimedEvent(IterationEvent):
 class HistoryRepaired(EventBase):
     """Messages were repaired that a provider would have rejected.
 
-    Args:
-        repairs: one line for each repair.
-        stage: the stage whose edit was repaired; None if the messages were the caller's.
+    ``repairs`` has a line for each; ``stage`` is the one whose edit was repaired, None if they were the caller's.
     """
 
     repairs: tuple[str, ...]
@@ -221,8 +215,7 @@ class ToolCallDelta(IterationEvent):
 class PartialOutput(IterationEvent):
     """The output of a run with ``output=``, as far as the model has streamed it.
 
-    Args:
-        output: JSON data, in which fields may still be missing; texts may end early. It is not validated.
+    It is JSON data, in which fields may still be missing; texts may end early. It is not validated.
     """
 
     output: Any
@@ -324,9 +317,7 @@ class BreakerChanged(IterationEvent):
 class ToolStarted(TimedEvent):
     """A tool is about to run.
 
-    Args:
-        call: the call.
-        within: the id of the call whose recipe has this as a step; None for a call of the model.
+    ``within`` is the id of the call whose recipe has ``call`` as a step; None for a call of the model.
     """
 
     call: ToolCall
@@ -427,9 +418,8 @@ class HistoryCompacted(IterationEvent):
 class CompactionFailed(IterationEvent):
     """A history that is too long was not summarised; the request has all of it.
 
-    Args:
-        problem: why: the summary failed, or did not make the request shorter.
-        gives_up: whether no further summary is tried in this run.
+    ``problem`` says why: the summary failed, or did not make the request shorter. After ``gives_up``, no further
+    summary is tried in this run.
     """
 
     problem: str
@@ -501,20 +491,17 @@ class RunSummary:
     @classmethod
     def of(cls, started: RunStarted, finished: RunFinished) -> RunSummary:
         """The completion of a run, from its first and its last event."""
-        duration = finished.at - started.at
         of_both = cls.__dataclass_fields__.keys() & finished.__dataclass_fields__.keys()
         facts = {name: getattr(finished, name) for name in of_both}
-        run_id, agent_name = started.run_id, started.agent_name
-        return cls(agent_name=agent_name, run_id=run_id, duration=duration, **facts)
+        facts |= {"agent_name": started.agent_name, "run_id": started.run_id}
+        return cls(duration=finished.at - started.at, **facts)
 
 
 @fast_dataclass_kw
 class SubagentEvent(EventBase):
     """An event of a subagent.
 
-    Args:
-        call_id: the id of the call that runs the subagent.
-        event: the event; for a subagent of a subagent, another `SubagentEvent`.
+    ``call_id`` is the id of the call that runs it. Of a subagent of a subagent, ``event`` is a `SubagentEvent`.
     """
 
     call_id: str
@@ -566,9 +553,7 @@ def event_from_json(data: Mapping[str, Any]) -> Event:
     Raises:
         JSONFormatError: an unknown type, such as one of a later version, a missing field, or a wrong value.
     """
-    if not is_mapping(data):
-        raise JSONFormatError(f"expected an object with a type, got {short_json(data)}")
-    name = data.get("type")
+    name = restore(dict[str, Any], data).get("type")
     kind = EVENT_TYPES.get(str(name))
     if kind is None:
         hint = did_you_mean(name, EVENT_TYPES)
@@ -599,7 +584,7 @@ def _reason_as_json(reason: Any) -> JSONDict:
 
 def _reason_from_json(data: Any) -> Any:
     """A reason from its fields; one of an unknown class is a `StoppedByStage` with its text."""
-    kind = _REASONS.get(str(_object(data).get("kind")))
+    kind = _REASONS.get(str(restore(dict[str, Any], data).get("kind")))
     if kind is None:
         return StoppedByStage("", str(data.get("text", "")))
     return restore_fields(kind, data.get("fields"))
@@ -610,7 +595,7 @@ def _result_as_json(result: Any) -> JSONDict:
     return {
         "status": next(name for name, kind in _RESULTS.items() if isinstance(result, kind)),
         "stop_reason": result.stop_reason,
-        "text": None if response is None else getattr(response, "text", response),
+        "text": getattr(response, "text", response),
         "output": result.output,
         "reason": getattr(result, "reason", None),
         "limit": getattr(result, "limit", None),
@@ -620,18 +605,12 @@ def _result_as_json(result: Any) -> JSONDict:
 
 def _result_from_json(data: Any) -> Result:
     """A result without its messages and its state."""
-    status = _object(data).get("status")
+    status = restore(dict[str, Any], data).get("status")
     kind = _RESULTS.get(str(status))
     if kind is None:
         raise JSONFormatError(f"status: expected ok, error or paused, got {short_json(status)}")
     answer = {"response": Response(data.get("text"))} if kind is Ok else {}
     return restore_fields(kind, data, **answer)
-
-
-def _object(data: Any) -> Mapping[str, Any]:
-    if not is_mapping(data):
-        raise JSONFormatError(f"expected an object, got {short_json(data)}")
-    return data
 
 
 plain_form(RunError, _reason_as_json, _reason_from_json)

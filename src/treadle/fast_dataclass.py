@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import operator
 import typing
 from collections.abc import Callable
@@ -38,7 +37,7 @@ def light_dataclass(*, frozen: bool = False) -> Callable[[type[T]], type[T]]:
     """Make a hashable dataclass without slots, which shares its methods except ``__init__``."""
 
     def make(cls: type[T]) -> type[T]:
-        made: type[T] = dataclass(frozen=frozen, repr=False, eq=False)(cls)
+        made = dataclass(frozen=frozen, repr=False, eq=False)(cls)
         return _share(made, "__repr__", "__eq__", "__hash__")
 
     return make
@@ -48,19 +47,17 @@ def _frozen(cls: Any, **options: bool) -> Any:
     is_derived = dataclasses.is_dataclass(cls)  # then it has to be as frozen as its base
     cls = dataclass(frozen=is_derived, slots=True, init=False, repr=False, eq=False, **options)(cls)
     cls.__init__ = _Init(cls)
+    cls.__getstate__ = object.__getstate__  # a frozen dataclass has one that fails in a subclass
     cls.__dataclass_params__.init = cls.__dataclass_params__.frozen = True
     return _share(cls, *_METHODS)
 
 
-def _share(cls: type[T], *methods: str) -> type[T]:
-    made: Any = cls
-    specs: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(made)
-    made.__dataclass_params__.repr = made.__dataclass_params__.eq = True
+def _share(cls: Any, *methods: str) -> Any:
+    specs: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(cls)
+    cls.__dataclass_params__.repr = cls.__dataclass_params__.eq = True
     compared = [spec.name for spec in specs if spec.compare]
-    made.__shown__ = tuple(spec.name for spec in specs if spec.repr)
-    slots = (base.__dict__.get("__slots__", ()) for base in reversed(made.__mro__))
-    made.__stored__ = tuple(itertools.chain.from_iterable(slots))
-    made.__compared__ = operator.attrgetter(*compared or ["__class__"])
+    cls.__shown__ = tuple(spec.name for spec in specs if spec.repr)
+    cls.__compared__ = operator.attrgetter(*compared or ["__class__"])
     for name in methods:
         setattr(cls, name, _METHODS[name])
     return cls
@@ -77,32 +74,16 @@ class _Init:
         return init if instance is None else MethodType(init, instance)
 
 
-class _Default:
-    """The default of a parameter whose value is made anew for each object; it is shown as such a value."""
-
-    def __init__(self, factory: Callable[[], Any]) -> None:
-        self._factory = factory
-
-    def __repr__(self) -> str:
-        return repr(self._factory())
-
-
 _set_class: Any = vars(object)["__class__"].__set__
-
-
-def _draft_of(cls: Any) -> type:
-    """A subclass of the same layout that is not frozen: the class of an object until its attributes are set.
-
-    To set an attribute of such an object takes a tenth of the time of a call of the descriptor. Another subclass
-    may have another layout.
-    """
-    thawed = {"__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
-    return type(f"{cls.__name__} draft", (cls,), {"__slots__": (), **thawed})
+_THAWED = {"__slots__": (), "__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
 
 
 def _init_of(cls: Any) -> Any:
     specs: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(cls)
-    names: dict[str, Any] = {"cls": cls, "draft": _draft_of(cls), "set_class": _set_class}
+    # The class of an object until its attributes are set: to set one there takes a tenth of the time of a call of
+    # its descriptor. The layout is that of the class; another subclass may have another one.
+    draft = type(f"{cls.__name__} draft", (cls,), _THAWED)
+    names: dict[str, Any] = {"cls": cls, "draft": draft, "set_class": _set_class}
     parameters: list[str] = []
     keywords: list[str] = []
     quick, lines = ["if self.__class__ is cls:", "    set_class(self, draft)"], ["else:"]
@@ -113,7 +94,7 @@ def _init_of(cls: Any) -> Any:
             factory: Any = typing.get_origin(spec.default_factory) or spec.default_factory
             default = factory()
             if factory() is not default:  # else all objects share the value
-                names[f"make_{name}"], default = factory, _Default(factory)
+                names[f"make_{name}"] = factory
                 value = f"make_{name}() if {name} is default_{name} else {name}"
         names[f"set_{name}"], names[f"default_{name}"] = getattr(cls, name).__set__, default
         listed = keywords if spec.kw_only else parameters
@@ -145,7 +126,6 @@ class _Shared:
     """The methods that all these classes share, and the class attributes that they read."""
 
     __shown__: tuple[str, ...]
-    __stored__: tuple[str, ...]
     __compared__: Callable[[Any], Any]
 
     def __repr__(self) -> str:
@@ -165,10 +145,6 @@ class _Shared:
 
     def __delattr__(self, name: str) -> NoReturn:
         raise FrozenInstanceError(f"cannot delete field {name!r}")
-
-    def __getstate__(self) -> dict[str, Any]:
-        stored = {name: getattr(self, name) for name in self.__stored__ if hasattr(self, name)}
-        return {**stored, **getattr(self, "__dict__", {})}  # which a custom subclass has
 
     __setstate__ = set_state
 

@@ -44,7 +44,7 @@ def check_replaceable(path: str | os.PathLike[str]) -> None:
     """Raise the OSError with which `replace_file` would fail. Nothing is changed."""
     special = open_special(Path(path))
     if special is None:
-        temporary, fd = _temporary(Path(path), _target(Path(path)), PRIVATE)
+        temporary, _, fd = _temporary(Path(path), PRIVATE)
         os.close(fd)
         temporary.unlink()
     else:
@@ -55,9 +55,8 @@ def create_file(
     path: Path, content: bytes, mode: int = PRIVATE, *, durable: bool = False
 ) -> IO[bytes]:
     """Replace a regular file as `replace_file` does; return it open, to append to it."""
-    target = _target(path)
-    temporary, fd = _temporary(path, target, mode)
-    file = _unbuffered(fd)
+    temporary, target, fd = _temporary(path, mode)
+    file = os.fdopen(fd, "r+b", buffering=0)
     try:
         write_all(file, content)
         if durable:
@@ -85,7 +84,7 @@ def sync_folder(folder: Path) -> None:
 
 def open_to_append(path: Path) -> IO[bytes]:
     """Open a regular file to read it and to append to it. A missing file is created."""
-    return _unbuffered(os.open(path, os.O_RDWR | os.O_CREAT | _APPEND, PRIVATE))
+    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | _APPEND, PRIVATE), "r+b", buffering=0)
 
 
 def open_special(path: Path) -> IO[bytes] | None:
@@ -100,7 +99,7 @@ def open_special(path: Path) -> IO[bytes] | None:
     fd = os.open(path, os.O_WRONLY | _APPEND | _NO_WAIT)
     if _NO_WAIT:
         os.set_blocking(fd, True)
-    return _unbuffered(fd, "wb")
+    return os.fdopen(fd, "wb", buffering=0)
 
 
 def write_all(file: IO[bytes], content: bytes) -> None:
@@ -118,23 +117,14 @@ def real_path(path: str | os.PathLike[str]) -> str:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(path)) from None
 
 
-def _unbuffered(fd: int, mode: str = "r+b") -> IO[bytes]:
-    return open(fd, mode, buffering=0)
-
-
-def _target(path: Path) -> Path:
-    """The file that a path leads to, also if it does not exist yet."""
+def _temporary(path: Path, mode: int) -> tuple[Path, Path, int]:
+    """A new file, the one that a path leads to, in whose folder it is, and the descriptor of the new file."""
     target = Path(real_path(path))
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    return target
-
-
-def _temporary(path: Path, target: Path, mode: int) -> tuple[Path, int]:
-    """A new file in the folder of a target, and its descriptor."""
     # Hidden, with another ending: a dashboard that watches the folder does not read it.
-    temporary = target.with_name(f".{target.name[:100]}.{os.urandom(6).hex()}.tmp")
+    new = target.with_name(f".{target.name[:100]}.{os.urandom(6).hex()}.tmp")
     try:
-        return temporary, os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | _APPEND, mode)
+        return new, target, os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | _APPEND, mode)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error

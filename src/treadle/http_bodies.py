@@ -6,7 +6,7 @@ import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
-from treadle.errors import TreadleError, causes_of
+from treadle.errors import TreadleError
 
 MAX_BODY = 64 * 1024 * 1024
 """The bytes of a response that are read, also of a stream."""
@@ -49,11 +49,6 @@ def client_options(
         "headers": {**(headers or {}), "accept-encoding": "identity"},
         "event_hooks": {"response": [bound, *checks]},
     }
-
-
-def cause_of(error: BaseException) -> ResponseBodyError | None:
-    """The refusal of a body that led to an exception of an SDK; None if none did."""
-    return next((one for one in causes_of(error) if isinstance(one, ResponseBodyError)), None)
 
 
 class _Pieces:

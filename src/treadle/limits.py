@@ -28,20 +28,12 @@ Unmeasured: TypeAlias = Literal["stop", "estimate", "ignore"]
 
 
 class Limit(NamedTuple):
-    """The facts of a limit.
-
-    Args:
-        kind: ``float`` if it may be a fraction.
-        counted: what it counts, in plural.
-        used: the attribute of a budget that counts what was used; empty if the limit is not used up.
-        left: the format of what remains.
-        needs: what responses have to report so that it can be measured; empty if treadle counts it.
-    """
+    """The facts of a limit: what it counts, what of a budget it limits, and what responses have to report."""
 
     kind: type[int | float]
-    counted: str
+    counted: str  # in plural
     used: str
-    left: str
+    left: str  # the format of what remains
     needs: str
 
 
@@ -123,13 +115,19 @@ LIMITS: Mapping[str, Limit] = {
 _COUNTED = {name: (one, attrgetter(one.used)) for name, one in LIMITS.items() if one.used}
 """The limits that are used up, with what counts each."""
 _MEASURED = {
-    name: (one, attrgetter(one.used.removeprefix("usage.")))
-    for name, one in LIMITS.items()
-    if one.needs
+    name: attrgetter(one.used.removeprefix("usage.")) for name, one in LIMITS.items() if one.needs
 }
 """Those of tokens and cost, with what counts each in a `Usage`."""
-_measured_of = attrgetter(*_MEASURED)
-_UNLIMITED = (None,) * len(_MEASURED)
+_OR_NOT = 'Limits(unmeasured="ignore") runs without this limit'
+_IN_STREAM = 'a streamed response has it with stream_options={"include_usage": True}'
+_ADVICE = {
+    "usage": f"return it with the response, as Response(usage=...) and chat completions do; {_IN_STREAM}; "
+    f'Limits(unmeasured="estimate") counts an estimate, {_OR_NOT}',
+    "cost": "Limits(cost_of=...) has to return US dollars for each response that does not report its cost; pip "
+    "install 'treadle[prices]' has the prices of models at their own providers, which need the usage: "
+    f"{_IN_STREAM}; {_OR_NOT}",
+}
+"""What to do if a response does not report what a limit needs."""
 _REQUESTS_OF_TREE = 10
 """The default of ``max_requests``, for each iteration of the outermost run."""
 MAX_LAST_ANSWERS = 2
@@ -213,13 +211,12 @@ class Budget:
         self.max_requests = limits.max_requests
         if parent is None and self.max_requests is None:
             self.max_requests = _REQUESTS_OF_TREE * limits.max_iterations
-        self.has_tokens = _measured_of(limits) != _UNLIMITED
+        self.has_tokens = any(self._usage_by_limit(Usage()))
         self.reservations = Reservations(str(self.depth)) if self.has_tokens else None
-        self.reserves: bool = self.has_tokens or (parent is not None and parent.reserves)
+        self.reserves = any(one.has_tokens for one in self.chain())
         inherited: Unmeasured = "stop" if parent is None else parent.unmeasured
         self.unmeasured: Unmeasured = limits.unmeasured or inherited
-        counts = self.unmeasured == "estimate"
-        self.estimates: bool = counts or (parent is not None and parent.estimates)
+        self.estimates = any(one.unmeasured == "estimate" for one in self.chain())
         others = (limits.max_tool_calls, limits.max_requests, parent)
         self.limits_only_iterations = not self.has_tokens and others == (None, None, None)
         self.iterations = self.requests = self.tool_calls = 0
@@ -287,12 +284,10 @@ class Budget:
         usage = response.usage
         if usage is not None and usage.is_estimate and self.unmeasured == "stop":
             usage = None  # a subagent counts estimates; this run does not
-        has_usage = usage is not None and not usage.is_lower_bound
-        needs_option = response.is_streamed and not has_usage
-        if not has_usage:
-            self.unknown.setdefault("usage", _OF_STREAM if needs_option else _OF_USAGE)
+        if usage is None or usage.is_lower_bound:
+            self.unknown["usage"] = _ADVICE["usage"]
         if usage is None or usage.cost is None:
-            self.unknown.setdefault("cost", _OF_COST_STREAM if needs_option else _OF_COST)
+            self.unknown["cost"] = _ADVICE["cost"]
 
     def _calls(self) -> Iterator[tuple[int, int, Budget]]:
         """The calls left, the limit and the budget, for each that limits them: this one and its parents."""
@@ -306,10 +301,6 @@ class Budget:
         if self.is_finishing:
             return 0
         return min((max(0, left) for left, *_ in self._calls()), default=None)
-
-    def calls_limit(self) -> int:
-        """The limit of tool calls with the fewest calls left."""
-        return min((left, limit) for left, limit, _ in self._calls())[1]
 
     def calls_exhausted(self) -> BudgetExhausted:
         """The reason that a tool call may not run: the nearest limit that is reached."""
@@ -397,7 +388,7 @@ class Budget:
 
     def _usage_by_limit(self, usage: Usage) -> Iterator[tuple[str, float, float]]:
         """The limits of tokens and cost: name, limit, and how much of it a usage is."""
-        for name, (_, used) in _MEASURED.items():
+        for name, used in _MEASURED.items():
             limit = getattr(self.limits, name)
             if limit is not None:
                 yield name, limit, used(usage) or 0
@@ -430,15 +421,3 @@ class Budget:
 
 
 _USED = tuple(spec.name for spec in dataclasses.fields(Used))
-_OPTION = 'stream_options={"include_usage": True}'
-_OR_NOT = 'Limits(unmeasured="ignore") runs without this limit'
-_OR_ESTIMATE = f'Limits(unmeasured="estimate") counts an estimate, {_OR_NOT}'
-_OF_STREAM = f"send {_OPTION}, with which a streamed response reports it; {_OR_ESTIMATE}"
-_OF_USAGE = (
-    f"return it with the response, as Response(usage=...) and chat completions do; {_OR_ESTIMATE}"
-)
-_OF_COST = (
-    "Limits(cost_of=...) has to return US dollars for each response that does not report its cost; pip install "
-    f"'treadle[prices]' has the prices of models at their own providers; {_OR_NOT}"
-)
-_OF_COST_STREAM = f"{_OF_COST}. A streamed response has the usage for it with {_OPTION}"

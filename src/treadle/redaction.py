@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import re
-from typing import Any, cast
+from typing import Any
 
 REDACTED = "[redacted]"
 """What replaces a credential."""
@@ -22,27 +21,24 @@ _CREDENTIALS = (
 """The ends of names of options that may have credentials."""
 
 
-@functools.cache
-def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
-    """The forms of credentials, each with what replaces it; compiled when the first error is redacted."""
-    forms = (
-        # The name and the password of a URL.
-        (r"(?<=://)[^\s/@'\"?#]+@", f"{REDACTED}@"),
-        # Parameters of a URL.
-        (
-            r"([?&;](?:[\w.-]{0,40}(?:key|token|secret|password|signature|credential)|sig|auth)=)[^\s&;#'\")]+",
-            rf"\1{REDACTED}",
-        ),
-        # The credentials of a header; a word without a digit is part of a sentence.
-        (r"\b(bearer|basic)\s+(?=[\w.~+/-]*[\d=])[\w.~+/=-]{6,}", rf"\1 {REDACTED}"),
-        # A header or an option in a dict.
-        (rf"({_NAME}['\"]\s*[:=]\s*b?)(['\"])[^'\"]+\2", rf"\1\2{REDACTED}\2"),
-        # A header or an option by itself.
-        (rf"({_NAME}\s*[:=]\s*)(?=[\w.~+/-]*\d)[\w.~+/=-]{{6,}}", rf"\1{REDACTED}"),
-        # OpenAI's and Anthropic's keys.
-        (r"\bsk-[\w-]{12,}", REDACTED),
-    )
-    return tuple((re.compile(form, re.IGNORECASE), replacement) for form, replacement in forms)
+_FORMS = (
+    # The name and the password of a URL.
+    (r"(?<=://)[^\s/@'\"?#]+@", f"{REDACTED}@"),
+    # Parameters of a URL.
+    (
+        r"([?&;](?:[\w.-]{0,40}(?:key|token|secret|password|signature|credential)|sig|auth)=)[^\s&;#'\")]+",
+        rf"\1{REDACTED}",
+    ),
+    # The credentials of a header; a word without a digit is part of a sentence.
+    (r"\b(bearer|basic)\s+(?=[\w.~+/-]*[\d=])[\w.~+/=-]{6,}", rf"\1 {REDACTED}"),
+    # A header or an option in a dict.
+    (rf"({_NAME}['\"]\s*[:=]\s*b?)(['\"])[^'\"]+\2", rf"\1\2{REDACTED}\2"),
+    # A header or an option by itself.
+    (rf"({_NAME}\s*[:=]\s*)(?=[\w.~+/-]*\d)[\w.~+/=-]{{6,}}", rf"\1{REDACTED}"),
+    # OpenAI's and Anthropic's keys.
+    (r"\bsk-[\w-]{12,}", REDACTED),
+)
+"""The forms of credentials, each with what replaces it; `re` compiles them when the first error is redacted."""
 
 
 def redacted(text: str) -> str:
@@ -61,22 +57,19 @@ def redacted(text: str) -> str:
 
 
 def _without(text: str) -> str:
-    for pattern, replacement in _patterns():
-        text = pattern.sub(replacement, text)
+    for form, replacement in _FORMS:
+        text = re.sub(form, replacement, text, flags=re.IGNORECASE)
     return text
 
 
 def without_credentials(data: Any) -> Any:
     """JSON data without the credentials that are recognized in its texts, and without the keys that name some."""
-    if isinstance(data, str):
-        return _without(data)
-    if isinstance(data, list):
-        parts: list[Any] = data  # pyright: ignore[reportUnknownVariableType]
-        return [without_credentials(part) for part in parts]
-    if isinstance(data, dict):
-        items = cast("dict[str, Any]", data).items()
-        return {key: without_credentials(part) for key, part in items if not is_credential(key)}
-    return data
+    kind = data.__class__
+    if issubclass(kind, list):
+        return [without_credentials(part) for part in data]
+    if issubclass(kind, dict):
+        return {key: without_credentials(data[key]) for key in data if not is_credential(key)}
+    return _without(data) if issubclass(kind, str) else data
 
 
 def is_credential(name: str) -> bool:

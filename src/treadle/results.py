@@ -170,23 +170,19 @@ class LoopDetected(_Reason, is_guard=True, allows_last_answer=True):
     period: int = 1
 
     def __str__(self) -> str:
-        made = ", ".join(self.calls)
-        if self.signature:  # not a text
-            made += " (a tool to be polled needs volatile=True)"
+        times, last = f"{self.iterations}", ""
         if self.period > 1:
-            return (
-                f"the same {self.period} iterations {self.iterations} times in a row "
-                f"with the same results, the last: {made}"
-            )
-        return f"the same calls with the same results in {self.iterations} consecutive iterations: {made}"
+            times, last = f"{self.iterations} times {self.period}", ", the last"
+        made = f"the same calls with the same results in {times} consecutive iterations{last}: "
+        hint = " (a tool to be polled needs volatile=True)" if self.signature else ""  # not a text
+        return f"{made}{', '.join(self.calls)}{hint}"
 
 
 class CompactionStalled(_Reason, is_guard=True, allows_last_answer=True):
     """The history became too long again and again, and nothing new was learned in between.
 
-    Args:
-        compactions: how often the history was compacted in the run.
-        without_evidence: how many times in a row it became too long again without a new result of a tool.
+    ``compactions`` is how often it was compacted in the run, ``without_evidence`` how often in a row there was
+    no new result of a tool before it became too long again.
     """
 
     compactions: int
@@ -194,9 +190,8 @@ class CompactionStalled(_Reason, is_guard=True, allows_last_answer=True):
 
     def __str__(self) -> str:
         return (
-            f"the history was compacted {self.compactions} times, and became too long again "
-            f"{self.without_evidence} times in a row without a tool returning anything new; a larger max_tokens, "
-            "shorter results or a better summary keep what the model needs"
+            f"the history was compacted {self.compactions} times, the last {self.without_evidence} without a tool "
+            "returning anything new; a larger max_tokens, shorter results or a better summary keep what is needed"
         )
 
 
@@ -224,8 +219,7 @@ class EmptyResponse(_Reason):
     model: str | None = None
 
     def __str__(self) -> str:
-        reasons = ", ".join(str(reason) for reason in self.finish_reasons)
-        details = f"; finish reasons: {reasons}"
+        details = f"; finish reasons: {', '.join(map(str, self.finish_reasons))}"
         details += f"; provider: {self.provider}" if self.provider else ""
         details += f"; model: {self.model}" if self.model else ""
         return f"{self.attempts} consecutive empty responses, the last in iteration {self.iteration}{details}"

@@ -33,11 +33,8 @@ class IllegalMoveError(TreadleError, RuntimeError):
 
 
 def _illegal(made: RunNode | RunState, event: str) -> IllegalMoveError:
-    """The error of a change of status, with those that are legal: only a run can start again."""
     what = f"node {made.step_index}" if isinstance(made, RunNode) else "the run"
-    legal = "start" if made.status is _INIT or isinstance(made, RunState) else "nothing"
-    legal = "succeed, fail, timeout" if made.status is _RUNNING else legal
-    return IllegalMoveError(f"{what} is {made.status.value}: it cannot {event}; legal are {legal}")
+    return IllegalMoveError(f"{what} is {made.status.value}: it cannot {event}")
 
 
 @dataclass(slots=True)
@@ -119,10 +116,6 @@ class RunNode:
     def timeout(self, at: float | None = None) -> None:
         """End at a time limit."""
         self._end("timeout", RunNodeStatus.TIMEOUT, at)
-
-    def as_json(self) -> dict[str, Any]:
-        """All fields, as JSON data."""
-        return plain_data(self)
 
     def _end(self, event: str, status: RunNodeStatus, at: float | None) -> None:
         if self.status is not _RUNNING:

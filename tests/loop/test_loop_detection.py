@@ -170,7 +170,7 @@ def test_without_plan_calls_nothing_is_skipped_so_the_threshold_alone_counts():
 def test_the_reason_has_the_number_of_iterations_of_the_loop():
     text = str(run(*[[A], [B]] * 3).reason)
     assert text.startswith(
-        "the same 2 iterations 3 times in a row with the same results, the last: "
+        "the same calls with the same results in 3 times 2 consecutive iterations, the last: "
     )
     assert 'same({"n": 2})' in text
 

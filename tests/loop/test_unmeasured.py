@@ -34,7 +34,6 @@ from .notes import completion, endless, note, notes
 
 TOKEN_LIMITS = ("max_input_tokens", "max_output_tokens", "max_total_tokens")
 ESTIMATE = Limits(unmeasured="estimate")
-STREAM_OPTIONS = 'stream_options={"include_usage": True}'
 
 
 def streamed(n, usage=None):
@@ -129,30 +128,28 @@ class TestCost:
         assert isinstance(run(free, "Hi", max_cost=1), Ok)
 
 
-USAGE = "max_total_tokens cannot be measured: the usage of a response is not known; "
+STREAM = 'a streamed response has it with stream_options={"include_usage": True}'
+IGNORE = 'Limits(unmeasured="ignore") runs without this limit'
+USAGE = (
+    "max_total_tokens cannot be measured: the usage of a response is not known; return it with the response, as "
+    f"Response(usage=...) and chat completions do; {STREAM}; "
+    f'Limits(unmeasured="estimate") counts an estimate, {IGNORE}'
+)
 COST = (
     "max_cost cannot be measured: the cost of a response is not known; Limits(cost_of=...) has to return US "
     "dollars for each response that does not report its cost; pip install 'treadle[prices]' has the prices of "
-    "models at their own providers; "
+    f"models at their own providers, which need the usage: {STREAM}; {IGNORE}"
 )
-IGNORE = 'Limits(unmeasured="ignore") runs without this limit'
-OTHERS = f'Limits(unmeasured="estimate") counts an estimate, {IGNORE}'
-RETURN = "return it with the response, as Response(usage=...) and chat completions do; "
-SEND = f"send {STREAM_OPTIONS}, with which a streamed response reports it; "
 
 
 @pytest.mark.parametrize(
     ("response", "limit", "text"),
     [
-        (notes(1), "max_total_tokens", USAGE + RETURN + OTHERS),
-        (streamed(1), "max_total_tokens", USAGE + SEND + OTHERS),
-        (completion(notes(1)), "max_cost", COST + IGNORE),
-        (
-            streamed(1),
-            "max_cost",
-            f"{COST}{IGNORE}. A streamed response has the usage for it with {STREAM_OPTIONS}",
-        ),
-        (streamed(1, Usage(1, 2)), "max_cost", COST + IGNORE),
+        (notes(1), "max_total_tokens", USAGE),
+        (streamed(1), "max_total_tokens", USAGE),
+        (completion(notes(1)), "max_cost", COST),
+        (streamed(1), "max_cost", COST),
+        (streamed(1, Usage(1, 2)), "max_cost", COST),
     ],
     ids=["response", "stream", "cost", "cost of a stream without usage", "cost of a stream"],
 )

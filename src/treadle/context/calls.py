@@ -419,7 +419,7 @@ def over_budget(ctx: Iteration, call: ToolCall, *, is_step: bool = False) -> Too
         return None
     spent, then = "for this task", "Give your final answer"
     if not budget.is_finishing:
-        spent, then = f"of {budget.calls_limit()} tool calls", "Answer"
+        spent, then = f"of {budget.calls_exhausted().limit} tool calls", "Answer"
     return not_run(call, NotRun.OVER_BUDGET, budget=spent, then=then)
 
 

@@ -14,8 +14,8 @@ from weakref import WeakKeyDictionary
 from anyio.lowlevel import current_token
 
 from treadle.effects import Call, Mode, Steps, drive_sync
-from treadle.errors import MissingExtraError, OptionError, TreadleError
-from treadle.http_bodies import cause_of
+from treadle.errors import MissingExtraError, OptionError, TreadleError, causes_of
+from treadle.http_bodies import ResponseBodyError
 from treadle.model.retry import has_broken_connection
 from treadle.providers.endpoint import PLACEHOLDER, Endpoint, server_of
 from treadle.redaction import redacted
@@ -120,9 +120,9 @@ class SDKConnection:
 
     def _explained(self, error: Exception) -> Exception | None:
         """A clearer exception in place of one of the SDK; None if there is none."""
-        refused = cause_of(error)
-        if refused is not None:  # SDKs take it for a failed connection
-            return refused
+        for cause in causes_of(error):
+            if isinstance(cause, ResponseBodyError):  # SDKs take it for a failed connection
+                return cause
         response = getattr(error, "response", None)
         status = getattr(error, "status_code", None)
         if status == 401 and self._api_key == PLACEHOLDER:  # noqa: PLR2004 - HTTP's Unauthorized
