@@ -139,14 +139,12 @@ VERBS = {
 @pytest.mark.parametrize(
     ("verb", "position", "text"),
     [
-        *((verb, 0, "put the stage 'edit' after ask_model") for verb in list(VERBS)[:3]),
-        ("add_call", 0, "a call can only be added after ask_model"),
+        *((verb, 0, "put the stage 'edit' after ask_model") for verb in list(VERBS)[:4]),
         ("edit_result", 5, "call 'a' has no result yet"),
         *((verb, 6, "call 'a' has run; ctx.edit_result") for verb in list(VERBS)[:3]),
-        ("add_call", 6, "the calls of this iteration have run"),
+        ("add_call", 6, "calls a of the response have run"),
         ("with_response", 6, "calls a of the response have run"),
-        *((verb, 7, "put the stage 'edit' before inject_results") for verb in list(VERBS)[:3]),
-        ("add_call", 7, "a call can only be added before inject_results"),
+        *((verb, 7, "put the stage 'edit' before inject_results") for verb in list(VERBS)[:4]),
         ("edit_result", 7, "in the history, which ctx.replace(messages=...) rewrites"),
         ("with_response", 7, "the response is in the history"),
     ],

@@ -82,12 +82,9 @@ def has_passed(ctx: Iteration, field: str) -> bool:
     return False
 
 
-def reports_results(ctx: Iteration) -> bool:
-    """Whether the results that the current stage sets may be those of calls that it ran."""
-    return _reports(ctx.run.provides.get(ctx.stage, frozenset()))
-
-
-def _reports(provided: frozenset[str]) -> bool:
+def reports_results(ctx: Iteration, stage: str) -> bool:
+    """Whether the results that a stage sets may be those of calls that it ran."""
+    provided = ctx.run.provides.get(stage, frozenset())
     return "tool_results" in provided and provided.isdisjoint(("validation_errors", "output"))
 
 
@@ -96,9 +93,9 @@ def is_dispatcher(ctx: Iteration) -> bool:
 
     A stage that plans the calls answers those that do not run, unless no other stage dispatches the plan.
     """
-    others = [provided for name, provided in ctx.run.provides.items() if name != ctx.stage]
-    has_dispatcher = any(_reports(one) and "plan" not in one for one in others)
-    return reports_results(ctx) and not (has_dispatcher and provides(ctx, "plan"))
+    plans = {name: "plan" in provided for name, provided in ctx.run.provides.items()}
+    reporting = [name for name in plans if reports_results(ctx, name)]
+    return ctx.stage in reporting and (not plans[ctx.stage] or all(map(plans.get, reporting)))
 
 
 def is_planned(ctx: Iteration) -> bool:
@@ -156,10 +153,9 @@ def check_call(
     offered = None if is_ours else ctx.request_changes.get("tools")
     if tool is None:
         if resolver is None or not (is_ours or resolver.knows(call.name, bool(ctx.tools))):
-            problem = _why_unknown(ctx, call.name, offered, hints)
+            problem = _why_unavailable(ctx, call.name, offered, hints, is_known=False)
     elif offered is not None and (name := as_made(catalog, call)[0]) not in offered:
-        text, known = f"{name!r} is not offered in this request.", _present(ctx, offered)
-        problem = _with_hint(hints, name, text, known)
+        problem = _why_unavailable(ctx, name, offered, hints, is_known=True)
     if problem is None and call.is_whole is False:
         problem = _why_not_whole(ctx.response)
     if problem is not None:
@@ -195,39 +191,27 @@ _ENDED = {
 }
 
 
-def _why_unknown(
-    ctx: Iteration, name: str, offered: Iterable[str] | None, hints: dict[str, str]
+def _why_unavailable(
+    ctx: Iteration, name: str, offered: Any, hints: dict[str, str], *, is_known: bool
 ) -> str:
-    """The problem of a call of a tool that does not exist."""
+    """The problem of a call of a tool that is not offered, or not known; only a few list the available tools."""
     catalog, resolver = ctx.run.catalog, ctx.run.resolver
-    if catalog is not None:
-        if name not in hints:
-            hints[name] = catalog.on_unknown(name, ctx.tools, suggests=len(hints) < MAX_HINTS)
+    is_hinted = len(hints) < MAX_HINTS
+    if name in hints:
         return hints[name]
-    names = ctx.tools if offered is None else _present(ctx, offered)
-    known = [*names, *((resolver and resolver.names) or ())]
+    if catalog is not None and not is_known:
+        hints[name] = catalog.on_unknown(name, ctx.tools, suggests=is_hinted)
+        return hints[name]
     text = f"there is no tool named {short_name(name)!r}."
-    return _with_hint(hints, name, text, known, suggests=True)
-
-
-def _present(ctx: Iteration, names: Iterable[str]) -> list[str]:
-    """The names of tools without those that a stage has removed since."""
-    return [name for name in names if name in ctx.tools]
-
-
-def _with_hint(
-    hints: dict[str, str], name: str, text: str, known: Iterable[str], *, suggests: bool = False
-) -> str:
-    """A problem with the available tools: the same text for each call of a name, and for a few names only."""
-    if name not in hints:
-        if len(hints) >= MAX_HINTS:
-            return f"{text} The answers above list the available tools."
-        names = sorted(set(known))
-        close = closest(name, names) if suggests else None
-        hint = "" if close is None else f" Did you mean {close!r}?"
-        more = f", and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
-        listed = ", ".join(names[:MAX_LISTED]) or "none"
-        hints[name] = f"{text}{hint} Available tools: {listed}{more}."
+    text = f"{name!r} is not offered in this request." if is_known else text
+    if not is_hinted:
+        return f"{text} The answers above list the available tools."
+    present = set(ctx.tools).intersection(ctx.tools if offered is None else offered)
+    names = sorted({*present, *((resolver and resolver.names) or ())})
+    close = None if is_known else closest(name, names)
+    hint = "" if close is None else f" Did you mean {close!r}?"
+    more = f", and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    hints[name] = f"{text}{hint} Available tools: {', '.join(names[:MAX_LISTED]) or 'none'}{more}."
     return hints[name]
 
 
@@ -270,18 +254,25 @@ def with_calls(ctx: IterationT, given: Any) -> IterationT:
 # Calls are edited before they run
 
 
+def check_open(ctx: Iteration, verb: str, waiting: Iterable[ToolCall] = ()) -> None:
+    """Raise `OptionError` unless there is a response, not in the history yet, and some calls have not run."""
+    problem, position = "the model was not asked yet", "after ask_model"
+    if ctx.is_asked:
+        ran = ", ".join(call.id for call in waiting if ctx.run.has_run(call))
+        problem, position = f"calls {ran} of the response have run", "before dispatch_tools"
+        if ctx.result_messages:
+            problem = "the response is in the history, which ctx.replace(messages=...) rewrites"
+            position = "before inject_results"
+        elif not ran:
+            return
+    raise OptionError(f"{verb}: {problem}; put the stage {ctx.stage!r} {position}")
+
+
 def opened(ctx: IterationT, call: object, verb: str) -> tuple[IterationT, ToolCall]:
     """The context with its calls parsed, and a call that has not run; raises `OptionError` if there is none."""
-    if not ctx.is_asked:
-        raise OptionError(
-            f"{verb}: the model was not asked yet; put the stage {ctx.stage!r} after ask_model"
-        )
+    check_open(ctx, verb)
     ctx = with_parsed_calls(ctx)
     found = found_call(ctx, call, verb)
-    if ctx.result_messages:
-        raise OptionError(
-            f"{verb}: call {found.id!r} is in the history; put the stage {ctx.stage!r} before inject_results"
-        )
     if ctx.run.has_run(found):
         raise OptionError(
             f"{verb}: call {found.id!r} has run; ctx.edit_result(call, text) changes its result"
@@ -305,15 +296,17 @@ def found_call(ctx: Iteration, call: object, verb: str) -> ToolCall:
     )
 
 
-def answered(ctx: IterationT, call: ToolCall, result: ToolResult) -> IterationT:
-    """The context with the answer to a call, which does not run."""
+def answered(
+    ctx: IterationT, call: ToolCall, result: ToolResult, *, is_refused: bool = False
+) -> IterationT:
+    """The context with the answer to a call, which does not run; the plan has the reason of a refusal."""
     ctx.run.release(call)
-    plan = ctx.plan
+    plan, reason = ctx.plan, {call.id: NotRun(result.status)} if is_refused else {}
     kept = (tuple(one for one in batch if one.id != call.id) for batch in plan.batches)
     plan = dataclasses.replace(
         plan,
         batches=tuple(filter(None, kept)),
-        not_run=without(plan.not_run, call.id),
+        not_run={**without(plan.not_run, call.id), **reason},
         duplicates=without(plan.duplicates, call.id),
         approvals=without(plan.approvals, call.id),
     )
@@ -326,14 +319,7 @@ def answered(ctx: IterationT, call: ToolCall, result: ToolResult) -> IterationT:
 
 def refused(ctx: IterationT, call: ToolCall, reason: NotRun, **values: Any) -> IterationT:
     """The context in which a call does not run, for a reason that the model reads."""
-    return _not_run(ctx, call, not_run(call, reason, **values))
-
-
-def _not_run(ctx: IterationT, call: ToolCall, result: ToolResult) -> IterationT:
-    reason = NotRun(result.status)
-    ctx = answered(ctx, call, result)
-    plan = dataclasses.replace(ctx.plan, not_run={**ctx.plan.not_run, call.id: reason})
-    return ctx.evolve(plan=plan)
+    return answered(ctx, call, not_run(call, reason, **values), is_refused=True)
 
 
 def without(values: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -458,10 +444,10 @@ def with_plan(ctx: IterationT, plan: Any) -> IterationT:
             fitting.append(call)
         if fitting:
             batches.append(tuple(fitting))
-    ctx = with_reservations(ctx.evolve(plan=dataclasses.replace(plan, batches=tuple(batches))))
     # An approval cannot be left out.
-    questions = {**ctx.plan.approvals, **approval_questions(ctx, ctx.plan.calls)}
-    return ctx.evolve(plan=dataclasses.replace(ctx.plan, approvals=questions))
+    questions = {**plan.approvals, **approval_questions(ctx, placed.values())}
+    plan = dataclasses.replace(plan, batches=tuple(batches), approvals=questions)
+    return with_reservations(ctx.evolve(plan=plan))
 
 
 def with_reservations(ctx: IterationT) -> IterationT:
@@ -482,7 +468,7 @@ def admitted(ctx: IterationT, call: ToolCall) -> IterationT:
         return ctx
     answer = over_budget(ctx, call)
     if answer is not None:
-        return _not_run(ctx, call, answer)
+        return answered(ctx, call, answer, is_refused=True)
     ctx.run.reserve(call, uses_of(ctx.tools.get(call.name)))
     return ctx
 
@@ -500,7 +486,7 @@ def with_results(ctx: IterationT, given: Any) -> IterationT:
             f"replace: tool_results: the results of {', '.join(dropped)} are missing; "
             "ctx.edit_result(call, text) changes a result"
         )
-    if reports_results(ctx):
+    if reports_results(ctx, ctx.stage):
         return with_reported_results(ctx, results)
     return ctx.evolve(tool_results=results)
 

@@ -159,17 +159,7 @@ class Context(Iteration):
             self.run.count_response(made)
             changed = changed.noted(self.request.messages, made)
             return changed.evolve(is_asked=True, guidance=None)
-        if self.result_messages:
-            raise OptionError(
-                f"with_response: the response is in the history; put the stage {self.stage!r} before "
-                "inject_results, or end the run with ctx.done(output)"
-            )
-        ran = [call.id for call in self.tool_calls if self.run.has_run(call)]
-        if ran:
-            raise OptionError(
-                f"with_response: calls {', '.join(ran)} of the response have run; ctx.done(output) ends the run "
-                "with another answer"
-            )
+        calls.check_open(self, "with_response", self.tool_calls)
         is_parsed = bool(self.tool_calls) or calls.has_passed(self, "tool_calls")
         self.run.release_idle()
         ctx = self.evolve(**NO_CALLS, response=made)
@@ -254,15 +244,9 @@ class Context(Iteration):
         Raises:
             OptionError: the model was not asked, calls have run, or an argument is invalid.
         """
-        if not self.is_asked or self.result_messages:
-            where = "before inject_results" if self.is_asked else "after ask_model"
-            raise OptionError(f"add_call: a call can only be added {where}")
+        calls.check_open(self, "add_call", self.tool_calls)
         calls.check_text("add_call: name", name)
         ctx = calls.with_parsed_calls(self)
-        if any(self.run.has_run(one) for one in ctx.tool_calls):
-            raise OptionError(
-                "add_call: the calls of this iteration have run; add it before they do"
-            )
         if call_id is None:
             wanted = f"added_{ctx.iteration}_{len(ctx.tool_calls) + 1}"
             call_id = ctx.messages.unused_id(wanted, {one.id: 1 for one in ctx.tool_calls})
@@ -294,11 +278,7 @@ class Context(Iteration):
         result = self.tool_results.get(found.id)
         if result is None:
             raise OptionError(f"edit_result: call {found.id!r} has no result yet")
-        if self.result_messages:
-            raise OptionError(
-                f"edit_result: the result of {found.id!r} is in the history, which ctx.replace(messages=...) "
-                "rewrites"
-            )
+        calls.check_open(self, "edit_result")
         edited = dataclasses.replace(result, content=text, parts=None)
         return self.evolve(tool_results={**self.tool_results, found.id: edited})
 
@@ -328,12 +308,9 @@ class Context(Iteration):
         for name, set_field in _SETTERS.items():
             if name in values:
                 changed = set_field(changed, values.pop(name))
-        if "messages" in values:
-            injects = calls.provides(self, "result_messages")
-            changed = with_messages(changed, values.pop("messages"), injects=injects)
-        for name, (is_right, expected) in _CHECKS.items() if values else ():
-            if name in values:
-                calls.expect(is_right(values[name]), f"replace: {name}", expected, values[name])
+        for name in filter(values.__contains__, _CHECKS):
+            is_right, expected = _CHECKS[name]
+            calls.expect(is_right(values[name]), f"replace: {name}", expected, values[name])
         reason = values.get("error", changed.error)
         if values.get("decision") is Decision.STOP and reason is None:
             raise OptionError("replace: decision: a run stops for a reason; use ctx.stop(reason)")
@@ -395,11 +372,8 @@ class Context(Iteration):
         Raises:
             OptionError: it is something else.
         """
-        is_many = isinstance(waiting, Iterable)  # pyright: ignore[reportUnnecessaryIsInstance]
-        calls.expect(is_many, "pause", "a list of PendingCall objects", waiting)
-        pending = tuple(waiting)
-        for one in pending:
-            calls.expect(isinstance(one, PendingCall), "pause", "PendingCall objects", one)  # pyright: ignore[reportUnnecessaryIsInstance]
+        pending: Any = tuple(waiting) if isinstance(waiting, Iterable) else None  # pyright: ignore[reportUnnecessaryIsInstance]
+        calls.expect(_are_pending(pending), "pause", "a list of PendingCall objects", waiting)
         return self.evolve(decision=Decision.PAUSE, waiting=pending)
 
 
@@ -458,6 +432,7 @@ _SETTERS: Mapping[str, Callable[[Context, Any], Context]] = {
     "plan": calls.with_plan,
     "tool_results": calls.with_results,
     "memo": _with_memo,
+    "messages": with_messages,
 }
 """How `replace` checks and sets fields of a stage that provides them, in the order in which it sets them."""
 _CHECKS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
