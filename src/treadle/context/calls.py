@@ -574,6 +574,6 @@ def _count_call(ctx: Iteration, call: ToolCall, result: ToolResult) -> None:
     run.in_flight.calls_run += 1
     run.ledger.unsettled.append(call)
     run.ledger.notes.append(Note(call, result))
-    node = run.new_node(call)
+    node = run.new_node(call.name, call.id)
     node.start(at)
     run.record(call, node, result, at)

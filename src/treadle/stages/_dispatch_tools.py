@@ -149,7 +149,7 @@ def _nodes(
         nodes = {node.group_id or "": node for node in iterations[-1].tool_calls}
         calls = tuple(call for call in calls if call.id not in nodes)
     for call in calls:
-        nodes[call.id] = run.new_node(call)
+        nodes[call.id] = run.new_node(call.name, call.id)
     return nodes, calls
 
 
