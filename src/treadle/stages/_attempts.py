@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Mapping
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from treadle import effects, labels
 from treadle.context import Context
@@ -89,11 +89,11 @@ def attempts(ctx: Context, call: ToolCall) -> Work:
             ended = yield NOW
             return ToolResult(call.id, truncate(safe_str(error)), True, "retry"), started, ended
         except Exception as raised:  # noqa: BLE001 - a tool may raise anything; it becomes the result
-            failure = failure_of_call(call, raised, timeout)
+            text, cause = failure_of_call(call, raised, timeout)
             is_final = attempt > retries or isinstance(raised, ReturnedError)
         ended = yield NOW
         if is_final:
-            return failed_call(ctx, call, failure), started, ended
+            return failed_call(ctx, call, (text, cause)), started, ended
         delay = doubled(RETRY_DELAY, attempt)
         if ctx.run.has_listeners:
             yield Emit(
@@ -101,14 +101,14 @@ def attempts(ctx: Context, call: ToolCall) -> Work:
                     iteration=ctx.iteration,
                     call=call,
                     attempt=attempt,
-                    error=failure.text,
-                    error_type="timeout" if failure.error is None else type(failure.error).__name__,
+                    error=text,
+                    error_type="timeout" if cause is None else type(cause).__name__,
                     delay=delay,
                     at=ended,
-                    exception=failure.error,
+                    exception=cause,
                 )
             )
-        del failure  # the exception, and with it the frames of the tool
+        del cause  # and with it the frames of the tool
         yield Sleep(delay)
         attempt += 1
 
@@ -209,10 +209,8 @@ class CallAttempt:
         started = reporter.now()
         try:
             value = await invoke(call.input or _NO_ARGUMENTS, self.context)
-        except Exception as error:
-            if not is_plain_error(error):
-                await effects.in_daemon_thread(functools.partial(make_text, error))
-            raise
+        except Exception as error:  # noqa: BLE001 - it is raised again
+            await _raise_late(error)
         if is_plain(value):
             result = _result(call, value)
         else:
@@ -266,25 +264,20 @@ def _result(call: ToolCall, value: Any) -> ToolResult:
 # Failures
 
 
-class CallFailure(NamedTuple):
-    """Why an attempt failed: the text for the model, and the exception; None if it took too long."""
-
-    text: str
-    error: BaseException | None
+Failure: TypeAlias = tuple[str, BaseException | None]
+"""Why an attempt failed: the text for the model, and the exception; None if it took too long."""
 
 
-def failure_of_call(call: ToolCall, raised: Exception, timeout: float | None = None) -> CallFailure:
+def failure_of_call(call: ToolCall, raised: Exception, timeout: float | None = None) -> Failure:
     """Describe the exception of an attempt. A TimeoutError of the tool itself is an ordinary one."""
     if isinstance(raised, ReturnedError):
-        return CallFailure(raised.text, from_user_code(raised.error))
+        return raised.text, from_user_code(raised.error)
     if isinstance(raised, TimeLimitReached) and timeout is not None:
-        return CallFailure(f"Error: {call.name!r} took longer than {timeout:g} s.", None)
-    return CallFailure(error_text(raised), from_user_code(without_frame(raised)))
+        return f"Error: {call.name!r} took longer than {timeout:g} s.", None
+    return error_text(raised), from_user_code(without_frame(raised))
 
 
-def failed_call(
-    ctx: Context, call: ToolCall, failure: CallFailure, status: str = "done"
-) -> ToolResult:
+def failed_call(ctx: Context, call: ToolCall, failure: Failure, status: str = "done") -> ToolResult:
     """The result of a call that failed; its exception is logged with its traceback."""
     text, error = failure
     if error is None:

@@ -100,7 +100,7 @@ def _run_step(
         ctx.run.in_flight.running.pop(call_id, None)
         ctx.run.in_flight.results.pop(call_id, None)
     if ctx.run.in_flight.paused.pop(call_id, None) is not None:
-        return _needs_approval(call.id, call.name)
+        return _needs_approval(call_id, step.tool)
     return result
 
 
