@@ -113,14 +113,20 @@ def prepare_call(
     *,
     within: str | None = None,
 ) -> Steps[ToolResult]:
-    """Check and run a call that the model did not make; one that was not allowed has a result, too.
+    """Check a call that the model did not make, and make the steps that run it; they always return a result.
 
     Within another call, it is a step of its recipe. Without a node, the run state does not have the call.
     """
-    run, in_flight = ctx.run, ctx.run.in_flight
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, default=str)
     call, problems = check_call(ctx, ToolCall(call_id, name, text), {}, is_ours=within is not None)
-    in_flight.start((call,))
+    ctx.run.in_flight.start((call,))
+    return _prepared(ctx, call, problems, node or RunNode(kind="tool", created_at=0.0), within)
+
+
+def _prepared(
+    ctx: Context, call: ToolCall, problems: tuple[str, ...], node: RunNode, within: str | None
+) -> Steps[ToolResult]:
+    run, in_flight = ctx.run, ctx.run.in_flight
     if within is None:
         run.repeats.count(call)
     else:
@@ -132,9 +138,9 @@ def prepare_call(
     else:
         refused = over_budget(ctx, call, is_step=True)
     if refused is not None:
-        in_flight.mark_done(call_id, refused)
+        in_flight.mark_done(call.id, refused)
         return refused
-    uses, node = uses_of(ctx.tools.get(call.name)), node or RunNode(kind="tool", created_at=0.0)
+    uses = uses_of(ctx.tools.get(call.name))
     run.budget.reserve(call.name, 0, uses)
     try:
         return (yield from perform_call(ctx, call, node, attempts(ctx, call), within))
