@@ -1,8 +1,4 @@
-"""The calls of an iteration: parsed, checked, admitted to the budget, and what a stage may do to them.
-
-The built-in stages and the verbs of a context share these functions. A call that ran stays in the history, once,
-with its result; a call that a stage took out did not run, and is answered.
-"""
+"""What the built-in stages and the verbs of a context do to calls: parse, check, answer and admit them."""
 
 from __future__ import annotations
 
@@ -36,11 +32,8 @@ from treadle.tools import Approval, NotRun, Plan, as_made, fingerprint, marked, 
 
 IterationT = TypeVar("IterationT", bound=Iteration)
 
-MAX_HINTS = 10
-"""The number of unknown names in one response that are answered with a suggestion and the available tools."""
-
-MAX_LISTED = 100
-"""The number of available tools that an answer lists."""
+MAX_HINTS, MAX_LISTED = 10, 100
+"""How many unknown names in a response are answered with the available tools, and how many tools are listed."""
 
 
 def expect(is_right: bool, where: str, expected: str, value: object) -> None:
@@ -139,12 +132,8 @@ def check_call(
 ) -> tuple[ToolCall, tuple[str, ...]]:
     """Check a call; return it, with its input if it is valid, and the problems.
 
-    Args:
-        ctx: has the tools and the resolver.
-        call: the call.
-        hints: the answers for the names in the response that no tool has, which are updated.
-        is_ours: whether the call is a step of a recipe: its tool need not be offered to the model, and the
-            resolver also runs names that it does not list.
+    The hints for unknown names are shared by the calls of a response. The tool of a call of ours, a step of a
+    recipe, need not be offered to the model, and the resolver also runs names that it does not list.
     """
     catalog, resolver = ctx.run.catalog, ctx.run.resolver
     if catalog is not None:
@@ -509,8 +498,7 @@ def _checked_result(ctx: Iteration, call_id: str, result: Any) -> ToolResult:
 def with_reported_results(ctx: IterationT, results: Mapping[str, ToolResult]) -> IterationT:
     """Set the results of calls that a stage ran itself: each is counted, and noted as an event.
 
-    Raises:
-        OptionError: a result of a call that was not allowed to run. The history says so; the result is emitted.
+    One of a call that was not allowed to run raises `OptionError`; the history says so, and it is emitted.
     """
     run, forbidden = ctx.run, list[str]()
     for call in ctx.tool_calls:

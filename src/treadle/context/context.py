@@ -302,7 +302,13 @@ class Context(Iteration):
         if not self.run.provides:
             return self.evolve(**changes)
         for name in changes:
-            _check_provided(self, name)
+            if name not in ContextChanges.__annotations__:
+                raise OptionError(f"replace: {name}: only a built-in stage sets it")
+            if name != "messages" and not calls.provides(self, name):
+                raise OptionError(
+                    f"replace: {name}: stage {self.stage!r} does not provide it; use {_VERBS[name]}, or declare "
+                    f"that the stage does: @stage(replaces=...) or @stage(provides=({name!r},))"
+                )
         changed: Any = self
         values: dict[str, Any] = dict(changes)
         for name, set_field in _SETTERS.items():
@@ -385,17 +391,6 @@ def _as_json(verb: str, arguments: Mapping[str, Any] | str) -> str:
         return json.dumps(dict(arguments))
     except (TypeError, ValueError, RecursionError) as error:
         raise OptionError(f"{verb}: arguments: {error}") from error
-
-
-def _check_provided(ctx: Context, name: str) -> None:
-    """Raise `OptionError` unless the current stage may set a field."""
-    if name not in ContextChanges.__annotations__:
-        raise OptionError(f"replace: {name}: only a built-in stage sets it")
-    if name != "messages" and not calls.provides(ctx, name):
-        raise OptionError(
-            f"replace: {name}: stage {ctx.stage!r} does not provide it; use {_VERBS[name]}, or declare that the "
-            f"stage does: @stage(replaces=...) or @stage(provides=({name!r},))"
-        )
 
 
 def _with_tools(ctx: Context, tools: Any) -> Context:

@@ -12,12 +12,7 @@ from treadle.messages import History, JSONDict, checked_messages, describe, vali
 
 
 def with_messages(ctx: IterationT, given: Any) -> IterationT:
-    """The context with another history: repaired where it is broken; the current exchange stays whole.
-
-    Raises:
-        OptionError: it is no list, or has calls of this iteration, which `inject_results` appends.
-        InvalidMessagesError: malformed messages.
-    """
+    """The context with another history: repaired where it is broken; the current exchange stays whole."""
     if not isinstance(given, (History, list, tuple)):
         raise OptionError(
             f"replace: messages: expected a history or a list of messages, got {describe(given)}"

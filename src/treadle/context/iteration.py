@@ -119,7 +119,8 @@ class Iteration:
     @property
     def status(self) -> str:
         """``continue``, ``ok``, ``error`` or ``paused``."""
-        return _STATUS[self.decision]
+        statuses = {"done": "ok", "stop": "error", "pause": "paused"}
+        return statuses.get(self.decision or "", "continue")
 
     @recursive_repr("...")
     def __repr__(self) -> str:
@@ -190,9 +191,3 @@ _UNASKED = {name: one for name, one in vars(Iteration(History())).items() if nam
 _OF_CALLS = ("tool_calls", "parsed", "plan", "tool_results", "validation_errors", "result_messages")
 NO_CALLS: Mapping[str, Any] = {name: _UNASKED[name] for name in _OF_CALLS}
 """The fields of an iteration whose response has no calls yet."""
-_STATUS: Mapping[Decision | None, str] = {
-    None: "continue",
-    Decision.DONE: "ok",
-    Decision.STOP: "error",
-    Decision.PAUSE: "paused",
-}
