@@ -57,7 +57,8 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
     for call in new:
         run.repeats.count(call)
     for batch in batches:
-        running = _running(ctx, batch, nodes)
+        made = [run_call(ctx, call, nodes[call.id]) for call in batch]
+        running: Steps[Any] = made[0] if len(made) == 1 else _together(ctx, made)
         yield from running if in_flight.stop is None else _stoppable(ctx, calls, running)
         if in_flight.paused or in_flight.unknown:
             break
@@ -125,13 +126,6 @@ def _stoppable(ctx: Context, calls: Sequence[ToolCall], running: Steps[Any]) -> 
         ctx.run.release(*calls)
 
 
-def _running(
-    ctx: Context, batch: Sequence[ToolCall], nodes: Mapping[str, RunNode]
-) -> Steps[ToolResult] | Steps[None]:
-    running = [run_call(ctx, call, nodes[call.id]) for call in batch]
-    return running[0] if len(running) == 1 else _together(ctx, running)
-
-
 def _together(ctx: Context, running: list[Steps[ToolResult]]) -> Steps[None]:
     yield Parallel(running, ctx.limits.max_parallel_calls)
 
@@ -186,12 +180,7 @@ def _duplicate(ctx: Context, call: ToolCall, first: ToolResult | None) -> ToolRe
 def _apply_decisions(
     ctx: Context,
 ) -> tuple[Context, tuple[tuple[ToolCall, ...], ...], dict[str, Paused]]:
-    """Decide which calls of a plan may run: in the order of the request, those before the first undecided one.
-
-    Returns:
-        The context with the answers to denied calls; the batches; and the subagents that stay paused, by id of
-        the call.
-    """
+    """Answer denied calls; return the batches of those before the first undecided one, and what stays paused."""
     plan, results = ctx.plan, dict(ctx.tool_results)
     batches: list[tuple[ToolCall, ...]] = []
     still_paused: dict[str, Paused] = {}

@@ -62,7 +62,9 @@ def loop_decision(
         if ctx.decision is None:
             ctx, call = _ending_call(ctx)
         if ctx.decision is not None or output is None:
-            return ctx if call is None else _ended_by(ctx, call, _output_of(ctx, call))
+            if call is not None:
+                ctx = _ended_by(ctx, call, ctx.tools[call.name].output_of(call.input or {}))
+            return ctx
     elif ending is Ending.PAUSED:
         return ctx
     elif ctx.response.is_blank:
@@ -142,10 +144,6 @@ def _ending_call(ctx: Context) -> tuple[Context, ToolCall | None]:
     return ctx, None
 
 
-def _output_of(ctx: Context, ending: ToolCall) -> Any:
-    return ctx.tools[ending.name].output_of(ending.input or {})
-
-
 def _ended_by(ctx: Context, ending: ToolCall, output: Any) -> Context:
     """End the run with a call of a terminal tool; the other calls are answered and do not run."""
     text, decided = "Accepted: this is the final output.", decision_on(ctx, ending)
@@ -171,7 +169,7 @@ def _take_output(
     value: Any = None
     problems: Sequence[str] = ()
     if ending is not None:
-        value = _output_of(ctx, ending)
+        value = ctx.tools[ending.name].output_of(ending.input or {})
     elif ctx.tool_calls:
         calls = [call for call in ctx.tool_calls if call.name in output.tools]
         problems = [one for call in calls for one in ctx.validation_errors.get(call.id, ())]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Literal
 
@@ -38,7 +37,6 @@ class Planner:
         self._batches: list[list[ToolCall]] = []
         self._in_batch: dict[str, str] = {}
         self._duplicates: dict[str, str] = {}
-        self._per_tool: Counter[str] = Counter()
         self._split: PlanReason | None = None
         self._is_ordered = False
 
@@ -93,11 +91,9 @@ class Planner:
         if split is not None or not self._batches:
             self._batches.append([])
             self._in_batch.clear()
-            self._per_tool.clear()
         self._batches[-1].append(call)
         if self._ctx.run.repeats.mode_of(tool) != "off":
             self._in_batch[call.fingerprint] = call.id
-        self._per_tool[call.name] += 1
         self._ctx.run.reserve(call, uses_of(tool))
 
     def _conflict(self, tool: Tool | None) -> PlanReason | None:
@@ -109,11 +105,10 @@ class Planner:
             return PlanReason.SEQUENTIAL_DEFERRED
         if self._is_alone(tool):
             return PlanReason.MIXED_BATCH_SEQUENCED
-        most = tool.max_parallel if tool is not None else None
         is_full = len(batch) >= self._ctx.limits.max_parallel_calls
-        if is_full or (tool is not None and most is not None and self._per_tool[tool.name] >= most):
-            return PlanReason.PARALLEL_BATCH_CUT
-        return None
+        if tool is not None and tool.max_parallel is not None:
+            is_full |= sum(one.name == tool.name for one in batch) >= tool.max_parallel
+        return PlanReason.PARALLEL_BATCH_CUT if is_full else None
 
     @staticmethod
     def _is_alone(tool: Tool | None) -> bool:
