@@ -76,8 +76,7 @@ class Ledger:
     # The calls whose outcome the shared circuit breaker may not know yet, and the ids of those that it knows.
     unsettled: list[ToolCall] = field(default_factory=list[ToolCall])
     settled: set[str] = field(default_factory=set[str])
-    # The exceptions of calls, by iteration and id; of the last iteration with some.
-    failures: dict[tuple[int, str], BaseException] = field(default_factory=dict[Any, Any])
+    failures: dict[str, BaseException] = field(default_factory=dict[Any, Any])  # of this iteration
     last_response: Response | None = None  # that was put in the history
     interrupted_request: tuple[int, ModelRequest] | None = None  # and the number of its iteration
     # The messages and tools of the latest request, and their tokens, for a limit of tokens or cost.
@@ -88,11 +87,6 @@ class Ledger:
     def advance(self, at: float) -> None:
         """Set the clock to a time, unless a later time is known: parallel calls end in any order."""
         self.clock = max(self.clock, at)
-
-    def note_failure(self, iteration: int, call_id: str, error: BaseException) -> None:
-        """Keep the exception of a call until a call of a later iteration raises."""
-        kept = {key: one for key, one in self.failures.items() if key[0] == iteration}
-        self.failures = {**kept, (iteration, call_id): error}
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

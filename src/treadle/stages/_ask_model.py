@@ -394,16 +394,14 @@ def _model_request(
             made = run.ledger.payloads[name] = tool, tool.as_openai()
         offered.append(made[1])
     choice = request.tool_choice
-    if isinstance(choice, str) and choice in ctx.tools and choice not in _CHOICES:
+    is_name = isinstance(choice, str) and choice not in {"auto", "none", "required"}
+    if is_name and choice in ctx.tools:
         choice = {"type": "function", "function": {"name": choice}}
     sent = ModelRequest(model, messages, model.opts_of(request.options, offered, choice))
     if run.has_listeners:  # without the context, to which the run refers: that would be a cycle
         sent.events = functools.partial(events_of_chunks, ctx.iteration, run.output, request.tools)
     sent.has_origins = request.messages is not ctx.messages or ctx.messages.has_origins
     return sent
-
-
-_CHOICES = frozenset({"auto", "none", "required"})
 
 
 def events_of_chunks(

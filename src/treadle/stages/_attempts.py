@@ -264,25 +264,25 @@ def _result(call: ToolCall, value: Any) -> ToolResult:
 # Failures
 
 
-Failure: TypeAlias = tuple[str, BaseException | None]
-"""Why an attempt failed: the text for the model, and the exception; None if it took too long."""
-
-
-def failure_of_call(call: ToolCall, raised: Exception, timeout: float | None = None) -> Failure:
-    """Describe the exception of an attempt. A TimeoutError of the tool itself is an ordinary one."""
+def failure_of_call(
+    call: ToolCall, raised: Exception, timeout: float | None = None
+) -> tuple[str, BaseException | None]:
+    """The text for the model about a failed attempt, and its exception; None if it took too long."""
     if isinstance(raised, ReturnedError):
         return raised.text, from_user_code(raised.error)
-    if isinstance(raised, TimeLimitReached) and timeout is not None:
+    if isinstance(raised, TimeLimitReached) and timeout is not None:  # not one of the tool itself
         return f"Error: {call.name!r} took longer than {timeout:g} s.", None
     return error_text(raised), from_user_code(without_frame(raised))
 
 
-def failed_call(ctx: Context, call: ToolCall, failure: Failure, status: str = "done") -> ToolResult:
+def failed_call(
+    ctx: Context, call: ToolCall, failure: tuple[str, BaseException | None], status: str = "done"
+) -> ToolResult:
     """The result of a call that failed; its exception is logged with its traceback."""
     text, error = failure
     if error is None:
         return ToolResult(call.id, text, True, "timeout")
-    ctx.run.ledger.note_failure(ctx.iteration, call.id, error)
+    ctx.run.ledger.failures[call.id] = error
     if was_raised(error):
         log_exception(ctx, call, "call of %s raised %s", type(error).__name__, error=error)
     return ToolResult(call.id, text, True, status)

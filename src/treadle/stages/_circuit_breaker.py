@@ -54,7 +54,7 @@ def circuit_breaker(ctx: Context, *, threshold: Annotated[int, number(1)] = 3) -
             count = count + 1 if last == error else 1
             streaks[tool] = [error, count]
             if count >= threshold and broken is None:
-                exception = ctx.run.ledger.failures.get((ctx.iteration, failed.id))
+                exception = ctx.run.ledger.failures.get(failed.id)
                 broken = CircuitBroken(tool, error, count, exception)
     if streaks != before:
         ctx = ctx.remember("circuit_breaker", streaks)

@@ -50,12 +50,10 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
     if plan.approvals or ctx.paused_runs or ctx.tool_results:
         ctx, batches, still_paused = _apply_decisions(ctx)
         calls = tuple(itertools.chain.from_iterable(batches))
-    nodes, new = _nodes(ctx, calls)
+    nodes = _nodes(ctx, calls)
     in_flight.renew()
     run.ledger.dispatched += (ctx,)
     in_flight.start(calls)
-    for call in new:
-        run.repeats.count(call)
     for batch in batches:
         made = [run_call(ctx, call, nodes[call.id]) for call in batch]
         running: Steps[Any] = made[0] if len(made) == 1 else _together(ctx, made)
@@ -130,21 +128,16 @@ def _together(ctx: Context, running: list[Steps[ToolResult]]) -> Steps[None]:
     yield Parallel(running, ctx.limits.max_parallel_calls)
 
 
-def _nodes(
-    ctx: Context, calls: tuple[ToolCall, ...]
-) -> tuple[dict[str, RunNode], tuple[ToolCall, ...]]:
-    """The nodes of calls in the run state, and the calls whose nodes are new.
-
-    A call that continues after a pause has one already, and was counted.
-    """
+def _nodes(ctx: Context, calls: Iterable[ToolCall]) -> dict[str, RunNode]:
+    """The nodes of calls; one that continues after a pause has a node already, and was counted."""
     run, iterations = ctx.run, ctx.run.state.nodes
-    nodes: dict[str, RunNode] = {}
-    if iterations and iterations[-1].tool_calls:
-        nodes = {node.group_id or "": node for node in iterations[-1].tool_calls}
-        calls = tuple(call for call in calls if call.id not in nodes)
+    known = iterations[-1].tool_calls if iterations else ()
+    nodes = {node.group_id or "": node for node in known}
     for call in calls:
-        nodes[call.id] = run.new_node(call.name, call.id)
-    return nodes, calls
+        if call.id not in nodes:
+            nodes[call.id] = run.new_node(call.name, call.id)
+            run.repeats.count(call)
+    return nodes
 
 
 def concluded(ctx: Context, calls: Iterable[ToolCall]) -> Context:

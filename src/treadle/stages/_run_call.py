@@ -102,7 +102,7 @@ def _finished(ctx: Context, call: ToolCall, outcome: Timed[ToolResult]) -> Emit:
             result=result,
             at=ended,
             duration=ended - started,
-            exception=failures.get((ctx.iteration, call.id)) if result.is_error else None,
+            exception=failures.get(call.id) if result.is_error else None,
         )
     )
 
