@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Self, TypedDict, Unpack
+from typing import Annotated, Any, Self, TypedDict, Unpack, get_type_hints
 
 from treadle.context import calls
 from treadle.context.history_edits import with_messages
@@ -18,21 +18,24 @@ from treadle.tools import NotRun, Plan, Tool, ToolLike, check_implementations, t
 
 
 class ContextChanges(TypedDict, total=False):
-    """The fields that `Context.replace` sets; `Context` describes each."""
+    """The fields that `Context.replace` sets, with the verbs of other stages; `Context` describes each."""
 
     messages: History | Sequence[Mapping[str, Any]]
-    tools: Mapping[str, Tool]
-    response: Response
-    tool_calls: Sequence[ToolCall]
-    plan: Plan
-    tool_results: Mapping[str, ToolResult]
-    validation_errors: Mapping[str, tuple[str, ...]]
-    decision: Decision | None
-    error: Reason | None
-    output: Any
-    guidance: str | None
-    memo: Mapping[str, Any]
-    waiting: tuple[PendingCall, ...]
+    tools: Annotated[Mapping[str, Tool], "ctx.with_tools(add=, remove=)"]
+    response: Annotated[Response, "ctx.with_response(response)"]
+    tool_calls: Annotated[Sequence[ToolCall], "ctx.drop, ctx.edit_call or ctx.add_call"]
+    plan: Annotated[Plan, "ctx.drop(call, why) or ctx.answer(call, value)"]
+    tool_results: Annotated[
+        Mapping[str, ToolResult],
+        "ctx.answer(call, value) before a call runs, ctx.edit_result(call, text) after it ran",
+    ]
+    validation_errors: Annotated[Mapping[str, tuple[str, ...]], "ctx.answer(call, value)"]
+    decision: Annotated[Decision | None, "ctx.done(output), ctx.stop(reason) or ctx.pause(waiting)"]
+    error: Annotated[Reason | None, "ctx.stop(reason)"]
+    output: Annotated[Any, "ctx.done(output)"]
+    guidance: Annotated[str | None, "ctx.guide(text)"]
+    memo: Annotated[Mapping[str, Any], "ctx.remember(name, value)"]
+    waiting: Annotated[tuple[PendingCall, ...], "ctx.pause(waiting)"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -305,8 +308,9 @@ class Context(Iteration):
             if name not in ContextChanges.__annotations__:
                 raise OptionError(f"replace: {name}: only a built-in stage sets it")
             if name != "messages" and not calls.provides(self, name):
+                (verb,) = get_type_hints(ContextChanges, include_extras=True)[name].__metadata__
                 raise OptionError(
-                    f"replace: {name}: stage {self.stage!r} does not provide it; use {_VERBS[name]}, or declare "
+                    f"replace: {name}: stage {self.stage!r} does not provide it; use {verb}, or declare "
                     f"that the stage does: @stage(replaces=...) or @stage(provides=({name!r},))"
                 )
         changed: Any = self
@@ -438,18 +442,4 @@ _CHECKS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "waiting": (_are_pending, "a tuple of PendingCalls"),
 }
 """What `replace` expects of the other fields that are checked."""
-_VERBS: Mapping[str, str] = {
-    "tools": "ctx.with_tools(add=, remove=)",
-    "response": "ctx.with_response(response)",
-    "tool_calls": "ctx.drop(call, why), ctx.edit_call(call, arguments) or ctx.add_call(name, arguments)",
-    "plan": "ctx.drop(call, why) or ctx.answer(call, value)",
-    "tool_results": "ctx.answer(call, value) before a call runs, ctx.edit_result(call, text) after it ran",
-    "validation_errors": "ctx.answer(call, value, is_error=True)",
-    "decision": "ctx.done(output), ctx.stop(reason) or ctx.pause(waiting)",
-    "error": "ctx.stop(reason)",
-    "output": "ctx.done(output)",
-    "waiting": "ctx.pause(waiting)",
-    "guidance": "ctx.guide(text)",
-    "memo": "ctx.remember(name, value)",
-}
 _FIELDS = sorted(spec.name for spec in dataclasses.fields(Context))

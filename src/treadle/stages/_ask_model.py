@@ -90,10 +90,12 @@ def ask_model(  # noqa: C901, PLR0912 - a part of it would cost a generator in e
         model_middleware: functions around each request, the first outermost; see
             `treadle.model.ModelMiddleware`.
     """
-    run = ctx.run
+    run, model = ctx.run, ctx.run.model
     reason = run.budget.exhausted()
     if reason is not None:
         return ctx.stop(reason)
+    if model is None:
+        raise RuntimeError("this context has no model to ask")
     if ctx.notes or ctx.plan.not_run or run.ledger.notes or run.ledger.unsettled:
         yield from report_notes(ctx)
     if ctx.is_asked:
@@ -101,7 +103,7 @@ def ask_model(  # noqa: C901, PLR0912 - a part of it would cost a generator in e
     if ctx.guidance is not None:
         ctx = with_guidance_after_text(ctx)
     first = request = ctx.request
-    reserved = Reserved(ctx, request) if run.budget.reserves else None
+    reserved = Reserved(ctx, model, request) if run.budget.reserves else None
     try:
         if reserved is not None:
             yield from reserved.hold()
@@ -124,10 +126,8 @@ def ask_model(  # noqa: C901, PLR0912 - a part of it would cost a generator in e
                     guidance=guidance,
                 )
             )
-        if run.model is None:
-            raise RuntimeError("this context has no model to ask")
         attempts = _Attempts(
-            ctx, run.model, guidance, model_middleware, max_retry_delay, restart_streams
+            ctx, model, guidance, model_middleware, max_retry_delay, restart_streams
         )
         try:
             answer = yield from attempts.send(request)

@@ -57,24 +57,19 @@ class ProgressReporter:
         if self._notifier is not None:
             self._notifier.end()
 
-    def _begin(self, reporter: Reporter, *, on_loop: bool) -> effects.Notifier:
-        self._now = reporter.now
-        notifier = self._notifier = effects.Notifier(reporter, on_loop=on_loop)
-        notifier.is_over = self.is_over
-        return notifier
-
     def wrap(self, invoke: Invoke, reporter: Reporter, *, is_async: bool) -> Invoke:
-        """Wrap the invocation of a tool; a generator is run to its end."""
+        """Wrap the invocation of a tool, where it is called; a generator is run to its end."""
+        self._now = reporter.now
+        notifier = self._notifier = effects.Notifier(reporter, on_loop=is_async)
+        notifier.is_over = self.is_over
 
         def run(arguments: Mapping[str, Any], context: ToolContext | None) -> Any:
-            notifier = self._begin(reporter, on_loop=False)
             value: Any = invoke(arguments, context)
             if self.is_generator and isinstance(value, Generator):
                 return effects.last_value(value, notifier, self._take)  # pyright: ignore[reportUnknownArgumentType]
             return value
 
         async def run_async(arguments: Mapping[str, Any], context: ToolContext | None) -> Any:
-            notifier = self._begin(reporter, on_loop=True)
             try:
                 value: Any = invoke(arguments, context)
                 if self.is_generator and isinstance(value, AsyncGenerator):
