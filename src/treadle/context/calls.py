@@ -82,10 +82,7 @@ def reports_results(ctx: Iteration, stage: str) -> bool:
 
 
 def is_dispatcher(ctx: Iteration) -> bool:
-    """Whether all results that the current stage sets are those of calls that it ran.
-
-    A stage that plans the calls answers those that do not run, unless no other stage dispatches the plan.
-    """
+    """Whether all results that the current stage sets are of calls that it ran; a planner may also set answers."""
     plans = {name: "plan" in provided for name, provided in ctx.run.provides.items()}
     reporting = [name for name in plans if reports_results(ctx, name)]
     return ctx.stage in reporting and (not plans[ctx.stage] or all(map(plans.get, reporting)))
@@ -440,10 +437,7 @@ def with_plan(ctx: IterationT, plan: Any) -> IterationT:
 
 
 def with_reservations(ctx: IterationT) -> IterationT:
-    """Reserve the budget of the planned calls without a result, and of no other call that has not begun.
-
-    A verb reserves and releases at once, also in a context that the stage discards.
-    """
+    """Reserve the budget of the planned calls without a result, and of no other call that has not begun."""
     planned = () if ctx.result_messages else ctx.plan.calls
     waiting = {call.id: call for call in planned if call.id not in ctx.tool_results}
     reserved = ctx.run.ledger.reserved
@@ -496,10 +490,7 @@ def _checked_result(ctx: Iteration, call_id: str, result: Any) -> ToolResult:
 
 
 def with_reported_results(ctx: IterationT, results: Mapping[str, ToolResult]) -> IterationT:
-    """Set the results of calls that a stage ran itself: each is counted, and noted as an event.
-
-    One of a call that was not allowed to run raises `OptionError`; the history says so, and it is emitted.
-    """
+    """Count and note the results of calls that a stage ran; `OptionError` if one was not allowed to run."""
     run, forbidden = ctx.run, list[str]()
     for call in ctx.tool_calls:
         result = results.get(call.id)
@@ -522,12 +513,9 @@ def with_reported_results(ctx: IterationT, results: Mapping[str, ToolResult]) ->
 
 
 def decision_on(ctx: Iteration, call: ToolCall) -> Approval | None:
-    """The decision of a person on a call as it waited; None on one with another name, tool or other arguments.
-
-    The model chooses the ids of calls, so a decision on a question of a stage may have the id of one.
-    """
+    """The decision of a person on a call as it waited; None on one with another name, tool or other arguments."""
     decided = ctx.approvals.get(call.id)
-    if decided is None or decided.about is None:
+    if decided is None or decided.about is None:  # on a question of a stage: the model chooses ids
         return decided
     is_same = decided.about == (call.name, call.arguments) and holds(ctx, call.id, decided)
     return decided if is_same else None

@@ -133,7 +133,7 @@ def ask_model(  # noqa: C901, PLR0912 - a part of it would cost a generator in e
             answer = yield from attempts.send(request)
         except Exception as error:  # noqa: BLE001 - a model may raise anything
             made = yield from attempts.retry(request, error, max_retries, retry_delay, on_retry)
-            if isinstance(made, Context):
+            if isinstance(made, Context):  # not raised: the frames of the run would be kept
                 return made
             answer, request = made
             if request.tools != first.tools:  # calls are checked against those that were sent
@@ -188,8 +188,9 @@ class _Attempts:
     _restart_streams: bool
     answered_by: ModelClient | None = None
     _number: int = 1
-    # By the id of the error, which has frames that refer to this object: its resources are freed with it.
-    _timings: dict[int, Timing | None] = dataclasses.field(default_factory=dict[int, Any])
+    # By its id: the error has frames that refer to this object, and its resources are freed with it.
+    _failed: int = 0
+    _timing: Timing | None = None
 
     def send(self, request: Request) -> Steps[TimedResponse]:
         """The steps that send a request once, through the middleware."""
@@ -224,7 +225,7 @@ class _Attempts:
             if isinstance(error, Exception):
                 so_far = Call(sent.so_far, label=labels.STREAMED, key=key, reporting=True)
                 status, (text, timing) = ModelCallStatus.ERROR, (yield so_far)
-                self._timings = {id(error): timing}
+                self._failed, self._timing = id(error), timing
             else:
                 sent.abandon()
                 run.ledger.interrupted_request = self._ctx.iteration, sent
@@ -260,10 +261,7 @@ class _Attempts:
     def retry(
         self, request: Request, error: Exception, most: int, delay: float, on_retry: OnRetry | None
     ) -> Steps[tuple[TimedResponse, Request] | Context]:
-        """Send a request again after a temporary error, until an attempt succeeds or the run ends.
-
-        The reason is not raised, since its traceback would keep the frames of the whole run.
-        """
+        """Send a request again after a temporary error, until an attempt succeeds or the run ends."""
         try:
             while self._number <= most and is_retryable(error):
                 now = yield NOW
@@ -305,7 +303,7 @@ class _Attempts:
                 error_type=type(error).__name__,
                 delay=delay,
                 at=(yield NOW) if at is None else at,
-                timing=self._timings.get(id(error)),
+                timing=self._timing if id(error) == self._failed else None,
                 model=model,
                 next_model=next_model,
             )
@@ -351,7 +349,7 @@ class _Attempts:
                     error=reason.message,
                     error_type=reason.error_type,
                     at=(yield NOW),
-                    timing=self._timings.get(id(cause)),
+                    timing=self._timing if id(cause) == self._failed else None,
                 )
             )
         return ctx.stop(reason)

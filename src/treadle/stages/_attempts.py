@@ -10,21 +10,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from treadle import effects, labels
 from treadle.context import Context
-from treadle.effects import (
-    NOW,
-    Bounded,
-    Call,
-    Emit,
-    Mode,
-    Reporter,
-    Sleep,
-    Steps,
-    Then,
-    Timed,
-    TimeLimitReached,
-    is_awaitable,
-    without_frame,
-)
+from treadle.effects import NOW, Call, Emit, Mode, Reporter, Steps, Then, Timed, is_awaitable
 from treadle.errors import OutcomeUnknownError, Retry
 from treadle.events import ToolRetried
 from treadle.messages import ToolCall, ToolResult, copy_json, safe_str
@@ -82,7 +68,7 @@ def attempts(ctx: Context, call: ToolCall) -> Work:
             steps = _attempt(ctx, call, tool, attempt)
             if timeout is None:
                 return (yield from steps)
-            return (yield Bounded(steps, seconds=timeout))
+            return (yield effects.Bounded(steps, seconds=timeout))
         except (SubagentPausedError, OutcomeUnknownError):
             raise
         except Retry as error:
@@ -109,7 +95,7 @@ def attempts(ctx: Context, call: ToolCall) -> Work:
                 )
             )
         del cause  # and with it the frames of the tool
-        yield Sleep(delay)
+        yield effects.Sleep(delay)
         attempt += 1
 
 
@@ -270,9 +256,11 @@ def failure_of_call(
     """The text for the model about a failed attempt, and its exception; None if it took too long."""
     if isinstance(raised, ReturnedError):
         return raised.text, from_user_code(raised.error)
-    if isinstance(raised, TimeLimitReached) and timeout is not None:  # not one of the tool itself
+    if (
+        isinstance(raised, effects.TimeLimitReached) and timeout is not None
+    ):  # not one of the tool itself
         return f"Error: {call.name!r} took longer than {timeout:g} s.", None
-    return error_text(raised), from_user_code(without_frame(raised))
+    return error_text(raised), from_user_code(effects.without_frame(raised))
 
 
 def failed_call(

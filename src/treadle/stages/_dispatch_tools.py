@@ -25,9 +25,9 @@ from treadle.results import Paused, PendingCall
 from treadle.run_state import RunNode
 from treadle.stages._answers import refusal
 from treadle.stages._circuit_breaker import report_calls
-from treadle.stages._plan_calls import shown_again
+from treadle.stages._plan_calls import SHOWN_AGAIN
 from treadle.stages._recipes import run_call
-from treadle.tools import NotRun, approve, not_run
+from treadle.tools import NotRun, approve, not_run, truncate
 
 
 @stage(requires=("plan",), provides=("tool_results",))
@@ -163,7 +163,7 @@ def _duplicate(ctx: Context, call: ToolCall, first: ToolResult | None) -> ToolRe
     more = "Only a tool declared volatile=True would run twice."
     if ctx.run.repeats.mode_of(ctx.tools.get(call.name)) == "evidence":
         more = "If you need it twice, call it again in your next response."
-    content, reason = shown_again(first.content), NotRun.DUPLICATE_IN_BATCH
+    content, reason = truncate(first.content, *SHOWN_AGAIN), NotRun.DUPLICATE_IN_BATCH
     return not_run(call, reason, is_error=first.is_error, more=more, content=content)
 
 
@@ -211,10 +211,7 @@ def _apply_decisions(
 
 
 def _waiting(ctx: Context) -> tuple[Context, tuple[PendingCall, ...]]:
-    """The calls that wait for approval, of the plan and of its subagents.
-
-    An earlier approval of a call that may have run already does not count.
-    """
+    """The calls that wait, also in subagents; an earlier approval of one that may have run does not count."""
     in_flight = ctx.run.in_flight
     # Calls after one that waits, which a handle has cancelled before they began.
     ctx.run.release(*[call for call in ctx.plan.calls if call.id in in_flight.results])

@@ -119,10 +119,7 @@ def incomplete(ctx: Context) -> ResponseIncomplete:
 
 
 def _ending_call(ctx: Context) -> tuple[Context, ToolCall | None]:
-    """Find the call that ends the run: the first of a terminal tool that may. Denied ones before it are answered.
-
-    If a call needs approval and has no decision, the context pauses the run, and there is no call.
-    """
+    """Find the call that ends the run, or pause for its approval; denied ones before it are answered."""
     for call in ctx.tool_calls:
         tool = ctx.tools.get(call.name)
         if tool is None or not tool.terminal or call.id in ctx.tool_results:
@@ -162,10 +159,7 @@ def _ended_by(ctx: Context, ending: ToolCall, output: Any) -> Context:
 def _take_output(
     ctx: Context, output: OutputContract, ending: ToolCall | None, is_whole: bool
 ) -> Steps[Context]:
-    """End the run if the response has a valid output; if it has an invalid one, ask again.
-
-    A text that is not whole is no output, even if it looks like one.
-    """
+    """End the run if the response has a valid output, for which it must be whole; if it is invalid, ask again."""
     value: Any = None
     problems: Sequence[str] = ()
     if ending is not None:

@@ -24,10 +24,7 @@ def report_refused(ctx: Context) -> Steps[None]:
 
 
 def report_notes(ctx: Context) -> Steps[None]:
-    """Emit the notes of stages, and report the calls that the shared circuit breaker may not know yet.
-
-    A context that a stage discarded has other notes, and another plan.
-    """
+    """Emit the notes of stages, and report the calls that the shared circuit breaker may not know yet."""
     run = ctx.run
     when: dict[str, Any] = {"iteration": ctx.iteration, "at": run.ledger.clock}
     for note in (*ctx.notes, *run.ledger.notes) if run.has_listeners else ():

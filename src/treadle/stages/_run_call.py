@@ -21,10 +21,7 @@ _INIT = RunNodeStatus.INIT  # access to a member of an Enum is slow
 def perform_call(
     ctx: Context, call: ToolCall, node: RunNode, work: Work, within: str | None = None
 ) -> Steps[ToolResult]:
-    """Run a valid call that was started: take its locks, record and emit its start and its end.
-
-    Within another call, it is a step of that call's recipe.
-    """
+    """Run a valid call that was started, within another one as a step of its recipe; first take its locks."""
     tool = ctx.tools.get(call.name)
     run = _run if tool is None or tool.lock is None else _locked
     return run(ctx, call, node, work, within)
@@ -110,17 +107,14 @@ def _finished(ctx: Context, call: ToolCall, outcome: Timed[ToolResult]) -> Emit:
 def _locked(
     ctx: Context, call: ToolCall, node: RunNode, work: Work, within: str | None
 ) -> Steps[ToolResult]:
-    """Run a call while it holds its keys; it starts when it has them all.
-
-    A key that an outer call holds is taken under another name, so that the calls inside one holder do not
-    overlap either.
-    """
+    """Run a call while it holds its keys; it starts when it has them all."""
     run = ctx.run
     try:
         keys = ctx.tools[call.name].lock_keys(call.input or {})
     except Exception as error:  # noqa: BLE001 - a function of the tool's author
         result = failed_call(ctx, call, failure_of_call(call, error), NotRun.LOCKED.value)
     else:
+        # What an outer call holds has another name: the calls inside one holder do not overlap either.
         outer = run.held_locks if within is None else held_locks(ctx, within)
         names = {key: f"{outer[key]}>" if key in outer else key for key in keys}
         run.in_flight.held_locks[call.id] = {**outer, **names}
