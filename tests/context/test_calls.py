@@ -327,7 +327,7 @@ def test_a_duplicate_of_a_call_that_a_stage_changed_is_deferred():
     run = EditedRun(TWINS)
     result = run.run(at(5, first_only(lambda ctx: ctx.edit_call("a", {"n": 100}))))
     assert run.ran == [100]
-    assert answer_to(result, "b").startswith("Not run yet: edit changed an identical call.")
+    assert answer_to(result, "b").startswith("Not run yet: the identical call was changed.")
 
 
 INVALID = (calls(call("note", "a", n="invalid"), call("note", "b", n=2)), "Done.")

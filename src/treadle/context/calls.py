@@ -340,13 +340,6 @@ def checked_again(ctx: IterationT, call: ToolCall, verb: str) -> IterationT:
         others = without(ctx.plan.approvals, checked.id)
         questions = {**others, **approval_questions(ctx, (checked,))}
         ctx = ctx.evolve(plan=dataclasses.replace(ctx.plan, approvals=questions))
-    # Calls that were identical to it are deferred.
-    by_id = {one.id: one for one in ctx.tool_calls}
-    for twin_id, first_id in ctx.plan.duplicates.items():
-        twin, first = by_id[twin_id], by_id[first_id]
-        if checked.id in {twin_id, first_id} and twin.fingerprint != first.fingerprint:
-            why = f"{ctx.stage} changed an identical call"
-            ctx = refused(ctx, twin, NotRun.DEFERRED, why=why)
     return ctx
 
 
@@ -428,10 +421,10 @@ def with_plan(ctx: IterationT, plan: Any) -> IterationT:
                 continue
             placed[call.id] = call
             fitting.append(call)
-        if fitting:
-            batches.append(tuple(fitting))
+        batches.append(tuple(fitting))
     # An approval cannot be left out.
     questions = {**plan.approvals, **approval_questions(ctx, placed.values())}
+    batches = list(filter(None, batches))
     plan = dataclasses.replace(plan, batches=tuple(batches), approvals=questions)
     return with_reservations(ctx.evolve(plan=plan))
 

@@ -159,7 +159,7 @@ def _duplicate(ctx: Context, call: ToolCall, first: ToolResult | None) -> ToolRe
         return not_run(call, NotRun.NOT_PLANNED)
     twin = next((one for one in ctx.tool_calls if one.id == first.tool_call_id), call)
     if twin.fingerprint != call.fingerprint:
-        return not_run(call, NotRun.DEFERRED, why="a person has changed the identical call")
+        return not_run(call, NotRun.DEFERRED, why="the identical call was changed")
     more = "Only a tool declared volatile=True would run twice."
     if ctx.run.repeats.mode_of(ctx.tools.get(call.name)) == "evidence":
         more = "If you need it twice, call it again in your next response."
@@ -205,9 +205,8 @@ def _apply_decisions(
                 node.fail(refused.content, ctx.run.ledger.clock)
             else:
                 ctx.run.release(call)
-        if runnable:
-            batches.append(tuple(runnable))
-    return ctx.evolve(tool_results=results), tuple(batches), still_paused
+        batches.append(tuple(runnable))
+    return ctx.evolve(tool_results=results), tuple(filter(None, batches)), still_paused
 
 
 def _waiting(ctx: Context) -> tuple[Context, tuple[PendingCall, ...]]:
