@@ -268,18 +268,16 @@ def opened(ctx: IterationT, call: object, verb: str) -> tuple[IterationT, ToolCa
 
 def found_call(ctx: Iteration, call: object, verb: str) -> ToolCall:
     """The call of the iteration that is given as an object or by its id; raises `OptionError` if there is none."""
-    for made, parsed in zip(ctx.response.tool_calls, ctx.tool_calls, strict=False):
-        if made is call:  # as the model made it, whose id may not be unique
-            return parsed
-    call_id = call.id if isinstance(call, ToolCall) else call
+    calls = {one.id: one for one in ctx.tool_calls}
+    made = zip(ctx.response.tool_calls, ctx.tool_calls, strict=False)
+    # As the model made it, its id may not be unique.
+    found = next((parsed for one, parsed in made if one is call), call)
+    call_id: Any = found.id if isinstance(found, ToolCall) else found
     expect(isinstance(call_id, str), verb, "a call of ctx.tool_calls or its id", call)
-    for one in ctx.tool_calls:
-        if one.id == call_id:
-            return one
-    known = ", ".join(one.id for one in ctx.tool_calls) or "none"
-    raise OptionError(
-        f"{verb}: no call of this iteration has the id {call_id!r}; its calls: {known}"
-    )
+    if call_id not in calls:
+        text = f"no call of this iteration has the id {call_id!r}"
+        raise OptionError(f"{verb}: {text}; its calls: {', '.join(calls) or 'none'}")
+    return calls[call_id]
 
 
 def answered(

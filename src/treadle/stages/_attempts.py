@@ -217,14 +217,12 @@ class CallAttempt:
             if is_plain(value):
                 return timed(_result(call, value))
             late = effects.in_daemon_thread(functools.partial(_result, call, value))
-            made: Then[Timed[ToolResult]] = Then(late, timed)
-            return made
+            return Then[Timed[ToolResult]](late, timed)
 
         try:
             value = invoke(call.input or _NO_ARGUMENTS, self.context)
             if is_awaitable(value):
-                late: Then[Timed[ToolResult]] = Then(value, awaited, _raise_late)
-                return late
+                return Then[Timed[ToolResult]](value, awaited, _raise_late)
             return timed(_result(call, value))
         except Exception as error:
             if not is_plain_error(error):
