@@ -203,8 +203,7 @@ def _apply_decisions(
             if node is not None and node.is_running:  # it was started, so it counts
                 ctx.run.in_flight.calls_run += 1
                 node.fail(refused.content, ctx.run.ledger.clock)
-            else:
-                ctx.run.release(call)
+            ctx.run.release(call)
         batches.append(tuple(runnable))
     return ctx.evolve(tool_results=results), tuple(filter(None, batches)), still_paused
 

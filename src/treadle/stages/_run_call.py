@@ -11,7 +11,7 @@ from treadle.errors import OutcomeUnknownError
 from treadle.events import ToolFinished, ToolStarted
 from treadle.messages import ToolCall, ToolResult
 from treadle.run_state import RunNode, RunNodeStatus
-from treadle.stages._answers import RUN_AGAIN, unknown
+from treadle.stages._answers import unknown
 from treadle.stages._attempts import SubagentPausedError, Work, failed_call, failure_of_call
 from treadle.tools import LockedError, NotRun, not_run
 
@@ -49,7 +49,8 @@ def _run(
         return (yield from _waiting(ctx, call, started))
     except OutcomeUnknownError:
         if run.asks_unknown and within is None:  # nothing can be asked within a recipe
-            in_flight.unknown[call.id] = RUN_AGAIN.format(call.name)
+            text = "ran, so it may have taken effect already. Run it again?"
+            in_flight.unknown[call.id] = f"The program ended while {call.name!r} {text}"
             return (yield from _waiting(ctx, call, started))
         result, began, ended = unknown(ctx, call), started, (yield NOW)
     except BaseException:
