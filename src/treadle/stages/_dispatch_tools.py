@@ -131,8 +131,9 @@ def _together(ctx: Context, running: list[Steps[ToolResult]]) -> Steps[None]:
 def _nodes(ctx: Context, calls: Iterable[ToolCall]) -> dict[str, RunNode]:
     """The nodes of calls; one that continues after a pause has a node already, and was counted."""
     run, iterations = ctx.run, ctx.run.state.nodes
-    known = iterations[-1].tool_calls if iterations else ()
-    nodes = {node.group_id or "": node for node in known}
+    nodes: dict[str, RunNode] = {}
+    if iterations and iterations[-1].tool_calls:
+        nodes = {node.group_id or "": node for node in iterations[-1].tool_calls}
     for call in calls:
         if call.id not in nodes:
             nodes[call.id] = run.new_node(call.name, call.id)
