@@ -113,7 +113,7 @@ def test_the_result_of_a_call_that_a_person_edited_is_not_that_of_its_twin(way):
     result = way.resume(loop, way.run(loop, model), {"a": edit({"x": 5})}, model)
     edited, twin = answers(result.messages).values()
     assert edited.startswith("paid 5")
-    assert twin.startswith("Not run yet: a person has changed the identical call.")
+    assert twin.startswith("Not run yet: the identical call was changed.")
 
 
 def test_the_steps_of_a_cancelled_recipe_are_no_calls_of_the_iteration():

@@ -87,7 +87,7 @@ def test_the_reason_has_the_exception_of_the_first_failed_call_of_the_tool(conte
     ctx = context().replace(tool_calls=calls[1:], tool_results=results)
     errors = {call.id: ValueError(call.id) for call in calls}
     for key, error in errors.items():
-        ctx.run.ledger.note_failure(ctx.iteration, key, error)
+        ctx.run.ledger.failures[key] = error
     assert circuit_breaker(threshold=1)(ctx).error.cause is errors["b"]
 
 

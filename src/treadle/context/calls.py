@@ -1,8 +1,4 @@
-"""The calls of an iteration: parsed, checked, admitted to the budget, and what a stage may do to them.
-
-The built-in stages and the verbs of a context share these functions. A call that ran stays in the history, once,
-with its result; a call that a stage took out did not run, and is answered.
-"""
+"""What the built-in stages and the verbs of a context do to calls: parse, check, answer and admit them."""
 
 from __future__ import annotations
 
@@ -36,11 +32,8 @@ from treadle.tools import Approval, NotRun, Plan, as_made, fingerprint, marked, 
 
 IterationT = TypeVar("IterationT", bound=Iteration)
 
-MAX_HINTS = 10
-"""The number of unknown names in one response that are answered with a suggestion and the available tools."""
-
-MAX_LISTED = 100
-"""The number of available tools that an answer lists."""
+MAX_HINTS, MAX_LISTED = 10, 100
+"""How many unknown names in a response are answered with the available tools, and how many tools are listed."""
 
 
 def expect(is_right: bool, where: str, expected: str, value: object) -> None:
@@ -82,23 +75,17 @@ def has_passed(ctx: Iteration, field: str) -> bool:
     return False
 
 
-def reports_results(ctx: Iteration) -> bool:
-    """Whether the results that the current stage sets may be those of calls that it ran."""
-    return _reports(ctx.run.provides.get(ctx.stage, frozenset()))
-
-
-def _reports(provided: frozenset[str]) -> bool:
+def reports_results(ctx: Iteration, stage: str) -> bool:
+    """Whether the results that a stage sets may be those of calls that it ran."""
+    provided = ctx.run.provides.get(stage, frozenset())
     return "tool_results" in provided and provided.isdisjoint(("validation_errors", "output"))
 
 
 def is_dispatcher(ctx: Iteration) -> bool:
-    """Whether all results that the current stage sets are those of calls that it ran.
-
-    A stage that plans the calls answers those that do not run, unless no other stage dispatches the plan.
-    """
-    others = [provided for name, provided in ctx.run.provides.items() if name != ctx.stage]
-    has_dispatcher = any(_reports(one) and "plan" not in one for one in others)
-    return reports_results(ctx) and not (has_dispatcher and provides(ctx, "plan"))
+    """Whether all results that the current stage sets are of calls that it ran; a planner may also set answers."""
+    plans = {name: "plan" in provided for name, provided in ctx.run.provides.items()}
+    reporting = [name for name in plans if reports_results(ctx, name)]
+    return ctx.stage in reporting and (not plans[ctx.stage] or all(map(plans.get, reporting)))
 
 
 def is_planned(ctx: Iteration) -> bool:
@@ -142,12 +129,8 @@ def check_call(
 ) -> tuple[ToolCall, tuple[str, ...]]:
     """Check a call; return it, with its input if it is valid, and the problems.
 
-    Args:
-        ctx: has the tools and the resolver.
-        call: the call.
-        hints: the answers for the names in the response that no tool has, which are updated.
-        is_ours: whether the call is a step of a recipe: its tool need not be offered to the model, and the
-            resolver also runs names that it does not list.
+    The hints for unknown names are shared by the calls of a response. The tool of a call of ours, a step of a
+    recipe, need not be offered to the model, and the resolver also runs names that it does not list.
     """
     catalog, resolver = ctx.run.catalog, ctx.run.resolver
     if catalog is not None:
@@ -156,10 +139,9 @@ def check_call(
     offered = None if is_ours else ctx.request_changes.get("tools")
     if tool is None:
         if resolver is None or not (is_ours or resolver.knows(call.name, bool(ctx.tools))):
-            problem = _why_unknown(ctx, call.name, offered, hints)
+            problem = _why_unavailable(ctx, call.name, offered, hints, is_known=False)
     elif offered is not None and (name := as_made(catalog, call)[0]) not in offered:
-        text, known = f"{name!r} is not offered in this request.", _present(ctx, offered)
-        problem = _with_hint(hints, name, text, known)
+        problem = _why_unavailable(ctx, name, offered, hints, is_known=True)
     if problem is None and call.is_whole is False:
         problem = _why_not_whole(ctx.response)
     if problem is not None:
@@ -195,39 +177,27 @@ _ENDED = {
 }
 
 
-def _why_unknown(
-    ctx: Iteration, name: str, offered: Iterable[str] | None, hints: dict[str, str]
+def _why_unavailable(
+    ctx: Iteration, name: str, offered: Any, hints: dict[str, str], *, is_known: bool
 ) -> str:
-    """The problem of a call of a tool that does not exist."""
+    """The problem of a call of a tool that is not offered, or not known; only a few list the available tools."""
     catalog, resolver = ctx.run.catalog, ctx.run.resolver
-    if catalog is not None:
-        if name not in hints:
-            hints[name] = catalog.on_unknown(name, ctx.tools, suggests=len(hints) < MAX_HINTS)
+    is_hinted = len(hints) < MAX_HINTS
+    if name in hints:
         return hints[name]
-    names = ctx.tools if offered is None else _present(ctx, offered)
-    known = [*names, *((resolver and resolver.names) or ())]
+    if catalog is not None and not is_known:
+        hints[name] = catalog.on_unknown(name, ctx.tools, suggests=is_hinted)
+        return hints[name]
     text = f"there is no tool named {short_name(name)!r}."
-    return _with_hint(hints, name, text, known, suggests=True)
-
-
-def _present(ctx: Iteration, names: Iterable[str]) -> list[str]:
-    """The names of tools without those that a stage has removed since."""
-    return [name for name in names if name in ctx.tools]
-
-
-def _with_hint(
-    hints: dict[str, str], name: str, text: str, known: Iterable[str], *, suggests: bool = False
-) -> str:
-    """A problem with the available tools: the same text for each call of a name, and for a few names only."""
-    if name not in hints:
-        if len(hints) >= MAX_HINTS:
-            return f"{text} The answers above list the available tools."
-        names = sorted(set(known))
-        close = closest(name, names) if suggests else None
-        hint = "" if close is None else f" Did you mean {close!r}?"
-        more = f", and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
-        listed = ", ".join(names[:MAX_LISTED]) or "none"
-        hints[name] = f"{text}{hint} Available tools: {listed}{more}."
+    text = f"{name!r} is not offered in this request." if is_known else text
+    if not is_hinted:
+        return f"{text} The answers above list the available tools."
+    present = set(ctx.tools).intersection(ctx.tools if offered is None else offered)
+    names = sorted({*present, *((resolver and resolver.names) or ())})
+    close = None if is_known else closest(name, names)
+    hint = "" if close is None else f" Did you mean {close!r}?"
+    more = f", and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    hints[name] = f"{text}{hint} Available tools: {', '.join(names[:MAX_LISTED]) or 'none'}{more}."
     return hints[name]
 
 
@@ -270,18 +240,25 @@ def with_calls(ctx: IterationT, given: Any) -> IterationT:
 # Calls are edited before they run
 
 
+def check_open(ctx: Iteration, verb: str, waiting: Iterable[ToolCall] = ()) -> None:
+    """Raise `OptionError` unless there is a response, not in the history yet, and some calls have not run."""
+    problem, position = "the model was not asked yet", "after ask_model"
+    if ctx.is_asked:
+        ran = ", ".join(call.id for call in waiting if ctx.run.has_run(call))
+        problem, position = f"calls {ran} of the response have run", "before dispatch_tools"
+        if ctx.result_messages:
+            problem = "the response is in the history, which ctx.replace(messages=...) rewrites"
+            position = "before inject_results"
+        elif not ran:
+            return
+    raise OptionError(f"{verb}: {problem}; put the stage {ctx.stage!r} {position}")
+
+
 def opened(ctx: IterationT, call: object, verb: str) -> tuple[IterationT, ToolCall]:
     """The context with its calls parsed, and a call that has not run; raises `OptionError` if there is none."""
-    if not ctx.is_asked:
-        raise OptionError(
-            f"{verb}: the model was not asked yet; put the stage {ctx.stage!r} after ask_model"
-        )
+    check_open(ctx, verb)
     ctx = with_parsed_calls(ctx)
     found = found_call(ctx, call, verb)
-    if ctx.result_messages:
-        raise OptionError(
-            f"{verb}: call {found.id!r} is in the history; put the stage {ctx.stage!r} before inject_results"
-        )
     if ctx.run.has_run(found):
         raise OptionError(
             f"{verb}: call {found.id!r} has run; ctx.edit_result(call, text) changes its result"
@@ -291,29 +268,29 @@ def opened(ctx: IterationT, call: object, verb: str) -> tuple[IterationT, ToolCa
 
 def found_call(ctx: Iteration, call: object, verb: str) -> ToolCall:
     """The call of the iteration that is given as an object or by its id; raises `OptionError` if there is none."""
-    for made, parsed in zip(ctx.response.tool_calls, ctx.tool_calls, strict=False):
-        if made is call:  # as the model made it, whose id may not be unique
-            return parsed
-    call_id = call.id if isinstance(call, ToolCall) else call
+    calls = {one.id: one for one in ctx.tool_calls}
+    made = zip(ctx.response.tool_calls, ctx.tool_calls, strict=False)
+    # As the model made it, its id may not be unique.
+    found = next((parsed for one, parsed in made if one is call), call)
+    call_id: Any = found.id if isinstance(found, ToolCall) else found
     expect(isinstance(call_id, str), verb, "a call of ctx.tool_calls or its id", call)
-    for one in ctx.tool_calls:
-        if one.id == call_id:
-            return one
-    known = ", ".join(one.id for one in ctx.tool_calls) or "none"
-    raise OptionError(
-        f"{verb}: no call of this iteration has the id {call_id!r}; its calls: {known}"
-    )
+    if call_id not in calls:
+        text = f"no call of this iteration has the id {call_id!r}"
+        raise OptionError(f"{verb}: {text}; its calls: {', '.join(calls) or 'none'}")
+    return calls[call_id]
 
 
-def answered(ctx: IterationT, call: ToolCall, result: ToolResult) -> IterationT:
-    """The context with the answer to a call, which does not run."""
+def answered(
+    ctx: IterationT, call: ToolCall, result: ToolResult, *, is_refused: bool = False
+) -> IterationT:
+    """The context with the answer to a call, which does not run; the plan has the reason of a refusal."""
     ctx.run.release(call)
-    plan = ctx.plan
+    plan, reason = ctx.plan, {call.id: NotRun(result.status)} if is_refused else {}
     kept = (tuple(one for one in batch if one.id != call.id) for batch in plan.batches)
     plan = dataclasses.replace(
         plan,
         batches=tuple(filter(None, kept)),
-        not_run=without(plan.not_run, call.id),
+        not_run={**without(plan.not_run, call.id), **reason},
         duplicates=without(plan.duplicates, call.id),
         approvals=without(plan.approvals, call.id),
     )
@@ -326,14 +303,7 @@ def answered(ctx: IterationT, call: ToolCall, result: ToolResult) -> IterationT:
 
 def refused(ctx: IterationT, call: ToolCall, reason: NotRun, **values: Any) -> IterationT:
     """The context in which a call does not run, for a reason that the model reads."""
-    return _not_run(ctx, call, not_run(call, reason, **values))
-
-
-def _not_run(ctx: IterationT, call: ToolCall, result: ToolResult) -> IterationT:
-    reason = NotRun(result.status)
-    ctx = answered(ctx, call, result)
-    plan = dataclasses.replace(ctx.plan, not_run={**ctx.plan.not_run, call.id: reason})
-    return ctx.evolve(plan=plan)
+    return answered(ctx, call, not_run(call, reason, **values), is_refused=True)
 
 
 def without(values: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -368,13 +338,6 @@ def checked_again(ctx: IterationT, call: ToolCall, verb: str) -> IterationT:
         others = without(ctx.plan.approvals, checked.id)
         questions = {**others, **approval_questions(ctx, (checked,))}
         ctx = ctx.evolve(plan=dataclasses.replace(ctx.plan, approvals=questions))
-    # Calls that were identical to it are deferred.
-    by_id = {one.id: one for one in ctx.tool_calls}
-    for twin_id, first_id in ctx.plan.duplicates.items():
-        twin, first = by_id[twin_id], by_id[first_id]
-        if checked.id in {twin_id, first_id} and twin.fingerprint != first.fingerprint:
-            why = f"{ctx.stage} changed an identical call"
-            ctx = refused(ctx, twin, NotRun.DEFERRED, why=why)
     return ctx
 
 
@@ -456,19 +419,16 @@ def with_plan(ctx: IterationT, plan: Any) -> IterationT:
                 continue
             placed[call.id] = call
             fitting.append(call)
-        if fitting:
-            batches.append(tuple(fitting))
-    ctx = with_reservations(ctx.evolve(plan=dataclasses.replace(plan, batches=tuple(batches))))
+        batches.append(tuple(fitting))
     # An approval cannot be left out.
-    questions = {**ctx.plan.approvals, **approval_questions(ctx, ctx.plan.calls)}
-    return ctx.evolve(plan=dataclasses.replace(ctx.plan, approvals=questions))
+    questions = {**plan.approvals, **approval_questions(ctx, placed.values())}
+    batches = list(filter(None, batches))
+    plan = dataclasses.replace(plan, batches=tuple(batches), approvals=questions)
+    return with_reservations(ctx.evolve(plan=plan))
 
 
 def with_reservations(ctx: IterationT) -> IterationT:
-    """Reserve the budget of the planned calls without a result, and of no other call that has not begun.
-
-    A verb reserves and releases at once, also in a context that the stage discards.
-    """
+    """Reserve the budget of the planned calls without a result, and of no other call that has not begun."""
     planned = () if ctx.result_messages else ctx.plan.calls
     waiting = {call.id: call for call in planned if call.id not in ctx.tool_results}
     reserved = ctx.run.ledger.reserved
@@ -482,7 +442,7 @@ def admitted(ctx: IterationT, call: ToolCall) -> IterationT:
         return ctx
     answer = over_budget(ctx, call)
     if answer is not None:
-        return _not_run(ctx, call, answer)
+        return answered(ctx, call, answer, is_refused=True)
     ctx.run.reserve(call, uses_of(ctx.tools.get(call.name)))
     return ctx
 
@@ -500,7 +460,7 @@ def with_results(ctx: IterationT, given: Any) -> IterationT:
             f"replace: tool_results: the results of {', '.join(dropped)} are missing; "
             "ctx.edit_result(call, text) changes a result"
         )
-    if reports_results(ctx):
+    if reports_results(ctx, ctx.stage):
         return with_reported_results(ctx, results)
     return ctx.evolve(tool_results=results)
 
@@ -521,11 +481,7 @@ def _checked_result(ctx: Iteration, call_id: str, result: Any) -> ToolResult:
 
 
 def with_reported_results(ctx: IterationT, results: Mapping[str, ToolResult]) -> IterationT:
-    """Set the results of calls that a stage ran itself: each is counted, and noted as an event.
-
-    Raises:
-        OptionError: a result of a call that was not allowed to run. The history says so; the result is emitted.
-    """
+    """Count and note the results of calls that a stage ran; `OptionError` if one was not allowed to run."""
     run, forbidden = ctx.run, list[str]()
     for call in ctx.tool_calls:
         result = results.get(call.id)
@@ -548,12 +504,9 @@ def with_reported_results(ctx: IterationT, results: Mapping[str, ToolResult]) ->
 
 
 def decision_on(ctx: Iteration, call: ToolCall) -> Approval | None:
-    """The decision of a person on a call as it waited; None on one with another name, tool or other arguments.
-
-    The model chooses the ids of calls, so a decision on a question of a stage may have the id of one.
-    """
+    """The decision of a person on a call as it waited; None on one with another name, tool or other arguments."""
     decided = ctx.approvals.get(call.id)
-    if decided is None or decided.about is None:
+    if decided is None or decided.about is None:  # on a question of a stage: the model chooses ids
         return decided
     is_same = decided.about == (call.name, call.arguments) and holds(ctx, call.id, decided)
     return decided if is_same else None
@@ -588,6 +541,6 @@ def _count_call(ctx: Iteration, call: ToolCall, result: ToolResult) -> None:
     run.in_flight.calls_run += 1
     run.ledger.unsettled.append(call)
     run.ledger.notes.append(Note(call, result))
-    node = run.new_node(call)
+    node = run.new_node(call.name, call.id)
     node.start(at)
     run.record(call, node, result, at)

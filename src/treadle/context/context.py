@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Self, TypedDict, Unpack
+from typing import Annotated, Any, Self, TypedDict, Unpack, get_type_hints
 
 from treadle.context import calls
 from treadle.context.history_edits import with_messages
@@ -18,21 +18,24 @@ from treadle.tools import NotRun, Plan, Tool, ToolLike, check_implementations, t
 
 
 class ContextChanges(TypedDict, total=False):
-    """The fields that `Context.replace` sets; `Context` describes each."""
+    """The fields that `Context.replace` sets, with the verbs of other stages; `Context` describes each."""
 
     messages: History | Sequence[Mapping[str, Any]]
-    tools: Mapping[str, Tool]
-    response: Response
-    tool_calls: Sequence[ToolCall]
-    plan: Plan
-    tool_results: Mapping[str, ToolResult]
-    validation_errors: Mapping[str, tuple[str, ...]]
-    decision: Decision | None
-    error: Reason | None
-    output: Any
-    guidance: str | None
-    memo: Mapping[str, Any]
-    waiting: tuple[PendingCall, ...]
+    tools: Annotated[Mapping[str, Tool], "ctx.with_tools(add=, remove=)"]
+    response: Annotated[Response, "ctx.with_response(response)"]
+    tool_calls: Annotated[Sequence[ToolCall], "ctx.drop, ctx.edit_call or ctx.add_call"]
+    plan: Annotated[Plan, "ctx.drop(call, why) or ctx.answer(call, value)"]
+    tool_results: Annotated[
+        Mapping[str, ToolResult],
+        "ctx.answer(call, value) before a call runs, ctx.edit_result(call, text) after it ran",
+    ]
+    validation_errors: Annotated[Mapping[str, tuple[str, ...]], "ctx.answer(call, value)"]
+    decision: Annotated[Decision | None, "ctx.done(output), ctx.stop(reason) or ctx.pause(waiting)"]
+    error: Annotated[Reason | None, "ctx.stop(reason)"]
+    output: Annotated[Any, "ctx.done(output)"]
+    guidance: Annotated[str | None, "ctx.guide(text)"]
+    memo: Annotated[Mapping[str, Any], "ctx.remember(name, value)"]
+    waiting: Annotated[tuple[PendingCall, ...], "ctx.pause(waiting)"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -159,17 +162,7 @@ class Context(Iteration):
             self.run.count_response(made)
             changed = changed.noted(self.request.messages, made)
             return changed.evolve(is_asked=True, guidance=None)
-        if self.result_messages:
-            raise OptionError(
-                f"with_response: the response is in the history; put the stage {self.stage!r} before "
-                "inject_results, or end the run with ctx.done(output)"
-            )
-        ran = [call.id for call in self.tool_calls if self.run.has_run(call)]
-        if ran:
-            raise OptionError(
-                f"with_response: calls {', '.join(ran)} of the response have run; ctx.done(output) ends the run "
-                "with another answer"
-            )
+        calls.check_open(self, "with_response", self.tool_calls)
         is_parsed = bool(self.tool_calls) or calls.has_passed(self, "tool_calls")
         self.run.release_idle()
         ctx = self.evolve(**NO_CALLS, response=made)
@@ -254,15 +247,9 @@ class Context(Iteration):
         Raises:
             OptionError: the model was not asked, calls have run, or an argument is invalid.
         """
-        if not self.is_asked or self.result_messages:
-            where = "before inject_results" if self.is_asked else "after ask_model"
-            raise OptionError(f"add_call: a call can only be added {where}")
+        calls.check_open(self, "add_call", self.tool_calls)
         calls.check_text("add_call: name", name)
         ctx = calls.with_parsed_calls(self)
-        if any(self.run.has_run(one) for one in ctx.tool_calls):
-            raise OptionError(
-                "add_call: the calls of this iteration have run; add it before they do"
-            )
         if call_id is None:
             wanted = f"added_{ctx.iteration}_{len(ctx.tool_calls) + 1}"
             call_id = ctx.messages.unused_id(wanted, {one.id: 1 for one in ctx.tool_calls})
@@ -294,11 +281,7 @@ class Context(Iteration):
         result = self.tool_results.get(found.id)
         if result is None:
             raise OptionError(f"edit_result: call {found.id!r} has no result yet")
-        if self.result_messages:
-            raise OptionError(
-                f"edit_result: the result of {found.id!r} is in the history, which ctx.replace(messages=...) "
-                "rewrites"
-            )
+        calls.check_open(self, "edit_result")
         edited = dataclasses.replace(result, content=text, parts=None)
         return self.evolve(tool_results={**self.tool_results, found.id: edited})
 
@@ -322,18 +305,22 @@ class Context(Iteration):
         if not self.run.provides:
             return self.evolve(**changes)
         for name in changes:
-            _check_provided(self, name)
+            if name not in ContextChanges.__annotations__:
+                raise OptionError(f"replace: {name}: only a built-in stage sets it")
+            if name != "messages" and not calls.provides(self, name):
+                (verb,) = get_type_hints(ContextChanges, include_extras=True)[name].__metadata__
+                raise OptionError(
+                    f"replace: {name}: stage {self.stage!r} does not provide it; use {verb}, or declare "
+                    f"that the stage does: @stage(replaces=...) or @stage(provides=({name!r},))"
+                )
         changed: Any = self
         values: dict[str, Any] = dict(changes)
         for name, set_field in _SETTERS.items():
             if name in values:
                 changed = set_field(changed, values.pop(name))
-        if "messages" in values:
-            injects = calls.provides(self, "result_messages")
-            changed = with_messages(changed, values.pop("messages"), injects=injects)
-        for name, (is_right, expected) in _CHECKS.items() if values else ():
-            if name in values:
-                calls.expect(is_right(values[name]), f"replace: {name}", expected, values[name])
+        for name in filter(values.__contains__, _CHECKS):
+            is_right, expected = _CHECKS[name]
+            calls.expect(is_right(values[name]), f"replace: {name}", expected, values[name])
         reason = values.get("error", changed.error)
         if values.get("decision") is Decision.STOP and reason is None:
             raise OptionError("replace: decision: a run stops for a reason; use ctx.stop(reason)")
@@ -395,11 +382,8 @@ class Context(Iteration):
         Raises:
             OptionError: it is something else.
         """
-        is_many = isinstance(waiting, Iterable)  # pyright: ignore[reportUnnecessaryIsInstance]
-        calls.expect(is_many, "pause", "a list of PendingCall objects", waiting)
-        pending = tuple(waiting)
-        for one in pending:
-            calls.expect(isinstance(one, PendingCall), "pause", "PendingCall objects", one)  # pyright: ignore[reportUnnecessaryIsInstance]
+        pending: Any = tuple(waiting) if isinstance(waiting, Iterable) else None  # pyright: ignore[reportUnnecessaryIsInstance]
+        calls.expect(_are_pending(pending), "pause", "a list of PendingCall objects", waiting)
         return self.evolve(decision=Decision.PAUSE, waiting=pending)
 
 
@@ -411,17 +395,6 @@ def _as_json(verb: str, arguments: Mapping[str, Any] | str) -> str:
         return json.dumps(dict(arguments))
     except (TypeError, ValueError, RecursionError) as error:
         raise OptionError(f"{verb}: arguments: {error}") from error
-
-
-def _check_provided(ctx: Context, name: str) -> None:
-    """Raise `OptionError` unless the current stage may set a field."""
-    if name not in ContextChanges.__annotations__:
-        raise OptionError(f"replace: {name}: only a built-in stage sets it")
-    if name != "messages" and not calls.provides(ctx, name):
-        raise OptionError(
-            f"replace: {name}: stage {ctx.stage!r} does not provide it; use {_VERBS[name]}, or declare that the "
-            f"stage does: @stage(replaces=...) or @stage(provides=({name!r},))"
-        )
 
 
 def _with_tools(ctx: Context, tools: Any) -> Context:
@@ -458,6 +431,7 @@ _SETTERS: Mapping[str, Callable[[Context, Any], Context]] = {
     "plan": calls.with_plan,
     "tool_results": calls.with_results,
     "memo": _with_memo,
+    "messages": with_messages,
 }
 """How `replace` checks and sets fields of a stage that provides them, in the order in which it sets them."""
 _CHECKS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
@@ -468,18 +442,4 @@ _CHECKS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "waiting": (_are_pending, "a tuple of PendingCalls"),
 }
 """What `replace` expects of the other fields that are checked."""
-_VERBS: Mapping[str, str] = {
-    "tools": "ctx.with_tools(add=, remove=)",
-    "response": "ctx.with_response(response)",
-    "tool_calls": "ctx.drop(call, why), ctx.edit_call(call, arguments) or ctx.add_call(name, arguments)",
-    "plan": "ctx.drop(call, why) or ctx.answer(call, value)",
-    "tool_results": "ctx.answer(call, value) before a call runs, ctx.edit_result(call, text) after it ran",
-    "validation_errors": "ctx.answer(call, value, is_error=True)",
-    "decision": "ctx.done(output), ctx.stop(reason) or ctx.pause(waiting)",
-    "error": "ctx.stop(reason)",
-    "output": "ctx.done(output)",
-    "waiting": "ctx.pause(waiting)",
-    "guidance": "ctx.guide(text)",
-    "memo": "ctx.remember(name, value)",
-}
 _FIELDS = sorted(spec.name for spec in dataclasses.fields(Context))

@@ -5,21 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from treadle.context.calls import IterationT
+from treadle.context.calls import IterationT, provides
 from treadle.context.iteration import Iteration
 from treadle.errors import OptionError
 from treadle.messages import History, JSONDict, checked_messages, describe, validate_messages
 
 
-def with_messages(ctx: IterationT, given: Any, *, injects: bool) -> IterationT:
-    """The context with another history: repaired where it is broken; the current exchange stays whole.
-
-    ``injects`` is whether the stage appends the exchange of the iteration, in place of `inject_results`.
-
-    Raises:
-        OptionError: it is no list, or has calls of this iteration, which `inject_results` appends.
-        InvalidMessagesError: malformed messages.
-    """
+def with_messages(ctx: IterationT, given: Any) -> IterationT:
+    """The context with another history: repaired where it is broken; the current exchange stays whole."""
     if not isinstance(given, (History, list, tuple)):
         raise OptionError(
             f"replace: messages: expected a history or a list of messages, got {describe(given)}"
@@ -35,7 +28,7 @@ def with_messages(ctx: IterationT, given: Any, *, injects: bool) -> IterationT:
             messages, note = edited, (f"the {what} restored",)
     elif ctx.is_asked:
         made = _exchange_in(messages, ctx)
-        if made and ctx.tool_calls and not injects:
+        if made and ctx.tool_calls and not provides(ctx, "result_messages"):
             raise OptionError(
                 "replace: messages: the calls of this iteration are not in the history yet; inject_results "
                 "appends them, or a stage that replaces it"

@@ -16,7 +16,7 @@ from treadle.model import ModelClient
 from treadle.results import PendingCall, Reason
 from treadle.run_state import RunState
 from treadle.shown import shown_fields
-from treadle.tools import Approval, Plan, Resolver, Tool
+from treadle.tools import Approval, Plan, Tool
 
 
 class Decision(StrEnum):
@@ -102,11 +102,6 @@ class Iteration:
         return self.run.budget.limits.max_iterations
 
     @property
-    def resolve_tool(self) -> Resolver | None:
-        """The resolver, which runs the calls of tools without a function."""
-        return self.run.resolver
-
-    @property
     def is_injected(self) -> bool:
         """Whether the response and the results of this iteration are in ``messages``."""
         return bool(self.result_messages)
@@ -119,7 +114,8 @@ class Iteration:
     @property
     def status(self) -> str:
         """``continue``, ``ok``, ``error`` or ``paused``."""
-        return _STATUS[self.decision]
+        statuses = {"done": "ok", "stop": "error", "pause": "paused"}
+        return statuses.get(self.decision or "", "continue")
 
     @recursive_repr("...")
     def __repr__(self) -> str:
@@ -172,10 +168,7 @@ class Iteration:
     def begin(
         self, iteration: int, trace: Sequence[str], request_changes: Mapping[str, Any]
     ) -> Self:
-        """A copy for another iteration, without the response and the results of the last one.
-
-        The pipeline appends the names of its stages to ``trace``.
-        """
+        """A copy for another iteration; the pipeline appends the names of its stages to ``trace``."""
         copy = _new(self.__class__)
         begun = {"iteration": iteration, "trace": trace, "request_changes": request_changes}
         _set_dict(copy, {**self.__dict__, **_UNASKED, **begun})
@@ -190,9 +183,3 @@ _UNASKED = {name: one for name, one in vars(Iteration(History())).items() if nam
 _OF_CALLS = ("tool_calls", "parsed", "plan", "tool_results", "validation_errors", "result_messages")
 NO_CALLS: Mapping[str, Any] = {name: _UNASKED[name] for name in _OF_CALLS}
 """The fields of an iteration whose response has no calls yet."""
-_STATUS: Mapping[Decision | None, str] = {
-    None: "continue",
-    Decision.DONE: "ok",
-    Decision.STOP: "error",
-    Decision.PAUSE: "paused",
-}

@@ -64,11 +64,7 @@ def forced_tool(choice: Any) -> str:
 
 
 def check_request_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the names of changed fields, and replace tools by their names.
-
-    Raises:
-        OptionError: a field that does not exist, or a value of the wrong type.
-    """
+    """Check changed fields, and replace tools by their names; raises `OptionError`."""
     check_names(changes, RequestChanges.__annotations__, "a request has no field")
     checked = dict(changes)
     for name, (kinds, expected) in _REQUEST_KINDS.items():

@@ -42,13 +42,11 @@ def uses_of(tool: Tool | None) -> int:
     return int(tool is not None and tool.max_uses is not None)
 
 
+@dataclass(slots=True, eq=False)
 class EventCounter:
     """The number of the latest event of a run. It does not refer to the run, which would be a cycle."""
 
-    __slots__ = ("latest",)
-
-    def __init__(self, latest: int = 0) -> None:
-        self.latest = latest
+    latest: int = 0
 
     def after_pause(self) -> int:
         """The number of the `RunFinished` that reports a pause, which is the next event; 0 without listeners."""
@@ -59,79 +57,41 @@ class EventCounter:
 class Ledger:
     """What changes during a run, and is neither its budget nor its status; ``ctx.run.ledger``.
 
-    Args:
-        event_counter: numbers the events that the observers receive; they share it.
-        clock: the latest known time of the run, such as the end of a call, in seconds since the epoch.
-        found: the names of the tools that a search has found and that are offered from then on, in order.
-        reserved: the planned calls of this iteration, which the budget has counted, by id; each with the uses of
-            its tool that were counted.
-        seen_tools: the tools of a resumed run: of a call that waited, a person saw this one.
-        dispatched: the contexts whose calls ran, until a stage's context is known to contain these calls.
-        notes: the results that stages reported, until they are emitted as events. Unlike the notes of a context,
-            they hold if the stage discards its context: the calls ran.
-        refused: the calls whose `CallNotRun` was emitted, by iteration and id.
-        unsettled: the calls whose outcome the shared circuit breaker may not know yet.
-        settled: the ids of the calls whose outcome it knows.
-        failures: the exceptions of calls, by iteration and id of the call; of the last iteration with some.
-        last_response: the latest response that was put in the history.
-        interrupted_request: the request that was interrupted, after the number of its iteration.
-        estimated_prompt: the messages and tools of the latest request, and their estimated tokens; only with a
-            limit of tokens or cost.
-        payloads: the tools in the form in which they are offered, each with its `Tool`, by name.
+    Mappings are by the name of a tool, or by the id of a call.
     """
 
-    event_counter: EventCounter = field(default_factory=EventCounter)
-    clock: float = 0.0
-    found: dict[str, None] = field(default_factory=dict[str, None])
+    event_counter: EventCounter = field(default_factory=EventCounter)  # all observers share it
+    clock: float = 0.0  # the latest known time, in seconds since the epoch
+    found: dict[str, None] = field(default_factory=dict[str, None])  # by a search, in order
+    # The planned calls, which the budget has counted, each with the uses of its tool that were counted.
     reserved: dict[str, tuple[ToolCall, int]] = field(default_factory=dict[Any, Any])
+    # Of a resumed run: the tools as a person saw them who decided on calls.
     seen_tools: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
+    # The contexts whose calls ran, until a stage's context is known to contain these calls.
     dispatched: tuple[Any, ...] = ()
+    # Unlike the notes of a context, these hold if a stage discards its context: the calls ran.
     notes: list[Note] = field(default_factory=list[Note])
+    # The calls whose `CallNotRun` was emitted, by iteration and id.
     refused: set[tuple[int, str]] = field(default_factory=set[Any])
+    # The calls whose outcome the shared circuit breaker may not know yet, and the ids of those that it knows.
     unsettled: list[ToolCall] = field(default_factory=list[ToolCall])
     settled: set[str] = field(default_factory=set[str])
-    failures: dict[tuple[int, str], BaseException] = field(default_factory=dict[Any, Any])
-    last_response: Response | None = None
-    interrupted_request: tuple[int, ModelRequest] | None = None
+    failures: dict[str, BaseException] = field(default_factory=dict[Any, Any])  # of this iteration
+    last_response: Response | None = None  # that was put in the history
+    interrupted_request: tuple[int, ModelRequest] | None = None  # and the number of its iteration
+    # The messages and tools of the latest request, and their tokens, for a limit of tokens or cost.
     estimated_prompt: tuple[Sequence[JSONDict], tuple[str, ...], int] = ((), (), 0)
+    # The tools in the form in which they are offered.
     payloads: dict[str, tuple[Tool, JSONDict]] = field(default_factory=dict[Any, Any])
 
     def advance(self, at: float) -> None:
         """Set the clock to a time, unless a later time is known: parallel calls end in any order."""
         self.clock = max(self.clock, at)
 
-    def note_failure(self, iteration: int, call_id: str, error: BaseException) -> None:
-        """Keep the exception of a call until a call of a later iteration raises."""
-        kept = {key: one for key, one in self.failures.items() if key[0] == iteration}
-        self.failures = {**kept, (iteration, call_id): error}
-
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class RunServices:
-    """The services of a run, and its ledger; ``ctx.run``. They are the same objects until the run is forked.
-
-    Args:
-        state: the status of the run, its iterations and calls.
-        budget: the limits of the run, and what it has used.
-        in_flight: the calls that are running.
-        repeats: the calls of this turn, what they returned, and where their repetition leads.
-        ledger: what else changes during the run.
-        locks: which call holds which key.
-        held_locks: the keys that the call of a subagent holds, each with the name under which it is held.
-        breaker: a circuit breaker that runs share.
-        resolver: runs the calls of tools without a function.
-        catalog: which tools the requests offer, and which ones a search finds; None offers all.
-        model: None in contexts that tests construct.
-        instructions: the system message of every request, or a function of the context that makes it.
-        has_listeners: whether there are listeners; without them, no events are made.
-        streams_to_user: whether some of them are the caller's, who may show the text of a response as it arrives.
-        deps: the object that the caller passed for tools and stages.
-        asks_unknown: whether a person is asked about a call that may have run already; else the model reads that.
-        output: what the run has to end with; None if the text of the answer is the output.
-        cost_of: returns the cost of a response in US dollars; None if only the model reports or computes costs.
-        check_kept: raises if a value that a stage keeps, by its name, cannot be carried on.
-        provides: the fields that each stage provides, by its full name; empty in contexts that tests construct.
-    """
+    """The services of a run, and its ledger; ``ctx.run``. They are the same objects until the run is forked."""
 
     state: RunState = field(default_factory=RunState)
     budget: Budget = field(default_factory=lambda: Budget(Limits()))
@@ -139,19 +99,22 @@ class RunServices:
     repeats: Repeats = field(default_factory=Repeats)
     ledger: Ledger = field(default_factory=Ledger)
     locks: Locks = field(default_factory=Locks)
+    # The keys that the call of a subagent holds, each with the name under which it is held.
     held_locks: Mapping[str, str] = field(default_factory=dict[str, str])
-    breaker: CircuitBreaker | None = None
+    breaker: CircuitBreaker | None = None  # that runs share
     resolver: Resolver | None = None
-    catalog: Catalog | None = None
-    model: ModelClient | None = None
+    catalog: Catalog | None = None  # None offers all tools
+    model: ModelClient | None = None  # None in contexts that tests construct
     instructions: str | Callable[[Any], str | None] | None = None
-    has_listeners: bool = False
-    streams_to_user: bool = False
+    has_listeners: bool = False  # without them, no events are made
+    streams_to_user: bool = False  # the caller may show the text of a response as it arrives
     deps: Any = field(default=None, repr=False)
-    asks_unknown: bool = False
-    output: OutputContract | None = None
-    cost_of: Callable[[Response], float | None] | None = None
+    asks_unknown: bool = False  # a person about a call that may have run already, not the model
+    output: OutputContract | None = None  # what the run has to end with; None is a text
+    cost_of: Callable[[Response], float | None] | None = None  # in US dollars
+    # Raises if a value that a stage keeps, by its name, cannot be carried on.
     check_kept: Callable[[str, Any], object] | None = None
+    # The fields that each stage provides, by its full name; empty in contexts that tests construct.
     provides: Mapping[str, frozenset[str]] = field(default_factory=lambda: NOTHING)
 
     def reserve(self, call: ToolCall, uses: int = 0) -> None:
@@ -191,15 +154,16 @@ class RunServices:
         nodes = () if current is None else current.tool_calls
         return next((node for node in nodes if node.group_id == call.id), None)
 
-    def new_node(self, call: ToolCall) -> RunNode:
-        """Make the node of a call of the current iteration."""
+    def new_node(self, name: str, call_id: str, outer: RunNode | None = None) -> RunNode:
+        """Make the node of a call of the current iteration, or of a step of another call."""
         state, index, at = self.state, 0, self.ledger.clock
-        current = state.nodes[-1] if state.nodes else None
-        if current is not None:
-            index, at = current.step_index, current.created_at
-        node = RunNode(state.agent_name, index, "tool", call.name, call.id, created_at=at)
-        if current is not None:
-            current.tool_calls.append(node)
+        if outer is None and state.nodes:
+            outer = state.nodes[-1]
+        if outer is not None:
+            index, at = outer.step_index, outer.created_at
+        node = RunNode(state.agent_name, index, "tool", name, call_id, created_at=at)
+        if outer is not None:
+            outer.tool_calls.append(node)
         return node
 
     def record(self, call: ToolCall, node: RunNode, result: ToolResult, at: float) -> None:

@@ -331,6 +331,7 @@ class Run:
         iteration = self.context.iteration + 1
         self.state.new_node(at=started).start(started)
         run.ledger.reserved.clear()
+        run.ledger.failures.clear()
         run.in_flight.next_batch()
         if run.has_listeners:
             yield Emit(IterationStarted(iteration=iteration, at=started))

@@ -8,9 +8,6 @@ from treadle.context import Context
 from treadle.messages import ToolCall, ToolResult
 from treadle.tools import Approval, NotRun, not_run
 
-RUN_AGAIN = "The program ended while {!r} ran, so it may have taken effect already. Run it again?"
-"""The question to a person, with ``on_unknown="ask"``."""
-
 
 def is_unknown(ctx: Context, call: ToolCall) -> bool:
     """Whether a call without a result may have run; one whose subagent is paused is not over."""

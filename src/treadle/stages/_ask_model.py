@@ -7,23 +7,11 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, TypeAlias
 
-from treadle import labels
+from treadle import events, labels
 from treadle.checks import FLAG, functions, number
-from treadle.context import NO_CALLS, Context, Request, with_second_response
+from treadle.context import NO_CALLS, Context, Request, expect, with_second_response
 from treadle.effects import NOW, Call, Emit, Reporter, Sleep, Steps, without_frame
-from treadle.events import (
-    Event,
-    FirstChunk,
-    HistoryRepaired,
-    ModelFailed,
-    ModelRequested,
-    ModelResponded,
-    ModelRetried,
-    PartialOutput,
-    ReasoningDelta,
-    TextDelta,
-    ToolCallDelta,
-)
+from treadle.errors import check_names
 from treadle.messages import (
     Chunk,
     JSONDict,
@@ -102,10 +90,12 @@ def ask_model(  # noqa: C901, PLR0912 - a part of it would cost a generator in e
         model_middleware: functions around each request, the first outermost; see
             `treadle.model.ModelMiddleware`.
     """
-    run = ctx.run
+    run, model = ctx.run, ctx.run.model
     reason = run.budget.exhausted()
     if reason is not None:
         return ctx.stop(reason)
+    if model is None:
+        raise RuntimeError("this context has no model to ask")
     if ctx.notes or ctx.plan.not_run or run.ledger.notes or run.ledger.unsettled:
         yield from report_notes(ctx)
     if ctx.is_asked:
@@ -113,7 +103,7 @@ def ask_model(  # noqa: C901, PLR0912 - a part of it would cost a generator in e
     if ctx.guidance is not None:
         ctx = with_guidance_after_text(ctx)
     first = request = ctx.request
-    reserved = Reserved(ctx, request) if run.budget.reserves else None
+    reserved = Reserved(ctx, model, request) if run.budget.reserves else None
     try:
         if reserved is not None:
             yield from reserved.hold()
@@ -123,11 +113,12 @@ def ask_model(  # noqa: C901, PLR0912 - a part of it would cost a generator in e
         run.budget.count_request()
         guidance, requested = ctx.guidance, run.ledger.clock
         if run.budget.limits.show_budget:
-            guidance = _with_budget(ctx)
+            left = run.budget.remaining(requested)
+            guidance = ctx.guide(f"Left for this task: {left}.").guidance
         if run.has_listeners:
             requested = yield NOW
             yield Emit(
-                ModelRequested(
+                events.ModelRequested(
                     iteration=ctx.iteration,
                     at=requested,
                     messages=request.messages,
@@ -135,17 +126,15 @@ def ask_model(  # noqa: C901, PLR0912 - a part of it would cost a generator in e
                     guidance=guidance,
                 )
             )
-        if run.model is None:
-            raise RuntimeError("this context has no model to ask")
         attempts = _Attempts(
-            ctx, run.model, guidance, model_middleware, max_retry_delay, restart_streams
+            ctx, model, guidance, model_middleware, max_retry_delay, restart_streams
         )
         try:
             answer = yield from attempts.send(request)
         except Exception as error:  # noqa: BLE001 - a model may raise anything
             made = yield from attempts.retry(request, error, max_retries, retry_delay, on_retry)
-            if isinstance(made, LLMError):
-                return (yield from attempts.end(made))
+            if isinstance(made, Context):  # not raised: the frames of the run would be kept
+                return made
             answer, request = made
             if request.tools != first.tools:  # calls are checked against those that were sent
                 ctx = ctx.evolve(request_changes={**ctx.request_changes, "tools": request.tools})
@@ -158,7 +147,7 @@ def ask_model(  # noqa: C901, PLR0912 - a part of it would cost a generator in e
     if run.has_listeners:
         ended = run.ledger.clock
         yield Emit(
-            ModelResponded(
+            events.ModelResponded(
                 iteration=ctx.iteration,
                 response=response,
                 at=ended,
@@ -199,9 +188,9 @@ class _Attempts:
     _restart_streams: bool
     answered_by: ModelClient | None = None
     _number: int = 1
-    _shown: str = ""
     # By its id: the error has frames that refer to this object, and its resources are freed with it.
-    _failed: tuple[int, Timing | None] = (0, None)
+    _failed: int = 0
+    _timing: Timing | None = None
 
     def send(self, request: Request) -> Steps[TimedResponse]:
         """The steps that send a request once, through the middleware."""
@@ -228,19 +217,23 @@ class _Attempts:
                 reporting=True,
                 about=sent,
             )
-        except Exception as error:
-            _count_unknown(self._ctx)
-            text, timing = yield Call(sent.so_far, label=labels.STREAMED, key=key, reporting=True)
-            self._failed = id(error), timing
-            self._note(sent, ModelCallStatus.ERROR, timing, error)
-            if text and run.streams_to_user and not self._restart_streams:
+        except BaseException as error:
+            # A request that was sent and has no response; no limit depends on what it used.
+            run.state.record_usage(None)
+            run.budget.record_response(None)
+            status, text, timing = ModelCallStatus.CANCELLED, "", None
+            if isinstance(error, Exception):
+                so_far = Call(sent.so_far, label=labels.STREAMED, key=key, reporting=True)
+                status, (text, timing) = ModelCallStatus.ERROR, (yield so_far)
+                self._failed, self._timing = id(error), timing
+            else:
+                sent.abandon()
+                run.ledger.interrupted_request = self._ctx.iteration, sent
+            if run.state.current_node is not None:
+                run.state.current_node.asked += (_unanswered(sent, status, timing, error),)
+            is_kept = run.streams_to_user and not self._restart_streams
+            if text and is_kept and isinstance(error, Exception):
                 raise StreamInterruptedError(text, error) from error
-            raise
-        except BaseException:
-            sent.abandon()
-            _count_unknown(self._ctx)
-            self._note(sent, ModelCallStatus.CANCELLED)
-            run.ledger.interrupted_request = self._ctx.iteration, sent
             raise
         self.answered_by = sent.model
         return answer
@@ -265,34 +258,10 @@ class _Attempts:
         run.count_response(response)
         return response
 
-    def _note(
-        self,
-        sent: ModelRequest,
-        status: ModelCallStatus,
-        timing: Timing | None = None,
-        error: Exception | None = None,
-    ) -> None:
-        """Note a request that has no response in the node of the iteration."""
-        node = self._ctx.run.state.current_node
-        if node is not None:
-            info, named = sent.model.model_info(), sent.opts.get("model")
-            model = named if isinstance(named, str) else info.model
-            text, kind = (None, None) if error is None else (_text_of(error), type(error).__name__)
-            made = ModelCall(status, model, info.provider, timing, error=text, error_type=kind)
-            node.asked += (made,)
-
-    def _timing_of(self, error: BaseException | None) -> Timing | None:
-        """The times of the request that raised an error; None if middleware raised it."""
-        known, timing = self._failed
-        return timing if id(error) == known else None
-
     def retry(
         self, request: Request, error: Exception, most: int, delay: float, on_retry: OnRetry | None
-    ) -> Steps[tuple[TimedResponse, Request] | LLMError]:
-        """Send a request again after a temporary error, until an attempt succeeds or no other one may.
-
-        The reason is not raised, since its traceback would keep the frames of the whole run.
-        """
+    ) -> Steps[tuple[TimedResponse, Request] | Context]:
+        """Send a request again after a temporary error, until an attempt succeeds or the run ends."""
         try:
             while self._number <= most and is_retryable(error):
                 now = yield NOW
@@ -301,7 +270,7 @@ class _Attempts:
                     wait = f"{asked:,.1f}".removesuffix(".0")
                     most_wait = f"max_retry_delay={self._max_retry_delay:g}"
                     note = f"; the server asked to wait {wait} s, more than {most_wait}"
-                    return self._failure(error, note)
+                    return (yield from self._ended(error, note))
                 pause = yield from delay_before_retry(asked, self._number, delay)
                 yield from self._retried(error, delay=pause, at=now)
                 yield Sleep(pause)
@@ -312,7 +281,7 @@ class _Attempts:
                     return (yield from self.send(request)), request
                 except Exception as raised:  # noqa: BLE001 - as above
                     error = raised
-            return self._failure(error)
+            return (yield from self._ended(error))
         finally:
             del error  # its traceback refers to this frame
 
@@ -327,89 +296,79 @@ class _Attempts:
     ) -> Steps[None]:
         """Report that a request failed and is sent again, by middleware to another model."""
         yield Emit(
-            ModelRetried(
+            events.ModelRetried(
                 iteration=self._ctx.iteration,
                 attempt=self._number,
                 error=_text_of(error),
                 error_type=type(error).__name__,
                 delay=delay,
                 at=(yield NOW) if at is None else at,
-                timing=self._timing_of(error),
+                timing=self._timing if id(error) == self._failed else None,
                 model=model,
                 next_model=next_model,
             )
         )
 
-    def _failure(self, error: Exception, note: str = "") -> LLMError:
-        """The reason of a run whose last attempt to ask the model failed; the note ends its text."""
+    def _changed(self, on_retry: OnRetry, request: Request, error: Exception) -> Steps[Request]:
+        """Ask ``on_retry`` for the request of the next attempt."""
+        repairs: Sequence[str] = ()
+        try:
+            args = request, error, self._number
+            made: Any = yield Call(on_retry, *args, label=labels.STAGE, key="on_retry")
+            if made is None:
+                return request
+            expect(isinstance(made, Request), "on_retry", "a Request or None", made)
+            check_names(made.tools, self._ctx.tools, "on_retry: there is no tool")
+            if made.messages is not request.messages:
+                messages, repairs = validate_messages(made.messages)
+                made = dataclasses.replace(made, messages=messages)
+        except Exception as raised:  # the run ends with `PipelineFailed`
+            yield from self._ended(raised)
+            raise
+        if repairs and self._ctx.run.has_listeners:
+            yield Emit(events.HistoryRepaired(repairs=tuple(repairs), stage="on_retry"))
+        return made
+
+    def _ended(self, error: Exception, note: str = "") -> Steps[Context]:
+        """End the run because the model failed, with a note on why; listeners keep the text that they received."""
+        ctx = self._ctx
         if isinstance(error, StreamInterruptedError):
-            self._shown, error = error.text, error.error
+            ctx = ctx.evolve(response=Response(error.text, is_streamed=True), is_asked=True)
             note = (
-                f"; listeners had received {len(self._shown):,} characters of the response, so it was not "
+                f"; listeners had received {len(error.text):,} characters of the response, so it was not "
                 "requested again (see restart_streams)"
             )
+            error = error.error
         cause = from_user_code(without_frame(error))
         reason = LLMError(_text_of(error) + note, type(error).__name__, self._number, cause)
         reason.__cause__ = cause
-        return reason
-
-    def _changed(self, on_retry: OnRetry, request: Request, error: Exception) -> Steps[Request]:
-        """Ask ``on_retry`` for the request of the next attempt."""
-        try:
-            args = request, error, self._number
-            made = yield Call(on_retry, *args, label=labels.STAGE, key="on_retry")
-            if made is None:
-                return request
-            made, repairs = _checked_retry(self._ctx, request, made)
-        except Exception as raised:  # the run ends with `PipelineFailed`
-            reason = LLMError(_text_of(raised), type(raised).__name__, cause=raised)
-            yield from self.end(reason)
-            raise
-        if repairs and self._ctx.run.has_listeners:
-            yield Emit(HistoryRepaired(repairs=repairs, stage="on_retry"))
-        return made
-
-    def end(self, reason: LLMError) -> Steps[Context]:
-        """End the run because the model failed; the text that was shown goes into the history."""
-        ctx, run = self._ctx, self._ctx.run
-        if self._shown:
-            ctx = ctx.evolve(response=Response(self._shown, is_streamed=True), is_asked=True)
-        if run.has_listeners:
-            ended = yield NOW
+        if ctx.run.has_listeners:
             yield Emit(
-                ModelFailed(
+                events.ModelFailed(
                     iteration=ctx.iteration,
                     error=reason.message,
                     error_type=reason.error_type,
-                    at=ended,
-                    timing=self._timing_of(reason.cause),
+                    at=(yield NOW),
+                    timing=self._timing if id(cause) == self._failed else None,
                 )
             )
         return ctx.stop(reason)
 
 
-def _checked_retry(ctx: Context, request: Request, made: Any) -> tuple[Request, tuple[str, ...]]:
-    """The request of ``on_retry``, with the repairs of its messages."""
-    if not isinstance(made, Request):
-        raise TypeError(f"on_retry: expected a Request or None, got {type(made).__name__}")
-    for name in made.tools:
-        if name not in ctx.tools:
-            raise LookupError(f"on_retry: there is no tool {name!r}")
-    if made.messages is request.messages:
-        return made, ()
-    messages, repairs = validate_messages(made.messages)
-    return dataclasses.replace(made, messages=messages), tuple(repairs)
+def _unanswered(
+    sent: ModelRequest, status: ModelCallStatus, timing: Timing | None, error: BaseException
+) -> ModelCall:
+    """The record of a request that has no response."""
+    info, named = sent.model.model_info(), sent.opts.get("model")
+    model = named if isinstance(named, str) else info.model
+    is_error = isinstance(error, Exception)
+    text, kind = (_text_of(error), type(error).__name__) if is_error else (None, None)
+    return ModelCall(status, model, info.provider, timing, error=text, error_type=kind)
 
 
 def _text_of(error: BaseException) -> str:
     """The text of an exception of a model. It may name the URL and the headers of the request."""
     return redacted(safe_str(error))
-
-
-def _with_budget(ctx: Context) -> str:
-    """The guidance of a request that shows what remains of the limits."""
-    remaining = f"Left for this task: {ctx.run.budget.remaining(ctx.run.ledger.clock)}."
-    return remaining if ctx.guidance is None else f"{ctx.guidance}\n\n{remaining}"
 
 
 def _model_request(
@@ -433,18 +392,14 @@ def _model_request(
             made = run.ledger.payloads[name] = tool, tool.as_openai()
         offered.append(made[1])
     choice = request.tool_choice
-    if isinstance(choice, str) and choice in ctx.tools and choice not in _CHOICES:
+    is_name = isinstance(choice, str) and choice not in {"auto", "none", "required"}
+    if is_name and choice in ctx.tools:
         choice = {"type": "function", "function": {"name": choice}}
-    events = None
+    sent = ModelRequest(model, messages, model.opts_of(request.options, offered, choice))
     if run.has_listeners:  # without the context, to which the run refers: that would be a cycle
-        events = functools.partial(events_of_chunks, ctx.iteration, run.output, request.tools)
-    opts = model.opts_of(request.options, offered, choice)
-    sent = ModelRequest(model, messages, opts, events)
+        sent.events = functools.partial(events_of_chunks, ctx.iteration, run.output, request.tools)
     sent.has_origins = request.messages is not ctx.messages or ctx.messages.has_origins
     return sent
-
-
-_CHOICES = frozenset({"auto", "none", "required"})
 
 
 def events_of_chunks(
@@ -454,17 +409,17 @@ def events_of_chunks(
     is_first = True
     partial = None if output is None else PartialReader(output, tools)
 
-    def events_of(chunk: Chunk, reporter: Reporter) -> Iterator[Event]:
+    def events_of(chunk: Chunk, reporter: Reporter) -> Iterator[events.Event]:
         nonlocal is_first
         if is_first:
             is_first = False
-            yield FirstChunk(iteration=iteration, at=reporter.now())
+            yield events.FirstChunk(iteration=iteration, at=reporter.now())
         if chunk.text:
-            yield TextDelta(iteration=iteration, text=chunk.text)
+            yield events.TextDelta(iteration=iteration, text=chunk.text)
         if chunk.extra and chunk.reasoning:
-            yield ReasoningDelta(iteration=iteration, text=chunk.reasoning)
+            yield events.ReasoningDelta(iteration=iteration, text=chunk.reasoning)
         for piece in chunk.tool_calls:
-            yield ToolCallDelta(
+            yield events.ToolCallDelta(
                 iteration=iteration,
                 index=piece.index,
                 id=piece.id,
@@ -473,7 +428,7 @@ def events_of_chunks(
             )
         if partial is not None:
             for found in partial.add(chunk):
-                yield PartialOutput(iteration=iteration, output=found)
+                yield events.PartialOutput(iteration=iteration, output=found)
 
     return events_of
 
@@ -505,9 +460,3 @@ def asked_again(ctx: Context) -> Context:
             view = view[:-1]
         changes = {**changes, "messages": [*view, *exchange]}
     return injected.evolve(**NO_CALLS, request_changes=changes, response=Response())
-
-
-def _count_unknown(ctx: Context) -> None:
-    """Count a request that was sent and has no response; no limit depends on what it used."""
-    ctx.run.state.record_usage(None)
-    ctx.run.budget.record_response(None)

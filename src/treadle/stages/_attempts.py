@@ -6,25 +6,11 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Mapping
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from treadle import effects, labels
 from treadle.context import Context
-from treadle.effects import (
-    NOW,
-    Bounded,
-    Call,
-    Emit,
-    Mode,
-    Reporter,
-    Sleep,
-    Steps,
-    Then,
-    Timed,
-    TimeLimitReached,
-    is_awaitable,
-    without_frame,
-)
+from treadle.effects import NOW, Call, Emit, Mode, Reporter, Steps, Then, Timed, is_awaitable
 from treadle.errors import OutcomeUnknownError, Retry
 from treadle.events import ToolRetried
 from treadle.messages import ToolCall, ToolResult, copy_json, safe_str
@@ -82,18 +68,18 @@ def attempts(ctx: Context, call: ToolCall) -> Work:
             steps = _attempt(ctx, call, tool, attempt)
             if timeout is None:
                 return (yield from steps)
-            return (yield Bounded(steps, seconds=timeout))
+            return (yield effects.Bounded(steps, seconds=timeout))
         except (SubagentPausedError, OutcomeUnknownError):
             raise
         except Retry as error:
             ended = yield NOW
             return ToolResult(call.id, truncate(safe_str(error)), True, "retry"), started, ended
         except Exception as raised:  # noqa: BLE001 - a tool may raise anything; it becomes the result
-            failure = failure_of_call(call, raised, timeout)
+            text, cause = failure_of_call(call, raised, timeout)
             is_final = attempt > retries or isinstance(raised, ReturnedError)
         ended = yield NOW
         if is_final:
-            return failed_call(ctx, call, failure), started, ended
+            return failed_call(ctx, call, (text, cause)), started, ended
         delay = doubled(RETRY_DELAY, attempt)
         if ctx.run.has_listeners:
             yield Emit(
@@ -101,15 +87,15 @@ def attempts(ctx: Context, call: ToolCall) -> Work:
                     iteration=ctx.iteration,
                     call=call,
                     attempt=attempt,
-                    error=failure.text,
-                    error_type="timeout" if failure.error is None else type(failure.error).__name__,
+                    error=text,
+                    error_type="timeout" if cause is None else type(cause).__name__,
                     delay=delay,
                     at=ended,
-                    exception=failure.error,
+                    exception=cause,
                 )
             )
-        del failure  # the exception, and with it the frames of the tool
-        yield Sleep(delay)
+        del cause  # and with it the frames of the tool
+        yield effects.Sleep(delay)
         attempt += 1
 
 
@@ -209,10 +195,8 @@ class CallAttempt:
         started = reporter.now()
         try:
             value = await invoke(call.input or _NO_ARGUMENTS, self.context)
-        except Exception as error:
-            if not is_plain_error(error):
-                await effects.in_daemon_thread(functools.partial(make_text, error))
-            raise
+        except Exception as error:  # noqa: BLE001 - it is raised again
+            await _raise_late(error)
         if is_plain(value):
             result = _result(call, value)
         else:
@@ -233,14 +217,12 @@ class CallAttempt:
             if is_plain(value):
                 return timed(_result(call, value))
             late = effects.in_daemon_thread(functools.partial(_result, call, value))
-            made: Then[Timed[ToolResult]] = Then(late, timed)
-            return made
+            return Then[Timed[ToolResult]](late, timed)
 
         try:
             value = invoke(call.input or _NO_ARGUMENTS, self.context)
             if is_awaitable(value):
-                late: Then[Timed[ToolResult]] = Then(value, awaited, _raise_late)
-                return late
+                return Then[Timed[ToolResult]](value, awaited, _raise_late)
             return timed(_result(call, value))
         except Exception as error:
             if not is_plain_error(error):
@@ -266,30 +248,27 @@ def _result(call: ToolCall, value: Any) -> ToolResult:
 # Failures
 
 
-class CallFailure(NamedTuple):
-    """Why an attempt failed: the text for the model, and the exception; None if it took too long."""
-
-    text: str
-    error: BaseException | None
-
-
-def failure_of_call(call: ToolCall, raised: Exception, timeout: float | None = None) -> CallFailure:
-    """Describe the exception of an attempt. A TimeoutError of the tool itself is an ordinary one."""
+def failure_of_call(
+    call: ToolCall, raised: Exception, timeout: float | None = None
+) -> tuple[str, BaseException | None]:
+    """The text for the model about a failed attempt, and its exception; None if it took too long."""
     if isinstance(raised, ReturnedError):
-        return CallFailure(raised.text, from_user_code(raised.error))
-    if isinstance(raised, TimeLimitReached) and timeout is not None:
-        return CallFailure(f"Error: {call.name!r} took longer than {timeout:g} s.", None)
-    return CallFailure(error_text(raised), from_user_code(without_frame(raised)))
+        return raised.text, from_user_code(raised.error)
+    if (
+        isinstance(raised, effects.TimeLimitReached) and timeout is not None
+    ):  # not one of the tool itself
+        return f"Error: {call.name!r} took longer than {timeout:g} s.", None
+    return error_text(raised), from_user_code(effects.without_frame(raised))
 
 
 def failed_call(
-    ctx: Context, call: ToolCall, failure: CallFailure, status: str = "done"
+    ctx: Context, call: ToolCall, failure: tuple[str, BaseException | None], status: str = "done"
 ) -> ToolResult:
     """The result of a call that failed; its exception is logged with its traceback."""
     text, error = failure
     if error is None:
         return ToolResult(call.id, text, True, "timeout")
-    ctx.run.ledger.note_failure(ctx.iteration, call.id, error)
+    ctx.run.ledger.failures[call.id] = error
     if was_raised(error):
         log_exception(ctx, call, "call of %s raised %s", type(error).__name__, error=error)
     return ToolResult(call.id, text, True, status)

@@ -18,9 +18,6 @@ from treadle.pipeline import stage
 from treadle.results import CircuitBroken
 from treadle.tools import BreakerAnswer, NotRun
 
-Streaks = Mapping[str, Sequence[str | int]]
-"""For each failing tool its error, and the number of consecutive iterations with that error."""
-
 _RAN = frozenset({"done", "timeout"})
 _NEWS = _RAN | {NotRun.INVALID.value, NotRun.BREAKER_OPEN.value}
 """The statuses of results that count as a success or a failure of the tool."""
@@ -45,7 +42,8 @@ def circuit_breaker(ctx: Context, *, threshold: Annotated[int, number(1)] = 3) -
                 outcomes.setdefault(call.name, call)
             else:
                 outcomes[call.name] = None
-    before: Streaks = ctx.memo.get("circuit_breaker", {})
+    # For each failing tool its error, and the number of consecutive iterations with that error.
+    before: Mapping[str, Sequence[Any]] = ctx.memo.get("circuit_breaker", {})
     if not before and not any(outcomes.values()):
         return ctx
     streaks, broken = dict(before), None
@@ -53,10 +51,10 @@ def circuit_breaker(ctx: Context, *, threshold: Annotated[int, number(1)] = 3) -
         last, count = streaks.pop(tool, ("", 0))
         if failed is not None:
             error = ctx.tool_results[failed.id].content
-            count = int(count) + 1 if last == error else 1
+            count = count + 1 if last == error else 1
             streaks[tool] = [error, count]
             if count >= threshold and broken is None:
-                exception = ctx.run.ledger.failures.get((ctx.iteration, failed.id))
+                exception = ctx.run.ledger.failures.get(failed.id)
                 broken = CircuitBroken(tool, error, count, exception)
     if streaks != before:
         ctx = ctx.remember("circuit_breaker", streaks)

@@ -25,9 +25,9 @@ from treadle.results import Paused, PendingCall
 from treadle.run_state import RunNode
 from treadle.stages._answers import refusal
 from treadle.stages._circuit_breaker import report_calls
-from treadle.stages._plan_calls import shown_again
+from treadle.stages._plan_calls import SHOWN_AGAIN
 from treadle.stages._recipes import run_call
-from treadle.tools import NotRun, approve, not_run
+from treadle.tools import NotRun, approve, not_run, truncate
 
 
 @stage(requires=("plan",), provides=("tool_results",))
@@ -50,14 +50,13 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
     if plan.approvals or ctx.paused_runs or ctx.tool_results:
         ctx, batches, still_paused = _apply_decisions(ctx)
         calls = tuple(itertools.chain.from_iterable(batches))
-    nodes, new = _nodes(ctx, calls)
+    nodes = _nodes(ctx, calls)
     in_flight.renew()
     run.ledger.dispatched += (ctx,)
     in_flight.start(calls)
-    for call in new:
-        run.repeats.count(call)
     for batch in batches:
-        running = _running(ctx, batch, nodes)
+        made = [run_call(ctx, call, nodes[call.id]) for call in batch]
+        running: Steps[Any] = made[0] if len(made) == 1 else _together(ctx, made)
         yield from running if in_flight.stop is None else _stoppable(ctx, calls, running)
         if in_flight.paused or in_flight.unknown:
             break
@@ -125,32 +124,21 @@ def _stoppable(ctx: Context, calls: Sequence[ToolCall], running: Steps[Any]) -> 
         ctx.run.release(*calls)
 
 
-def _running(
-    ctx: Context, batch: Sequence[ToolCall], nodes: Mapping[str, RunNode]
-) -> Steps[ToolResult] | Steps[None]:
-    running = [run_call(ctx, call, nodes[call.id]) for call in batch]
-    return running[0] if len(running) == 1 else _together(ctx, running)
-
-
 def _together(ctx: Context, running: list[Steps[ToolResult]]) -> Steps[None]:
     yield Parallel(running, ctx.limits.max_parallel_calls)
 
 
-def _nodes(
-    ctx: Context, calls: tuple[ToolCall, ...]
-) -> tuple[dict[str, RunNode], tuple[ToolCall, ...]]:
-    """The nodes of calls in the run state, and the calls whose nodes are new.
-
-    A call that continues after a pause has one already, and was counted.
-    """
+def _nodes(ctx: Context, calls: Iterable[ToolCall]) -> dict[str, RunNode]:
+    """The nodes of calls; one that continues after a pause has a node already, and was counted."""
     run, iterations = ctx.run, ctx.run.state.nodes
     nodes: dict[str, RunNode] = {}
     if iterations and iterations[-1].tool_calls:
         nodes = {node.group_id or "": node for node in iterations[-1].tool_calls}
-        calls = tuple(call for call in calls if call.id not in nodes)
     for call in calls:
-        nodes[call.id] = run.new_node(call)
-    return nodes, calls
+        if call.id not in nodes:
+            nodes[call.id] = run.new_node(call.name, call.id)
+            run.repeats.count(call)
+    return nodes
 
 
 def concluded(ctx: Context, calls: Iterable[ToolCall]) -> Context:
@@ -172,11 +160,11 @@ def _duplicate(ctx: Context, call: ToolCall, first: ToolResult | None) -> ToolRe
         return not_run(call, NotRun.NOT_PLANNED)
     twin = next((one for one in ctx.tool_calls if one.id == first.tool_call_id), call)
     if twin.fingerprint != call.fingerprint:
-        return not_run(call, NotRun.DEFERRED, why="a person has changed the identical call")
+        return not_run(call, NotRun.DEFERRED, why="the identical call was changed")
     more = "Only a tool declared volatile=True would run twice."
     if ctx.run.repeats.mode_of(ctx.tools.get(call.name)) == "evidence":
         more = "If you need it twice, call it again in your next response."
-    content, reason = shown_again(first.content), NotRun.DUPLICATE_IN_BATCH
+    content, reason = truncate(first.content, *SHOWN_AGAIN), NotRun.DUPLICATE_IN_BATCH
     return not_run(call, reason, is_error=first.is_error, more=more, content=content)
 
 
@@ -186,12 +174,7 @@ def _duplicate(ctx: Context, call: ToolCall, first: ToolResult | None) -> ToolRe
 def _apply_decisions(
     ctx: Context,
 ) -> tuple[Context, tuple[tuple[ToolCall, ...], ...], dict[str, Paused]]:
-    """Decide which calls of a plan may run: in the order of the request, those before the first undecided one.
-
-    Returns:
-        The context with the answers to denied calls; the batches; and the subagents that stay paused, by id of
-        the call.
-    """
+    """Answer denied calls; return the batches of those before the first undecided one, and what stays paused."""
     plan, results = ctx.plan, dict(ctx.tool_results)
     batches: list[tuple[ToolCall, ...]] = []
     still_paused: dict[str, Paused] = {}
@@ -221,18 +204,13 @@ def _apply_decisions(
             if node is not None and node.is_running:  # it was started, so it counts
                 ctx.run.in_flight.calls_run += 1
                 node.fail(refused.content, ctx.run.ledger.clock)
-            else:
-                ctx.run.release(call)
-        if runnable:
-            batches.append(tuple(runnable))
-    return ctx.evolve(tool_results=results), tuple(batches), still_paused
+            ctx.run.release(call)
+        batches.append(tuple(runnable))
+    return ctx.evolve(tool_results=results), tuple(filter(None, batches)), still_paused
 
 
 def _waiting(ctx: Context) -> tuple[Context, tuple[PendingCall, ...]]:
-    """The calls that wait for approval, of the plan and of its subagents.
-
-    An earlier approval of a call that may have run already does not count.
-    """
+    """The calls that wait, also in subagents; an earlier approval of one that may have run does not count."""
     in_flight = ctx.run.in_flight
     # Calls after one that waits, which a handle has cancelled before they began.
     ctx.run.release(*[call for call in ctx.plan.calls if call.id in in_flight.results])

@@ -62,7 +62,9 @@ def loop_decision(
         if ctx.decision is None:
             ctx, call = _ending_call(ctx)
         if ctx.decision is not None or output is None:
-            return ctx if call is None else _ended_by(ctx, call, _output_of(ctx, call))
+            if call is not None:
+                ctx = _ended_by(ctx, call, ctx.tools[call.name].output_of(call.input or {}))
+            return ctx
     elif ending is Ending.PAUSED:
         return ctx
     elif ctx.response.is_blank:
@@ -117,10 +119,7 @@ def incomplete(ctx: Context) -> ResponseIncomplete:
 
 
 def _ending_call(ctx: Context) -> tuple[Context, ToolCall | None]:
-    """Find the call that ends the run: the first of a terminal tool that may. Denied ones before it are answered.
-
-    If a call needs approval and has no decision, the context pauses the run, and there is no call.
-    """
+    """Find the call that ends the run, or pause for its approval; denied ones before it are answered."""
     for call in ctx.tool_calls:
         tool = ctx.tools.get(call.name)
         if tool is None or not tool.terminal or call.id in ctx.tool_results:
@@ -142,10 +141,6 @@ def _ending_call(ctx: Context) -> tuple[Context, ToolCall | None]:
     return ctx, None
 
 
-def _output_of(ctx: Context, ending: ToolCall) -> Any:
-    return ctx.tools[ending.name].output_of(ending.input or {})
-
-
 def _ended_by(ctx: Context, ending: ToolCall, output: Any) -> Context:
     """End the run with a call of a terminal tool; the other calls are answered and do not run."""
     text, decided = "Accepted: this is the final output.", decision_on(ctx, ending)
@@ -164,14 +159,11 @@ def _ended_by(ctx: Context, ending: ToolCall, output: Any) -> Context:
 def _take_output(
     ctx: Context, output: OutputContract, ending: ToolCall | None, is_whole: bool
 ) -> Steps[Context]:
-    """End the run if the response has a valid output; if it has an invalid one, ask again.
-
-    A text that is not whole is no output, even if it looks like one.
-    """
+    """End the run if the response has a valid output, for which it must be whole; if it is invalid, ask again."""
     value: Any = None
     problems: Sequence[str] = ()
     if ending is not None:
-        value = _output_of(ctx, ending)
+        value = ctx.tools[ending.name].output_of(ending.input or {})
     elif ctx.tool_calls:
         calls = [call for call in ctx.tool_calls if call.name in output.tools]
         problems = [one for call in calls for one in ctx.validation_errors.get(call.id, ())]

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from treadle import events
 from treadle.context import Context, Note
 from treadle.effects import Emit, Steps
-from treadle.events import (
-    CallNotRun,
-    HistoryRepaired,
-    ModelRequested,
-    ModelResponded,
-    ToolFinished,
-    ToolStarted,
-)
 from treadle.messages import ToolCall
 from treadle.stages._circuit_breaker import report_calls
 from treadle.tools import NotRun
@@ -27,14 +20,11 @@ def report_refused(ctx: Context) -> Steps[None]:
         # The reasons of a custom plan may be other texts.
         if isinstance(reason, NotRun) and key not in run.ledger.refused:
             run.ledger.refused.add(key)
-            yield Emit(CallNotRun(iteration=ctx.iteration, call=call, reason=reason))
+            yield Emit(events.CallNotRun(iteration=ctx.iteration, call=call, reason=reason))
 
 
 def report_notes(ctx: Context) -> Steps[None]:
-    """Emit the notes of stages, and report the calls that the shared circuit breaker may not know yet.
-
-    A context that a stage discarded has other notes, and another plan.
-    """
+    """Emit the notes of stages, and report the calls that the shared circuit breaker may not know yet."""
     run = ctx.run
     when: dict[str, Any] = {"iteration": ctx.iteration, "at": run.ledger.clock}
     for note in (*ctx.notes, *run.ledger.notes) if run.has_listeners else ():
@@ -43,14 +33,16 @@ def report_notes(ctx: Context) -> Steps[None]:
         note.is_reported = True
         match note:
             case Note(ToolCall() as call, result):
-                yield Emit(ToolStarted(call=call, **when))
-                yield Emit(ToolFinished(call=call, result=result, duration=0.0, **when))
+                yield Emit(events.ToolStarted(call=call, **when))
+                yield Emit(events.ToolFinished(call=call, result=result, duration=0.0, **when))
             case Note(str() as stage, repairs):
-                yield Emit(HistoryRepaired(repairs=repairs, stage=stage))
+                yield Emit(events.HistoryRepaired(repairs=repairs, stage=stage))
             case Note(messages, response):
                 status = response.status
-                yield Emit(ModelRequested(messages=messages, **when))
-                yield Emit(ModelResponded(response=response, duration=0.0, status=status, **when))
+                yield Emit(events.ModelRequested(messages=messages, **when))
+                yield Emit(
+                    events.ModelResponded(response=response, duration=0.0, status=status, **when)
+                )
     run.ledger.notes.clear()
     if run.has_listeners and ctx.plan.not_run:
         yield from report_refused(ctx)

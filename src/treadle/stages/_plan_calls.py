@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Literal
 
@@ -19,8 +18,8 @@ from treadle.stages._notes import report_refused
 from treadle.stages._validate_calls import validate_calls
 from treadle.tools import DEDUPE_MODES, Dedupe, NotRun, Plan, PlanReason, Tool, not_run, truncate
 
-AGAIN_LINES, AGAIN_BYTES = 200, 5_000
-"""The maximum size of an earlier result that is shown again: the history has all of it."""
+SHOWN_AGAIN = 200, 5_000
+"""The maximum lines and bytes of an earlier result that is shown again: the history has all of it."""
 
 _NO_ORDER = frozenset({None, PlanReason.PARALLEL_BATCH_CUT})
 """The conflicts of a call that needs no other one to run before it: it would see the current state."""
@@ -38,15 +37,11 @@ class Planner:
         self._batches: list[list[ToolCall]] = []
         self._in_batch: dict[str, str] = {}
         self._duplicates: dict[str, str] = {}
-        self._per_tool: Counter[str] = Counter()
         self._split: PlanReason | None = None
         self._is_ordered = False
 
     def plan(self, calls: Iterable[ToolCall], refused: Mapping[str, str]) -> Plan:
-        """Plan calls that have no answer yet, and reserve the budget of those that run.
-
-        The circuit breakers of the refused ones are open: their ids, each with the error.
-        """
+        """Plan calls without an answer, and reserve their budget; breakers refuse some, each with an error."""
         for call in calls:
             tool = self._ctx.tools.get(call.name)
             repeat = self._ctx.run.repeats.before(call, tool)
@@ -56,7 +51,7 @@ class Planner:
             elif repeat is not None and not self._is_ordered and self._conflict(tool) in _NO_ORDER:
                 reason, (_, iteration, content, *_), may_run = repeat
                 if reason is NotRun.NO_NEW_EVIDENCE:
-                    content = shown_again(content)
+                    content = truncate(content, *SHOWN_AGAIN)
                 more = "; call it once more to run it" if may_run else ""
                 self._answer(not_run(call, reason, iteration=iteration, content=content, more=more))
             elif self._split is not None and not self._in_step:
@@ -93,11 +88,9 @@ class Planner:
         if split is not None or not self._batches:
             self._batches.append([])
             self._in_batch.clear()
-            self._per_tool.clear()
         self._batches[-1].append(call)
         if self._ctx.run.repeats.mode_of(tool) != "off":
             self._in_batch[call.fingerprint] = call.id
-        self._per_tool[call.name] += 1
         self._ctx.run.reserve(call, uses_of(tool))
 
     def _conflict(self, tool: Tool | None) -> PlanReason | None:
@@ -109,11 +102,10 @@ class Planner:
             return PlanReason.SEQUENTIAL_DEFERRED
         if self._is_alone(tool):
             return PlanReason.MIXED_BATCH_SEQUENCED
-        most = tool.max_parallel if tool is not None else None
         is_full = len(batch) >= self._ctx.limits.max_parallel_calls
-        if is_full or (tool is not None and most is not None and self._per_tool[tool.name] >= most):
-            return PlanReason.PARALLEL_BATCH_CUT
-        return None
+        if tool is not None and tool.max_parallel is not None:
+            is_full |= sum(one.name == tool.name for one in batch) >= tool.max_parallel
+        return PlanReason.PARALLEL_BATCH_CUT if is_full else None
 
     @staticmethod
     def _is_alone(tool: Tool | None) -> bool:
@@ -127,11 +119,6 @@ class Planner:
     def _answer(self, result: ToolResult) -> None:
         self.not_run[result.tool_call_id] = NotRun(result.status)
         self.results[result.tool_call_id] = result
-
-
-def shown_again(content: str) -> str:
-    """Truncate an earlier result to show it again."""
-    return truncate(content, AGAIN_LINES, AGAIN_BYTES)
 
 
 @stage(requires=("tool_calls",), provides=("plan", "tool_results"))
@@ -167,9 +154,17 @@ def plan_calls(
         run.release_idle()
     calls: Sequence[ToolCall] = ctx.tool_calls
     waiting = [call for call in calls if call.id not in done] if done else calls
-    if len(waiting) == 1 and _is_simple(ctx, waiting[0]):
-        run.reserve(waiting[0])
-        plan = Plan(((waiting[0],),), _SINGLE)
+    only = waiting[0] if len(waiting) == 1 else None
+    tool = None if only is None else ctx.tools.get(only.name)
+    if (  # the common case: a call within all limits, that was not made before
+        only is not None
+        and (tool is None or tool.is_plain)
+        and run.budget.limits_only_iterations
+        and run.breaker is None
+        and only.fingerprint not in run.repeats.answers
+    ):
+        run.reserve(only)
+        plan = Plan(((only,),), _SINGLE)
     elif waiting:
         refused = yield from refused_calls(ctx, waiting)
         planner = Planner(ctx, in_step=sequential == "in_step")
@@ -183,31 +178,15 @@ def plan_calls(
         plan = dataclasses.replace(plan, not_run={**removed, **plan.not_run})
     ctx = ctx if plan is ctx.plan else ctx.evolve(plan=plan)
     if run.has_listeners and calls:
-        yield from _report(ctx)
+        batches = tuple([tuple([call.id for call in batch]) for batch in plan.batches])
+        made = CallsPlanned(
+            iteration=ctx.iteration, reason=plan.reason, batches=batches, not_run=plan.not_run
+        )
+        yield Emit(made)
+        if plan.not_run:
+            yield from report_refused(ctx)
     return ctx
 
 
 _fingerprint_of = operator.attrgetter("fingerprint")
 _SINGLE = PlanReason.SINGLE_CALL  # access to a member of an Enum is slow
-
-
-def _is_simple(ctx: Context, call: ToolCall) -> bool:
-    """Whether there is nothing to decide: a single call, within all limits, that was not made before."""
-    run, tool = ctx.run, ctx.tools.get(call.name)
-    return (
-        (tool is None or tool.is_plain)
-        and run.budget.limits_only_iterations
-        and run.breaker is None
-        and call.fingerprint not in run.repeats.answers
-    )
-
-
-def _report(ctx: Context) -> Steps[None]:
-    plan = ctx.plan
-    batches = tuple([tuple([call.id for call in batch]) for batch in plan.batches])
-    made = CallsPlanned(
-        iteration=ctx.iteration, reason=plan.reason, batches=batches, not_run=plan.not_run
-    )
-    yield Emit(made)
-    if plan.not_run:
-        yield from report_refused(ctx)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 from treadle import effects
 from treadle.codec import finite
@@ -13,34 +14,29 @@ from treadle.events import ToolProgress
 from treadle.messages import ToolCall, copy_json, safe_str
 from treadle.tools import Invoke, ToolContext, tool_result, truncate
 
-if TYPE_CHECKING:
-    from treadle.effects import Notifier
 
-
+@dataclass(slots=True, eq=False)
 class ProgressReporter:
     """Emits `ToolProgress` for one attempt of a call, from whichever thread its tool runs in."""
 
-    def __init__(
-        self, iteration: int, call: ToolCall, *, has_listeners: bool, is_generator: bool
-    ) -> None:
-        self._iteration = iteration
-        self._call = call
-        self._has_listeners = has_listeners
-        self._is_generator = is_generator
-        self._notifier: Notifier | None = None
-        self._now: Callable[[], float] = time.time
-        self.is_over = False
+    iteration: int
+    call: ToolCall
+    has_listeners: bool
+    is_generator: bool
+    is_over: bool = False
+    _notifier: effects.Notifier | None = None
+    _now: Callable[[], float] = time.time
 
     def report(self, message: str, progress: float | None, data: Any) -> None:
         """Emit what a tool reports with `ToolContext.report`, unless its attempt is over."""
         notifier = self._notifier
-        if notifier is None or notifier.is_over or not self._has_listeners:
+        if notifier is None or notifier.is_over or not self.has_listeners:
             return
         share = None if progress is None else finite(progress)
         notifier.notify(
             ToolProgress(
-                iteration=self._iteration,
-                call=self._call,
+                iteration=self.iteration,
+                call=self.call,
                 message=truncate(safe_str(message)),
                 progress=None if share is None else min(1.0, max(0.0, share)),
                 data=data,
@@ -50,9 +46,9 @@ class ProgressReporter:
 
     def _take(self, value: Any) -> None:
         """Report a value that a generator yielded: a text as the message, anything else as data, too."""
-        if self._has_listeners:
+        if self.has_listeners:
             is_text = isinstance(value, str)
-            message = value if is_text else tool_result(self._call.id, value).content
+            message = value if is_text else tool_result(self.call.id, value).content
             self.report(message, None, None if is_text else copy_json(value))
 
     def end(self) -> None:
@@ -61,27 +57,22 @@ class ProgressReporter:
         if self._notifier is not None:
             self._notifier.end()
 
-    def _begin(self, reporter: Reporter, *, on_loop: bool) -> Notifier:
-        self._now = reporter.now
-        notifier = self._notifier = effects.Notifier(reporter, on_loop=on_loop)
-        notifier.is_over = self.is_over
-        return notifier
-
     def wrap(self, invoke: Invoke, reporter: Reporter, *, is_async: bool) -> Invoke:
-        """Wrap the invocation of a tool; a generator is run to its end."""
+        """Wrap the invocation of a tool, where it is called; a generator is run to its end."""
+        self._now = reporter.now
+        notifier = self._notifier = effects.Notifier(reporter, on_loop=is_async)
+        notifier.is_over = self.is_over
 
         def run(arguments: Mapping[str, Any], context: ToolContext | None) -> Any:
-            notifier = self._begin(reporter, on_loop=False)
             value: Any = invoke(arguments, context)
-            if self._is_generator and isinstance(value, Generator):
+            if self.is_generator and isinstance(value, Generator):
                 return effects.last_value(value, notifier, self._take)  # pyright: ignore[reportUnknownArgumentType]
             return value
 
         async def run_async(arguments: Mapping[str, Any], context: ToolContext | None) -> Any:
-            notifier = self._begin(reporter, on_loop=True)
             try:
                 value: Any = invoke(arguments, context)
-                if self._is_generator and isinstance(value, AsyncGenerator):
+                if self.is_generator and isinstance(value, AsyncGenerator):
                     value = await effects.last_async_value(value, notifier, self._take)  # pyright: ignore[reportUnknownArgumentType]
                 else:
                     value = await value

@@ -58,9 +58,7 @@ def _run_recipe(ctx: Context, call: ToolCall, node: RunNode, recipe: Recipe) -> 
 
     def sub_call(label: str, step: RecipeStep) -> Steps[ToolResult]:
         # Its node is made at once, so that the driver does not affect the order.
-        agent, index, call_id = node.agent_name, node.step_index, f"{call.id}/{label}"
-        made = RunNode(agent, index, "tool", step.tool, call_id, created_at=node.created_at)
-        node.tool_calls.append(made)
+        made = ctx.run.new_node(step.tool, f"{call.id}/{label}", node)
         return _run_step(ctx, call.id, made, step, results)
 
     serial = _labelled(recipe.serial, {})
@@ -102,8 +100,7 @@ def _run_step(
         ctx.run.in_flight.running.pop(call_id, None)
         ctx.run.in_flight.results.pop(call_id, None)
     if ctx.run.in_flight.paused.pop(call_id, None) is not None:
-        text = "Error: it needs approval, which cannot be requested within a recipe."
-        return ToolResult(call_id, text, True, NotRun.DENIED)
+        return _needs_approval(call_id, step.tool)
     return result
 
 
@@ -120,43 +117,42 @@ def prepare_call(
 
     Within another call, it is a step of its recipe. Without a node, the run state does not have the call.
     """
-    in_flight = ctx.run.in_flight
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, default=str)
     call, problems = check_call(ctx, ToolCall(call_id, name, text), {}, is_ours=within is not None)
-    in_flight.start((call,))
-    if within is None:
-        ctx.run.repeats.count(call)
-    else:
-        in_flight.held_locks[call.id] = held_locks(ctx, within)
-    refused = invalid_answer(call, problems) if problems else _refusal(ctx, call)
-    if refused is not None:
-        in_flight.mark_done(call_id, refused)
-    return _prepared(ctx, call, node or RunNode(kind="tool", created_at=0.0), refused, within)
+    ctx.run.in_flight.start((call,))
+    return _prepared(ctx, call, problems, node or RunNode(kind="tool", created_at=0.0), within)
 
 
 def _prepared(
-    ctx: Context, call: ToolCall, node: RunNode, refused: ToolResult | None, within: str | None
+    ctx: Context, call: ToolCall, problems: tuple[str, ...], node: RunNode, within: str | None
 ) -> Steps[ToolResult]:
-    """Run a call, unless it was refused; one that is cancelled before it begins is no use of its tool."""
+    run, in_flight = ctx.run, ctx.run.in_flight
+    if within is None:
+        run.repeats.count(call)
+    else:
+        in_flight.held_locks[call.id] = held_locks(ctx, within)
+    if problems:
+        refused: ToolResult | None = invalid_answer(call, problems)
+    elif approval_questions(ctx, [call]):
+        refused = _needs_approval(call.id, call.name)
+    else:
+        refused = over_budget(ctx, call, is_step=True)
     if refused is not None:
+        in_flight.mark_done(call.id, refused)
         return refused
+    uses = uses_of(ctx.tools.get(call.name))
+    run.budget.reserve(call.name, 0, uses)
     try:
         return (yield from perform_call(ctx, call, node, attempts(ctx, call), within))
     except BaseException:
-        if node.status is RunNodeStatus.INIT:
-            ctx.run.budget.reserve(call.name, 0, -uses_of(ctx.tools.get(call.name)))
+        if node.status is RunNodeStatus.INIT:  # cancelled before it began
+            run.budget.reserve(call.name, 0, -uses)
         raise
 
 
-def _refusal(ctx: Context, call: ToolCall) -> ToolResult | None:
-    """The refusal of a call that is not in a plan; None if it may run, which counts as a use of its tool."""
-    if approval_questions(ctx, [call]):
-        text = f"Error: {call.name!r} needs approval, which cannot be requested within a recipe."
-        return ToolResult(call.id, text, True, NotRun.DENIED)
-    answer = over_budget(ctx, call, is_step=True)
-    if answer is None:
-        ctx.run.budget.reserve(call.name, 0, uses_of(ctx.tools.get(call.name)))
-    return answer
+def _needs_approval(call_id: str, name: str) -> ToolResult:
+    text = f"Error: {name!r} needs approval, which cannot be requested within a recipe."
+    return ToolResult(call_id, text, True, NotRun.DENIED)
 
 
 def _composed(results: Mapping[str, ToolResult], serial: Mapping[str, RecipeStep]) -> Any:

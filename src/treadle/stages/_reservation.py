@@ -8,6 +8,7 @@ from typing import Any
 from treadle.context import Context, Request
 from treadle.effects import Steps
 from treadle.messages import History, JSONDict, Response, estimate_tokens
+from treadle.model import ModelClient
 from treadle.reservations import Reservation, Reservations
 
 _MAX_TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
@@ -15,16 +16,12 @@ _MAX_TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
 
 class Reserved:
-    """The reservation of a request with all runs around it; `release` has to follow.
+    """The reservation of a request with all runs around it; `release` has to follow."""
 
-    A run asks for one response at a time, so that its requests compete with those of other subagents only.
-    """
-
-    def __init__(self, ctx: Context, request: Request) -> None:
-        model = ctx.run.model
-        info = None if model is None else model.model_info()
-        options = {**({} if info is None else info.request), **request.options}
-        name: Any = options.get("model", None if info is None else info.model)
+    def __init__(self, ctx: Context, model: ModelClient, request: Request) -> None:
+        info = model.model_info()
+        options = {**info.request, **request.options}
+        name: Any = options.get("model", info.model)
         name = name if isinstance(name, str) else None
         limits = (options.get(option) for option in _MAX_TOKENS)
         most = next((limit for limit in limits if isinstance(limit, int)), None)
@@ -33,12 +30,10 @@ class Reserved:
         self._held: list[Reservations] = []
 
     def hold(self) -> Steps[None]:
-        """Wait until the request fits within the limits of these runs, with the others under way.
-
-        A limit may be reached meanwhile.
-        """
-        for budget in self._own.chain():
-            if budget.reservations is not None and budget is not self._own:
+        """Wait until the request fits within the limits of these runs; one may be reached meanwhile."""
+        # A run asks for one response at a time, so its requests compete with those of other subagents only.
+        for budget in self._own.chain()[1:]:
+            if budget.reservations is not None:
                 yield from budget.reservations.hold(self._wanted, budget.admits)
                 self._held.append(budget.reservations)
 

@@ -11,7 +11,7 @@ from treadle.errors import OutcomeUnknownError
 from treadle.events import ToolFinished, ToolStarted
 from treadle.messages import ToolCall, ToolResult
 from treadle.run_state import RunNode, RunNodeStatus
-from treadle.stages._answers import RUN_AGAIN, unknown
+from treadle.stages._answers import unknown
 from treadle.stages._attempts import SubagentPausedError, Work, failed_call, failure_of_call
 from treadle.tools import LockedError, NotRun, not_run
 
@@ -21,10 +21,7 @@ _INIT = RunNodeStatus.INIT  # access to a member of an Enum is slow
 def perform_call(
     ctx: Context, call: ToolCall, node: RunNode, work: Work, within: str | None = None
 ) -> Steps[ToolResult]:
-    """Run a valid call that was started: take its locks, record and emit its start and its end.
-
-    Within another call, it is a step of that call's recipe.
-    """
+    """Run a valid call that was started, within another one as a step of its recipe; first take its locks."""
     tool = ctx.tools.get(call.name)
     run = _run if tool is None or tool.lock is None else _locked
     return run(ctx, call, node, work, within)
@@ -52,7 +49,8 @@ def _run(
         return (yield from _waiting(ctx, call, started))
     except OutcomeUnknownError:
         if run.asks_unknown and within is None:  # nothing can be asked within a recipe
-            in_flight.unknown[call.id] = RUN_AGAIN.format(call.name)
+            text = "ran, so it may have taken effect already. Run it again?"
+            in_flight.unknown[call.id] = f"The program ended while {call.name!r} {text}"
             return (yield from _waiting(ctx, call, started))
         result, began, ended = unknown(ctx, call), started, (yield NOW)
     except BaseException:
@@ -102,7 +100,7 @@ def _finished(ctx: Context, call: ToolCall, outcome: Timed[ToolResult]) -> Emit:
             result=result,
             at=ended,
             duration=ended - started,
-            exception=failures.get((ctx.iteration, call.id)) if result.is_error else None,
+            exception=failures.get(call.id) if result.is_error else None,
         )
     )
 
@@ -110,17 +108,14 @@ def _finished(ctx: Context, call: ToolCall, outcome: Timed[ToolResult]) -> Emit:
 def _locked(
     ctx: Context, call: ToolCall, node: RunNode, work: Work, within: str | None
 ) -> Steps[ToolResult]:
-    """Run a call while it holds its keys; it starts when it has them all.
-
-    A key that an outer call holds is taken under another name, so that the calls inside one holder do not
-    overlap either.
-    """
+    """Run a call while it holds its keys; it starts when it has them all."""
     run = ctx.run
     try:
         keys = ctx.tools[call.name].lock_keys(call.input or {})
     except Exception as error:  # noqa: BLE001 - a function of the tool's author
         result = failed_call(ctx, call, failure_of_call(call, error), NotRun.LOCKED.value)
     else:
+        # What an outer call holds has another name: the calls inside one holder do not overlap either.
         outer = run.held_locks if within is None else held_locks(ctx, within)
         names = {key: f"{outer[key]}>" if key in outer else key for key in keys}
         run.in_flight.held_locks[call.id] = {**outer, **names}
