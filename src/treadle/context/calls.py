@@ -32,7 +32,7 @@ from treadle.messages import (
     text_of_parts,
     to_response,
 )
-from treadle.tools import Approval, NotRun, Plan, as_made, fingerprint, marked, not_run
+from treadle.tools import Approval, NotRun, Plan, PlanReason, as_made, fingerprint, marked, not_run
 
 IterationT = TypeVar("IterationT", bound=Iteration)
 
@@ -103,7 +103,8 @@ def is_dispatcher(ctx: Iteration) -> bool:
 
 def is_planned(ctx: Iteration) -> bool:
     """Whether the calls were planned."""
-    return bool(ctx.plan.batches or ctx.plan.not_run) or has_passed(ctx, "plan")
+    plan = ctx.plan  # the reasons alone may be those of a stage that took calls out before
+    return bool(plan.batches) or plan.reason is not PlanReason.NO_CALLS or has_passed(ctx, "plan")
 
 
 def are_validated(ctx: Iteration) -> bool:
@@ -326,12 +327,15 @@ def answered(ctx: IterationT, call: ToolCall, result: ToolResult) -> IterationT:
 
 def refused(ctx: IterationT, call: ToolCall, reason: NotRun, **values: Any) -> IterationT:
     """The context in which a call does not run, for a reason that the model reads."""
-    return _not_run(ctx, call, not_run(call, reason, **values))
+    return unrun(ctx, call, not_run(call, reason, **values))
 
 
-def _not_run(ctx: IterationT, call: ToolCall, result: ToolResult) -> IterationT:
+def unrun(ctx: IterationT, call: ToolCall, result: ToolResult) -> IterationT:
+    """The context in which a call does not run; the status of its answer is the reason."""
     reason = NotRun(result.status)
     ctx = answered(ctx, call, result)
+    if reason is NotRun.INVALID:  # which is no decision of a plan
+        return ctx
     plan = dataclasses.replace(ctx.plan, not_run={**ctx.plan.not_run, call.id: reason})
     return ctx.evolve(plan=plan)
 
@@ -458,7 +462,9 @@ def with_plan(ctx: IterationT, plan: Any) -> IterationT:
             fitting.append(call)
         if fitting:
             batches.append(tuple(fitting))
-    ctx = with_reservations(ctx.evolve(plan=dataclasses.replace(plan, batches=tuple(batches))))
+    kept = {key: one for key, one in ctx.plan.not_run.items() if key in ctx.tool_results}
+    plan = dataclasses.replace(plan, batches=tuple(batches), not_run={**kept, **plan.not_run})
+    ctx = with_reservations(ctx.evolve(plan=plan))
     # An approval cannot be left out.
     questions = {**ctx.plan.approvals, **approval_questions(ctx, ctx.plan.calls)}
     return ctx.evolve(plan=dataclasses.replace(ctx.plan, approvals=questions))
@@ -482,7 +488,7 @@ def admitted(ctx: IterationT, call: ToolCall) -> IterationT:
         return ctx
     answer = over_budget(ctx, call)
     if answer is not None:
-        return _not_run(ctx, call, answer)
+        return unrun(ctx, call, answer)
     ctx.run.reserve(call, uses_of(ctx.tools.get(call.name)))
     return ctx
 

@@ -210,7 +210,9 @@ class Context(Iteration):
         result = tool_result(found.id, value, is_error=is_error)
         if calls.is_dispatcher(ctx):
             return calls.with_reported_results(ctx, {found.id: result})
-        return calls.answered(ctx, found, result)  # a planner answers calls that do not run
+        validates = "validation_errors" in self.run.provides.get(self.stage, ())
+        reason = NotRun.INVALID if is_error and validates else NotRun.ANSWERED
+        return calls.unrun(ctx, found, dataclasses.replace(result, status=reason.value))
 
     def edit_call(self, call: ToolCall | str, arguments: Mapping[str, Any] | str) -> Self:
         """Change the arguments of a call before it runs. They are validated, and its approval is asked for again.
