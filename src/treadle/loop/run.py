@@ -689,12 +689,11 @@ class Run:
         """Make the result, end the run state, report it."""
         if reason is not None:
             self._paused = None
-        if self._paused is None:
-            # Messages that arrived too late for the model are in the history of the result.
-            given, self._pending_messages = self._pending_messages, ()
-            if self.handle is not None:
-                given += yield Call(self.handle.close, label=labels.STEER, key="end")
-            self.add_messages(given)
+        # Messages that the model has not seen are in the history of the result; a pause has them in its state, too.
+        given, self._pending_messages = self._pending_messages, ()
+        if self._paused is None and self.handle is not None:
+            given += yield Call(self.handle.close, label=labels.STEER, key="end")
+        self.add_messages(given)
         ended = yield NOW
         if self._paused is None:
             end_state(self.state, reason, ended)
