@@ -71,7 +71,7 @@ class Ledger:
             they hold if the stage discards its context: the calls ran.
         refused: the calls whose `CallNotRun` was emitted, by iteration and id.
         unsettled: the calls whose outcome the shared circuit breaker may not know yet.
-        settled: the ids of the calls whose outcome it knows.
+        settled: the calls whose outcome it knows, by iteration and id.
         failures: the exceptions of calls, by iteration and id of the call; of the last iteration with some.
         last_response: the latest response that was put in the history.
         interrupted_request: the request that was interrupted, after the number of its iteration.
@@ -89,7 +89,7 @@ class Ledger:
     notes: list[Note] = field(default_factory=list[Note])
     refused: set[tuple[int, str]] = field(default_factory=set[Any])
     unsettled: list[ToolCall] = field(default_factory=list[ToolCall])
-    settled: set[str] = field(default_factory=set[str])
+    settled: set[tuple[int, str]] = field(default_factory=set[Any])
     failures: dict[tuple[int, str], BaseException] = field(default_factory=dict[Any, Any])
     last_response: Response | None = None
     interrupted_request: tuple[int, ModelRequest] | None = None
