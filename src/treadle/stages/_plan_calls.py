@@ -182,7 +182,7 @@ def plan_calls(
     if removed and waiting:
         plan = dataclasses.replace(plan, not_run={**removed, **plan.not_run})
     ctx = ctx if plan is ctx.plan else ctx.evolve(plan=plan)
-    if run.has_listeners and calls:
+    if run.has_listeners and calls and (waiting or plan.reason is PlanReason.NO_CALLS):
         yield from _report(ctx)
     return ctx
 
