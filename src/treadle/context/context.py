@@ -80,14 +80,14 @@ class Context(Iteration):
                 of tools of the run.
 
         Raises:
-            OptionError: a field or a tool that does not exist, or the model was asked already.
+            OptionError: a field, a tool or a choice of one that does not exist, or the model was asked already.
             InvalidMessagesError: malformed messages. A broken history is repaired, and the repair reported.
         """
         if self.is_asked:
             raise OptionError(
                 "with_request: the model was asked already; put the stage before ask_model"
             )
-        checked = check_request_changes(changes)
+        checked = check_request_changes(changes, self.tools)
         check_names(checked.get("tools", ()), self.tools, "with_request: there is no tool")
         ctx, before = self, self.request_changes
         if "options" in checked and "options" in before:

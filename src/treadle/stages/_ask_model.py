@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeAlias
 from treadle import labels
 from treadle.checks import FLAG, functions, number
 from treadle.context import NO_CALLS, Context, Request, with_second_response
+from treadle.context.request import TOOL_CHOICES
 from treadle.effects import NOW, Call, Emit, Reporter, Sleep, Steps, without_frame
 from treadle.events import (
     Event,
@@ -433,7 +434,7 @@ def _model_request(
             made = run.ledger.payloads[name] = tool, tool.as_openai()
         offered.append(made[1])
     choice = request.tool_choice
-    if isinstance(choice, str) and choice in ctx.tools and choice not in _CHOICES:
+    if isinstance(choice, str) and choice in ctx.tools and choice not in TOOL_CHOICES:
         choice = {"type": "function", "function": {"name": choice}}
     events = None
     if run.has_listeners:  # without the context, to which the run refers: that would be a cycle
@@ -442,9 +443,6 @@ def _model_request(
     sent = ModelRequest(model, messages, opts, events)
     sent.has_origins = request.messages is not ctx.messages or ctx.messages.has_origins
     return sent
-
-
-_CHOICES = frozenset({"auto", "none", "required"})
 
 
 def events_of_chunks(
