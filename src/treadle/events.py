@@ -297,7 +297,8 @@ class CallsPlanned(IterationEvent):
 class CallNotRun(IterationEvent):
     """A valid call does not run: the plan, a budget, a circuit breaker or a stage prevents it.
 
-    A call has one such event, with the first reason. Calls that are invalid, denied or cancelled have none.
+    A call has one such event, with the first reason. Calls that are invalid, denied or cancelled have none,
+    nor have those that the run no longer reaches.
     """
 
     call: ToolCall

@@ -23,7 +23,13 @@ from tests.loop.edited_runs import (
 
 from treadle import CircuitBreaker, Limits, Loop, Ok, Paused, approve, default_stages, stage, tool
 from treadle.context import Decision
-from treadle.events import BreakerChanged, HistoryRepaired, IterationFinished, ModelResponded
+from treadle.events import (
+    BreakerChanged,
+    HistoryRepaired,
+    IterationFinished,
+    ModelResponded,
+    RunFinished,
+)
 from treadle.messages import Response, ToolCall, ToolResult
 from treadle.stages import ask_model, inject_results, parse_tool_calls, validate_calls
 from treadle.testing import call, calls
@@ -280,9 +286,71 @@ def test_the_answer_of_a_stage_is_kept_and_the_call_does_not_run(position, name,
     result = run.run(at(position, first_only(lambda ctx: ctx.answer("a", "from the stage"))))
     assert answer_to(result, "a") == "from the stage"
     assert run.ran == []
+    assert refused(run) == [("a", NotRun.ANSWERED)]
 
 
-@pytest.mark.parametrize("edit", ["drop_calls", "empty_plan", "replace_response", "ask"])
+def plan_by_hand(ctx):
+    return ctx.replace(plan=Plan((ctx.tool_calls,)))
+
+
+@pytest.mark.parametrize("edit", [lambda ctx: ctx.drop("a", "no."), lambda ctx: ctx.answer("a", 5)])
+def test_a_call_that_a_stage_took_out_is_reported_also_if_a_custom_stage_plans(edit):
+    run = EditedRun(SEVERAL)
+    stages = providing("plan", first_only(plan_by_hand), 4)
+    stages[5:6] = []  # `plan_calls`
+    run.run([*stages[:3], stage(first_only(edit), "take out"), *stages[3:]])
+    assert [call_id for call_id, _ in refused(run)] == ["a"]
+    assert run.ran[:2] == [2, 3]
+
+
+@pytest.mark.parametrize("position", [2, 3, 4])
+@pytest.mark.parametrize("taken_out", ["drop", "answer"])
+def test_after_a_stage_took_a_call_out_before_the_plan_it_may_correct_another(taken_out, position):
+    def edit(ctx):
+        return getattr(ctx, taken_out)("a", "no.").edit_call("b", {"n": 7})
+
+    run = EditedRun((calls(call("note", "a", n=1), call("note", "b", n="invalid")), "Done."))
+    result = run.run(at(position, first_only(edit)))
+    assert run.ran == [7]
+    assert answer_to(result, "b") == "noted 7"
+
+
+def test_after_a_stage_dropped_a_call_before_the_plan_it_may_replace_the_response():
+    other = calls(call("note", "b", n=2))
+    run = EditedRun(ONE)
+    run.run(at(3, first_only(lambda ctx: ctx.drop("a", "no.").with_response(other))))
+    assert run.ran == [2]
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda ctx: ctx.stop("no."),
+        lambda ctx: ctx.done("yes"),
+        lambda ctx: ctx.drop("a", "no.").stop("no."),
+        lambda ctx: 1 / 0,
+    ],
+)
+@pytest.mark.parametrize("position", [2, 3, 4, 5])
+def test_calls_that_the_run_no_longer_reaches_are_answered_and_not_reported(position, edit):
+    run = EditedRun(SEVERAL)
+    result = run.run(at(position, edit))
+    assert run.ran == []
+    assert answer_to(result, "b").startswith(("Not run.", "Cancelled: the run failed"))
+    assert {call_id for call_id, _ in refused(run)} <= {"a"}
+    assert isinstance(run.events[-1], RunFinished)
+
+
+def test_the_calls_of_a_last_answer_are_reported():
+    script = (calls(call("note", "a", n=1)), calls(call("note", "b", n=2)), "Done.")
+    run = EditedRun(script)
+    run.run(default_stages(), max_iterations=1, limits=Limits(on_limit="finish"))
+    assert refused(run) == [("b", NotRun.OVER_BUDGET)]
+
+
+@pytest.mark.parametrize(
+    "edit", ["drop_calls", "answer_calls", "empty_plan", "replace_response", "ask"]
+)
 def test_after_a_stage_removed_the_probe_of_a_breaker_the_next_call_is_the_probe(edit):
     breaker = CircuitBreaker(threshold=1, cool_down=0)
     breaker.record("note", "failed", "no", 0.0)

@@ -212,6 +212,7 @@ class TestWithTools:
 
 PENDING = PendingCall("q", "q", {}, "?")
 LIST_OF_TOOLS = "expected a list of tools or their names, got"
+A_CHOICE = "expected 'auto', 'none', 'required', the name of a tool, or the provider's form as a mapping, got"
 
 
 @pytest.mark.parametrize(
@@ -231,6 +232,8 @@ LIST_OF_TOOLS = "expected a list of tools or their names, got"
         ("with_request", {"tools": [None]}, "tools: expected tools or their names, got NoneType"),
         ("with_request", {"tools": [{"name": "add"}]}, "tools: expected tools or their names, got dict"),
         ("with_request", {"tool_choice": 5}, "tool_choice: expected a text or a mapping, got int"),
+        ("with_request", {"tool_choice": "lock"}, f"tool_choice: {A_CHOICE} 'lock'; did you mean 'look'?"),
+        ("with_request", {"tool_choice": ""}, f"tool_choice: {A_CHOICE} ''; known are auto, none, req"),
         ("with_request", {"options": [("seed", 1)]}, "options: expected a mapping, got list"),
         ("with_request", {"options": {5: 1}}, "options: expected names that are texts, got int"),
         ("with_request", {"instructions": 5}, "instructions: expected a text, got int"),

@@ -34,7 +34,7 @@ from treadle.stages import default_stages, dispatch_tools, run_calls
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
 from .interrupting import RUN, Durable
-from .memory import ENDS, Interrupted, MemoryJournal
+from .memory import ENDS, Interrupted, MemoryJournal, MemoryRun
 from .test_interrupted import same
 
 
@@ -542,6 +542,50 @@ def test_messages_are_taken_once(way: Way):
             assert said.count("One.") == 1
             if one.journal.parts[RUN][-1]["outcome"] is None or len(one.processes) == 2:
                 assert said.count("Two.") <= 1
+
+
+class CancellingRun(MemoryRun):
+    """A run that is cancelled while it asks its journal, or writes, for the n-th time, counted down."""
+
+    left = 0
+
+    def add(self, entries: Any, taken: Any = ()) -> None:
+        super().add(entries, taken)
+        self.count()
+
+    def messages(self) -> Any:
+        self.count()
+        return super().messages()
+
+    def count(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.stops[0]()
+
+
+class CancellingJournal(MemoryJournal):
+    """A journal whose first run is cancelled."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.cancels_at = at
+
+    def open(self, run_id: str, start: Any) -> MemoryRun:
+        run = super().open(run_id, start)
+        run.__class__, run.left = CancellingRun, self.cancels_at
+        return run
+
+
+@pytest.mark.parametrize("at", range(1, 9))
+def test_a_message_is_not_lost_if_the_run_is_cancelled_while_it_is_taken(driven: Way, at: int):
+    journal = CancellingJournal(at)
+    journal.send(RUN, "Hurry.")
+    model = ScriptedLLM(calls(call("add", "c1", a=1, b=2)), "Done.")
+    options = {"tools": [add], "journal": journal, "run_id": RUN}
+    result = driven.run(HELLO, model, **options).result
+    said = "\n".join(m["content"] for m in result.messages if m["role"] == "user")
+    assert said.count("Hurry.") == 1
+    assert journal.sent[RUN] == []
 
 
 # Telemetry and events

@@ -1,9 +1,9 @@
 """Budgets of a run, and its cost. Calls are counted before they run; the rest is checked between iterations."""
 
 import logging
-import time
 from decimal import Decimal
 
+import anyio
 import pytest
 
 from treadle import (
@@ -83,18 +83,30 @@ class TestKinds:
         loop = Loop(max_total_tokens=1, max_cost=0.1, max_iterations=1)
         assert isinstance(way.run(loop, ScriptedLLM(completion("done", 5.0))), Ok)
 
-    def test_time(self, way):
-        began = time.monotonic()
-
+    def test_time(self, way, clock):
         @tool(volatile=True)
-        def work():
-            time.sleep(0.05)
+        async def work(n: int):
+            if n == 2:
+                clock.limit.strike()
+                await anyio.sleep(30)
+            return f"worked {n}"
 
-        loop = Loop(tools=[work], max_seconds=1, max_iterations=100)
-        result = way.run(loop, lambda m: calls(call("work")))
-        assert time.monotonic() - began >= 1
-        assert result.reason == DeadlineExceeded(1)
-        assert result.messages[-1]["role"] == "tool"
+        loop = Loop(tools=[work], max_seconds=9, middleware=[clock.middleware])
+        result = way.run(loop, ScriptedLLM(*(calls(call("work", f"w{n}", n=n)) for n in (1, 2))))
+        assert clock.bounds == [9]
+        assert (result.reason, result.iterations) == (DeadlineExceeded(9), 2)
+        assert answers(result.messages) == {
+            "w1": "worked 1",
+            "w2": "Cancelled: the run's time was up before this call was done.",
+        }
+
+    def test_time_that_is_up_before_the_first_response(self, way, clock):
+        async def hang(messages):
+            clock.limit.strike()
+            await anyio.sleep(30)
+
+        result = way.run(Loop(max_seconds=9, middleware=[clock.middleware]), hang)
+        assert (result.reason, result.messages) == (DeadlineExceeded(9), USER)
 
     @pytest.mark.parametrize("handle", [None, RunHandle])
     def test_with_a_cost_limit_of_zero_the_model_is_not_called(self, way, handle):

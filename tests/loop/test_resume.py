@@ -7,12 +7,16 @@ from hypothesis import strategies as st
 from tests.deciding import on, unbound
 
 from treadle import (
+    CallsPlanned,
     DeadlineExceeded,
     Err,
     HistoryRepaired,
     IterationFinished,
+    IterationStarted,
     Limits,
     Loop,
+    ModelRequested,
+    ModelResponded,
     Ok,
     OptionError,
     Paused,
@@ -29,6 +33,7 @@ from treadle import (
     edit,
     tool,
 )
+from treadle.sessions import Session, SQLiteSessions
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
 from .conftest import BATCH, SYNC, USER, RecordedTools, Way, answers, of, paused_at, stored
@@ -191,12 +196,54 @@ class TestHandle:
         loop, events = recorded.loop(), []
         model = ScriptedLLM(calls(call("talk", "t"), call("wipe", "b", path="/")), "done")
         pause = way.run(loop, model, handle=handle)
-        assert pause.messages[-1]["role"] == "tool"
+        assert pause.messages[-1] == {"role": "user", "content": "hurry up"}
         result = way.resume(loop, stored(pause), {"b": approve}, model, on_event=events.append)
         assert result.messages[-2] == {"role": "user", "content": "hurry up"}
         assert model.sent[1].messages == result.messages[:-1]
         (steered,) = of(events, UserMessageAdded)
         assert steered.messages == ({"role": "user", "content": "hurry up"},)
+
+    @pytest.mark.parametrize("at", [IterationStarted, ModelRequested, ModelResponded, CallsPlanned])
+    def test_a_message_during_the_iteration_that_pauses_is_in_the_pause(
+        self, recorded, at, tmp_path
+    ):
+        """It is in the history, for a run that is abandoned, and in the state that another process resumes."""
+        handle, accepted = RunHandle(), []
+
+        def steer(event):
+            if isinstance(event, at):
+                accepted.append(handle.steer("hurry up"))
+
+        model = ScriptedLLM(calls(call("wipe", "b", path="/")), "done")
+        pause = SYNC.run(recorded.loop(on_event=steer), model, handle=handle)
+        said = {"role": "user", "content": "hurry up"}
+        assert accepted == [True]
+        assert pause.messages[-1] == handle.messages[-1] == said
+        pause.save(tmp_path / "pause.json")
+        (waiting,) = Paused.load(tmp_path / "pause.json").pending
+        decisions = {waiting.id: approve}
+        result = recorded.loop().resume_sync(tmp_path / "pause.json", decisions, model)
+        assert [message["role"] for message in result.messages] == [
+            "user", "assistant", "tool", "user", "assistant",
+        ]  # fmt: skip
+        assert result.messages[-2] == said == model.sent[1].messages[-1]
+
+    def test_a_message_before_a_pause_is_in_the_session_of_a_run_that_is_abandoned(
+        self, recorded, tmp_path
+    ):
+        handle, session = RunHandle(), Session(SQLiteSessions(tmp_path / "s.db"), "s")
+
+        def steer(messages):
+            assert handle.steer("hurry up")
+            return calls(call("wipe", "b", path="/"))
+
+        model = ScriptedLLM(steer, "done", "done")
+        pause = SYNC.run(recorded.loop(), model, handle=handle, session=session)
+        assert session.messages()[-1] == {"role": "user", "content": "hurry up"}
+        [waiting] = pause.pending
+        resumed = recorded.loop().resume_sync(pause, {waiting.id: approve}, model, session=session)
+        assert session.messages() == resumed.messages
+        assert [m["content"] for m in resumed.messages].count("hurry up") == 1
 
 
 # A resumed run that is cancelled or fails keeps the results from before and after the pause.

@@ -7,7 +7,7 @@ import anyio
 import pytest
 from tests.learning import learn
 
-from treadle import Loop, RunHandle
+from treadle import Loop, RunHandle, approve
 from treadle.effects import drive_sync
 from treadle.events import BreakerChanged
 from treadle.messages import ToolCall, ToolResult
@@ -105,7 +105,7 @@ def test_a_call_without_a_result_is_ignored(context):
 # The shared breaker in the stages: checked before calls are planned, updated with their results.
 
 
-OPEN, HALF_OPEN = BreakerState.OPEN, BreakerState.HALF_OPEN
+CLOSED, OPEN, HALF_OPEN = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN
 
 
 class Flaky:
@@ -246,6 +246,43 @@ def test_a_run_that_is_cancelled_reports_the_calls_that_ended_and_releases_the_o
     assert loop.run_sync("Hi", model, handle=handle).reason == RunCancelled()
     assert breaker.states == {"flaky": OPEN, "cancel": OPEN}
     assert breaker.admit("cancel", "next", time.time()).after is HALF_OPEN  # a probe
+
+
+def test_a_run_that_pauses_reports_the_calls_that_ended_and_not_again_when_it_is_resumed(flaky):
+    breaker = CircuitBreaker(threshold=2)
+    wipe = Tool("wipe", fn=lambda: "wiped", requires_approval=True)
+    loop = Loop(tools=[Tool("flaky", fn=flaky), wipe], breaker=breaker)
+    asking = calls(call("flaky", n=1), call("wipe"))
+    model = ScriptedLLM(asking, "Done.", asking)
+    paused = loop.run_sync("Hi", model)
+    assert breaker.states == {"flaky": CLOSED}
+    loop.resume_sync(paused, {one.id: approve for one in paused.pending}, model)
+    assert breaker.states == {"flaky": CLOSED}
+    loop.run_sync("Hi", model)
+    assert breaker.states == {"flaky": OPEN}
+
+
+def test_a_resumed_run_reports_the_calls_that_end_after_the_pause():
+    breaker = CircuitBreaker(threshold=1)
+    wipe = Tool("wipe", fn=lambda: 1 / 0, requires_approval=True)
+    loop = Loop(tools=[wipe], breaker=breaker)
+    model = ScriptedLLM(calls(call("wipe")), "Done.")
+    paused = loop.run_sync("Hi", model)
+    assert breaker.states == {}
+    loop.resume_sync(paused, {one.id: approve for one in paused.pending}, model)
+    assert breaker.states == {"wipe": OPEN}
+
+
+def test_a_call_whose_id_was_in_an_exchange_that_a_stage_removed_is_reported(flaky):
+    breaker = CircuitBreaker(threshold=2)
+
+    def forget(ctx):
+        return ctx.replace(messages=ctx.messages[:1])
+
+    loop = Loop(tools=[Tool("flaky", fn=flaky)], breaker=breaker, stages=[forget, ...])
+    model = ScriptedLLM(*[calls(call("flaky", "same id", n=1))] * 2, "Done.")
+    loop.run_sync("Hi", model)
+    assert (flaky.made, breaker.states) == ([1, 1], {"flaky": OPEN})
 
 
 @pytest.mark.parametrize(

@@ -176,6 +176,25 @@ class TestEvents:
             CallsPlanned(iteration=4, reason=reason, batches=batches, not_run={})
         ]
 
+    @pytest.mark.parametrize(
+        ("before", "planned"),
+        [("dispatch_tools", 2), ("inject_results", 1), ("budget_guard", 1)],
+    )
+    @pytest.mark.parametrize("calls_made", [1, 2])
+    def test_a_stage_that_plans_again_emits_a_plan_unless_the_calls_are_over(
+        self, before, planned, calls_made
+    ):
+        def again(ctx):
+            yield from plan_calls(ctx)
+            return ctx
+
+        events = []
+        script = calls(*[call("look", f"c{n}", at=5) for n in range(calls_made)]), "Done."
+        stages = Loop().pipeline.insert_before(before, again)
+        loop = Loop(tools=[Tool("look", fn=lambda at: at)], stages=stages, on_event=events.append)
+        loop.run_sync("Hi", ScriptedLLM(*script))
+        assert len([one for one in events if isinstance(one, CallsPlanned)]) == planned
+
 
 def test_without_validation_calls_are_compared_by_their_text():
     """A custom list of stages may leave it out."""

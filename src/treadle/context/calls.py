@@ -28,7 +28,7 @@ from treadle.messages import (
     text_of_parts,
     to_response,
 )
-from treadle.tools import Approval, NotRun, Plan, as_made, fingerprint, marked, not_run
+from treadle.tools import Approval, NotRun, Plan, PlanReason, as_made, fingerprint, marked, not_run
 
 IterationT = TypeVar("IterationT", bound=Iteration)
 
@@ -90,7 +90,8 @@ def is_dispatcher(ctx: Iteration) -> bool:
 
 def is_planned(ctx: Iteration) -> bool:
     """Whether the calls were planned."""
-    return bool(ctx.plan.batches or ctx.plan.not_run) or has_passed(ctx, "plan")
+    plan = ctx.plan  # the reasons alone may be those of a stage that took calls out before
+    return bool(plan.batches) or plan.reason is not PlanReason.NO_CALLS or has_passed(ctx, "plan")
 
 
 def are_validated(ctx: Iteration) -> bool:
@@ -280,17 +281,18 @@ def found_call(ctx: Iteration, call: object, verb: str) -> ToolCall:
     return calls[call_id]
 
 
-def answered(
-    ctx: IterationT, call: ToolCall, result: ToolResult, *, is_refused: bool = False
-) -> IterationT:
-    """The context with the answer to a call, which does not run; the plan has the reason of a refusal."""
+def answered(ctx: IterationT, call: ToolCall, result: ToolResult) -> IterationT:
+    """The context with the answer to a call, which does not run; the status of the answer is the reason."""
     ctx.run.release(call)
-    plan, reason = ctx.plan, {call.id: NotRun(result.status)} if is_refused else {}
+    plan, reason = ctx.plan, NotRun(result.status)
+    reasons = without(plan.not_run, call.id)
+    if reason is not NotRun.INVALID:  # which is no decision of a plan
+        reasons = {**reasons, call.id: reason}
     kept = (tuple(one for one in batch if one.id != call.id) for batch in plan.batches)
     plan = dataclasses.replace(
         plan,
         batches=tuple(filter(None, kept)),
-        not_run={**without(plan.not_run, call.id), **reason},
+        not_run=reasons,
         duplicates=without(plan.duplicates, call.id),
         approvals=without(plan.approvals, call.id),
     )
@@ -303,7 +305,7 @@ def answered(
 
 def refused(ctx: IterationT, call: ToolCall, reason: NotRun, **values: Any) -> IterationT:
     """The context in which a call does not run, for a reason that the model reads."""
-    return answered(ctx, call, not_run(call, reason, **values), is_refused=True)
+    return answered(ctx, call, not_run(call, reason, **values))
 
 
 def without(values: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -420,10 +422,15 @@ def with_plan(ctx: IterationT, plan: Any) -> IterationT:
             placed[call.id] = call
             fitting.append(call)
         batches.append(tuple(fitting))
+    kept = {key: one for key, one in ctx.plan.not_run.items() if key in ctx.tool_results}
     # An approval cannot be left out.
     questions = {**plan.approvals, **approval_questions(ctx, placed.values())}
-    batches = list(filter(None, batches))
-    plan = dataclasses.replace(plan, batches=tuple(batches), approvals=questions)
+    plan = dataclasses.replace(
+        plan,
+        batches=tuple(filter(None, batches)),
+        not_run={**kept, **plan.not_run},
+        approvals=questions,
+    )
     return with_reservations(ctx.evolve(plan=plan))
 
 
@@ -442,7 +449,7 @@ def admitted(ctx: IterationT, call: ToolCall) -> IterationT:
         return ctx
     answer = over_budget(ctx, call)
     if answer is not None:
-        return answered(ctx, call, answer, is_refused=True)
+        return answered(ctx, call, answer)
     ctx.run.reserve(call, uses_of(ctx.tools.get(call.name)))
     return ctx
 

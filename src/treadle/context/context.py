@@ -83,14 +83,14 @@ class Context(Iteration):
                 of tools of the run.
 
         Raises:
-            OptionError: a field or a tool that does not exist, or the model was asked already.
+            OptionError: a field, a tool or a choice of one that does not exist, or the model was asked already.
             InvalidMessagesError: malformed messages. A broken history is repaired, and the repair reported.
         """
         if self.is_asked:
             raise OptionError(
                 "with_request: the model was asked already; put the stage before ask_model"
             )
-        checked = check_request_changes(changes)
+        checked = check_request_changes(changes, self.tools)
         check_names(checked.get("tools", ()), self.tools, "with_request: there is no tool")
         ctx, before = self, self.request_changes
         if "options" in checked and "options" in before:
@@ -203,7 +203,9 @@ class Context(Iteration):
         result = tool_result(found.id, value, is_error=is_error)
         if calls.is_dispatcher(ctx):
             return calls.with_reported_results(ctx, {found.id: result})
-        return calls.answered(ctx, found, result)  # a planner answers calls that do not run
+        validates = "validation_errors" in self.run.provides.get(self.stage, ())
+        reason = NotRun.INVALID if is_error and validates else NotRun.ANSWERED
+        return calls.answered(ctx, found, dataclasses.replace(result, status=reason.value))
 
     def edit_call(self, call: ToolCall | str, arguments: Mapping[str, Any] | str) -> Self:
         """Change the arguments of a call before it runs. They are validated, and its approval is asked for again.

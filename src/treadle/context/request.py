@@ -13,6 +13,9 @@ from treadle.messages import JSONDict, is_mapping
 from treadle.model import check_no_tools
 from treadle.tools import Tool
 
+TOOL_CHOICES = ("auto", "none", "required")
+"""The values of ``tool_choice`` that name no tool; another text names one."""
+
 
 class RequestChanges(TypedDict, total=False):
     """What `Context.with_request` and `Request.replace` may change; `Request` describes each."""
@@ -48,9 +51,9 @@ class Request:
         """Copy the request with some fields changed; ``options`` are merged.
 
         Raises:
-            OptionError: a field that does not exist.
+            OptionError: a field that does not exist, or an invalid value.
         """
-        checked = check_request_changes(changes)
+        checked = check_request_changes(changes, self.tools)
         options = {**self.options, **checked.get("options", {})}
         return dataclasses.replace(self, **{**checked, "options": options})
 
@@ -63,8 +66,8 @@ def forced_tool(choice: Any) -> str:
     return choice if isinstance(choice, str) else ""
 
 
-def check_request_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Check changed fields, and replace tools by their names; raises `OptionError`."""
+def check_request_changes(changes: Mapping[str, Any], tools: Iterable[str]) -> dict[str, Any]:
+    """Check the changed fields of a request with some tools, and replace tools by their names."""
     check_names(changes, RequestChanges.__annotations__, "a request has no field")
     checked = dict(changes)
     for name, (kinds, expected) in _REQUEST_KINDS.items():
@@ -79,6 +82,13 @@ def check_request_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
     check_no_tools("options", checked.get("options", {}))
     if "tools" in checked:
         checked["tools"] = names_of("tools", checked["tools"])
+    choice = checked.get("tool_choice")
+    if isinstance(choice, str):
+        expected = (
+            "'auto', 'none', 'required', the name of a tool, or the provider's form as a mapping"
+        )
+        known = (*TOOL_CHOICES, *tools, *checked.get("tools", ()))
+        check_names((choice,), known, f"tool_choice: expected {expected}, got")
     return checked
 
 

@@ -73,9 +73,9 @@ class Ledger:
     notes: list[Note] = field(default_factory=list[Note])
     # The calls whose `CallNotRun` was emitted, by iteration and id.
     refused: set[tuple[int, str]] = field(default_factory=set[Any])
-    # The calls whose outcome the shared circuit breaker may not know yet, and the ids of those that it knows.
+    # The calls whose outcome the shared circuit breaker may not know yet; those it knows, by iteration and id.
     unsettled: list[ToolCall] = field(default_factory=list[ToolCall])
-    settled: set[str] = field(default_factory=set[str])
+    settled: set[tuple[int, str]] = field(default_factory=set[Any])
     failures: dict[str, BaseException] = field(default_factory=dict[Any, Any])  # of this iteration
     last_response: Response | None = None  # that was put in the history
     interrupted_request: tuple[int, ModelRequest] | None = None  # and the number of its iteration

@@ -678,7 +678,9 @@ class Run:
         services.ledger.found.update(dict.fromkeys(paused.found))
         done = self.context.tool_results
         for call in () if self.context.is_injected else self.context.plan.calls:
-            if call.id not in done:
+            if call.id in done:  # reported when it paused
+                services.ledger.settled.add((context.iteration, call.id))
+            else:
                 services.ledger.reserved[call.id] = call, uses_of(kept.get(call.name))
 
     def _finish_at(self, limit: Reason) -> None:
@@ -690,12 +692,11 @@ class Run:
         """Make the result, end the run state, report it."""
         if reason is not None:
             self._paused = None
-        if self._paused is None:
-            # Messages that arrived too late for the model are in the history of the result.
-            given, self._pending_messages = self._pending_messages, ()
-            if self.handle is not None:
-                given += yield Call(self.handle.close, label=labels.STEER, key="end")
-            self.add_messages(given)
+        # Messages that the model has not seen are in the history of the result; a pause keeps them in its state.
+        given, self._pending_messages = self._pending_messages, ()
+        if self._paused is None and self.handle is not None:
+            given += yield Call(self.handle.close, label=labels.STEER, key="end")
+        self.add_messages(given)
         ended = yield NOW
         if self._paused is None:
             end_state(self.state, reason, ended)

@@ -217,7 +217,8 @@ class _Journaled:
         """Replay what is in the log, go on from there, and store the result."""
         self._handle.bind(run)
         log = self._opened.log
-        writer = _Writer(self._opened, self._run_id, run.services.ledger.event_counter)
+        counter = run.services.ledger.event_counter
+        writer = _Writer(self._opened, self._run_id, counter, self._handle)
         steps = run.steps()
         if all(entry.kind == RESUMED for entry in log):
             steps = writer(steps)
@@ -323,15 +324,18 @@ class _Writer(LogMiddleware):
         opened: the run in the journal.
         run_id: its id.
         counter: numbers the events.
+        handle: the handle of the run.
 
     Attributes:
         unknown: see `Replay`.
     """
 
-    def __init__(self, opened: JournaledRun, run_id: str, counter: EventCounter) -> None:
+    def __init__(
+        self, opened: JournaledRun, run_id: str, counter: EventCounter, handle: RunHandle
+    ) -> None:
         self._queue = _Queue(counter)  # apart from this object, which would refer to itself
         super().__init__(self._queue.add, reports=False)
-        self._opened, self._run_id = opened, run_id
+        self._opened, self._run_id, self._handle = opened, run_id, handle
         self._log: Sequence[Entry] = opened.log
         self._started = {
             entry.place: entry.at
@@ -408,7 +412,9 @@ class _Writer(LogMiddleware):
         numbers = [number for number, _ in new]
         self._received.update(numbers)
         self._taken += numbers
-        return *given, *(message for _, message in new)
+        # Until the run has received them: a cancellation may discard the outcome.
+        self._handle.taken = given = *given, *(message for _, message in new)
+        return given
 
     def _elapsed(self, place: Place) -> float:
         """How long some steps have run, in seconds, without the time in which no process drove the run.

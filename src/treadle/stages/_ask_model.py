@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeAlias
 from treadle import events, labels
 from treadle.checks import FLAG, functions, number
 from treadle.context import NO_CALLS, Context, Request, expect, with_second_response
+from treadle.context.request import TOOL_CHOICES
 from treadle.effects import NOW, Call, Emit, Reporter, Sleep, Steps, without_frame
 from treadle.errors import check_names
 from treadle.messages import (
@@ -392,8 +393,7 @@ def _model_request(
             made = run.ledger.payloads[name] = tool, tool.as_openai()
         offered.append(made[1])
     choice = request.tool_choice
-    is_name = isinstance(choice, str) and choice not in {"auto", "none", "required"}
-    if is_name and choice in ctx.tools:
+    if isinstance(choice, str) and choice in ctx.tools and choice not in TOOL_CHOICES:
         choice = {"type": "function", "function": {"name": choice}}
     sent = ModelRequest(model, messages, model.opts_of(request.options, offered, choice))
     if run.has_listeners:  # without the context, to which the run refers: that would be a cycle

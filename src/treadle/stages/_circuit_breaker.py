@@ -83,11 +83,11 @@ def report_calls(ctx: Context, calls: Iterable[ToolCall]) -> Steps[None]:
     if breaker is None:
         return
     for call in calls:
-        result = ctx.tool_results.get(call.id)
-        if call.id in settled:
+        result, key = ctx.tool_results.get(call.id), (ctx.iteration, call.id)
+        if key in settled:
             continue
         if result is not None and result.status in _RAN:
-            settled.add(call.id)
+            settled.add(key)
             now = yield NOW
             error = result.content if result.is_error else None
             yield from _ask(ctx, call, breaker.record, error, now)

@@ -68,6 +68,7 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
         ctx, waiting = _waiting(ctx)
         # A stage of a subagent may have paused it for another reason.
         if waiting or in_flight.paused:
+            run.ledger.unsettled += [call for call in planned if call.id in ctx.tool_results]
             return ctx.pause(waiting)
     ended = run.repeats.not_learned(ctx.iteration, planned)  # `run_calls` runs a part of a plan
     if run.breaker is not None:

@@ -177,7 +177,7 @@ def plan_calls(
     if removed and waiting:
         plan = dataclasses.replace(plan, not_run={**removed, **plan.not_run})
     ctx = ctx if plan is ctx.plan else ctx.evolve(plan=plan)
-    if run.has_listeners and calls:
+    if run.has_listeners and calls and (waiting or plan.reason is PlanReason.NO_CALLS):
         batches = tuple([tuple([call.id for call in batch]) for batch in plan.batches])
         made = CallsPlanned(
             iteration=ctx.iteration, reason=plan.reason, batches=batches, not_run=plan.not_run

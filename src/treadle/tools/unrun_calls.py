@@ -27,6 +27,8 @@ class NotRun(StrEnum):
     BREAKER_OPEN = "breaker_open"
     REMOVED = "removed"
     """A custom stage removed it."""
+    ANSWERED = "answered"
+    """A custom stage answered it, in place of its tool."""
     DENIED = "denied"
     """A person did not approve it."""
     INVALID = "invalid"

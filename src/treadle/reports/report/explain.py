@@ -40,6 +40,7 @@ _NOT_RUN: Mapping[str, str] = {
     "max_uses": "The tool has reached its maximum number of uses.",
     "breaker_open": "The circuit breaker of the tool is open.",
     "removed": "A custom stage removed it.",
+    "answered": "A custom stage answered it.",
     "denied": "A person did not approve it.",
     "invalid": "It is invalid.",
     "not_planned": "It was not planned.",
