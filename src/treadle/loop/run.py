@@ -153,6 +153,8 @@ class Run:
 
     def steps(self) -> Steps[Result]:
         """Perform the run; on every exit the history is valid and the end is reported."""
+        if self.handle is not None:
+            self.handle.bind(self)
         if self.session is not None:
             return self._in_session(self.session)
         return self._claimed(self._steps())
@@ -699,7 +701,9 @@ class Run:
         if self._paused is None:
             end_state(self.state, reason, ended)
         self.result = result = self._result(reason)
-        self.handle = None  # which refers to the run: avoid a reference cycle
+        if self.handle is not None:
+            self.handle.bind_result(result)
+            self.handle = None  # which refers to the result: avoid a reference cycle
         # As the traceback of an exception does: of a tool or a key of a lock, by the frames of their callers.
         self.services.ledger.failures = {}
         if reason is not None or self.services.has_listeners:  # a failed run is logged in any case

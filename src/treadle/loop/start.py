@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Generator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from treadle.context import EventCounter, Ledger, RunServices
 from treadle.effects import Steps
@@ -52,8 +52,8 @@ def start_run(
     Returns:
         The steps of the run, and the function to which a driver passes events; None without listeners.
     """
-    settings = loop.settings
-    if given is MISSING and settings.journal is None:
+    settings, journal = loop.settings, loop.settings.journal
+    if given is MISSING and journal is None:
         raise OptionError(
             "messages: there are none; pass a text, or a list of chat messages, as the first argument of the run"
         )
@@ -62,46 +62,33 @@ def start_run(
         observers.append(stream.put)
         if settings.handle is not None:
             raise OptionError("handle: a stream is the handle of its run; leave it out")
-    telemetry = active_telemetry(settings.telemetry)
-    handle = stream or settings.handle
-    listening = Listening(
-        bool(observers) or telemetry is not None or is_logged(logging.INFO),
-        stream is not None or streams,
-        EventCounter(),
-    )
-    if settings.journal is None:
-        state = _state_for(settings, given)
-        run_id = state.run_id
-        run = make_run(loop, given, llm_send_fn, state, handle=handle, listening=listening)
-        if handle is not None:
-            handle.bind(run)
-        steps = _recorded(run, loop, observers)
+    telemetry, counter = active_telemetry(settings.telemetry), EventCounter()
+    is_heard = bool(observers) or telemetry is not None or is_logged(logging.INFO)
+    handle, is_resumable = stream or settings.handle, journal is not None
+    if handle is None and is_resumable:
+        handle = RunHandle()
+
+    def make(
+        given: Any, state: RunState, streams_to_user: bool = stream is not None or streams
+    ) -> Run:
+        # With a journal as with listeners, so that the effects of a run do not depend on them.
+        return make_run(
+            loop, given, llm_send_fn, state,
+            handle=handle, counter=counter, has_listeners=is_heard or is_resumable,
+            streams_to_user=streams_to_user, is_resumable=is_resumable,
+        )  # fmt: skip
+
+    if journal is None:
+        run = make(given, _state_for(settings, given))
+        run_id, steps = run.state.run_id, _recorded(run, loop, observers)
     else:
-        handle, run_id = handle or RunHandle(), settings.run_id or RunState().run_id
-
-        def make(given: Any, state: RunState, streams_to_user: bool | None = None) -> Run:
-            # With listeners, so that the effects of a run do not depend on them.
-            streams = listening.streams_to_user if streams_to_user is None else streams_to_user
-            heard = listening._replace(has_listeners=True, streams_to_user=streams)
-            return make_run(
-                loop, given, llm_send_fn, state, handle=handle, listening=heard, is_resumable=True
-            )
-
-        steps = settings.journal.steps(loop, run_id, given, make, handle)
+        run_id = settings.run_id or RunState().run_id
+        steps = journal.steps(loop, run_id, given, make, handle)
     if is_logged(logging.WARNING):
         observers.insert(0, RunLog(run_id, settings.name))
     if telemetry is not None:
         steps = telemetry.middleware(steps)
-    deliver = Observers(observers, listening.counter).deliver if observers else None
-    return _wrapped(steps, settings), deliver
-
-
-class Listening(NamedTuple):
-    """Whether a run has listeners, whether one may show text as it arrives, and the counter of events."""
-
-    has_listeners: bool
-    streams_to_user: bool
-    counter: EventCounter
+    return _wrapped(steps, settings), _delivery(observers, counter)
 
 
 def make_run(
@@ -110,19 +97,22 @@ def make_run(
     llm_send_fn: Model | None,
     state: RunState,
     *,
-    handle: RunHandle | None,
-    listening: Listening,
+    handle: RunHandle | None = None,
+    counter: EventCounter | None = None,
+    has_listeners: bool = False,
+    streams_to_user: bool = False,
     parent: RunServices | None = None,
     call_id: str = "",
     is_resumable: bool = False,
 ) -> Run:
     """Make a run of messages, or of a paused run; a subagent is a call of a run with the services ``parent``.
 
-    Every run is made here.
+    Every run is made here. Its observers share the counter.
     """
     settings, limits = loop.settings, loop.settings.limits
+    counter = counter or EventCounter()
     if isinstance(given, PausedRun):
-        listening.counter.latest = given.last_seq
+        counter.latest = given.last_seq
     locks = settings.locks
     held: Mapping[str, str] = NOTHING
     if parent is not None and locks is None:  # keys of another table are not held here
@@ -142,7 +132,7 @@ def make_run(
         budget=Budget(limits, outer, settings.name, state.agent_name),
         in_flight=ToolCallTable(can_cancel=handle is not None),
         repeats=Repeats(settings.loop_threshold),
-        ledger=Ledger(listening.counter),
+        ledger=Ledger(counter),
         locks=Locks() if locks is None else locks,
         held_locks=held,
         breaker=settings.breaker,
@@ -150,8 +140,8 @@ def make_run(
         catalog=loop.catalog,
         model=ModelClient(loop.model_for(llm_send_fn), options),
         instructions=settings.instructions,
-        has_listeners=listening.has_listeners,
-        streams_to_user=listening.streams_to_user,
+        has_listeners=has_listeners,
+        streams_to_user=streams_to_user,
         deps=settings.deps,
         asks_unknown=settings.pauses.on_unknown == "ask",
         output=loop.output,
@@ -171,23 +161,18 @@ def start_subagent(
     call_id: str,
     handle: RunHandle | None = None,
 ) -> tuple[Steps[Result], Deliver | None]:
-    """Make the run of a subagent, which is a call of another run; see `make_run`.
-
-    Returns:
-        The steps, and the listeners of the subagent; None if it has none.
-    """
-    observers, streams = _observers_of(loop.settings)
-    listening = Listening(
-        parent.has_listeners or bool(observers), parent.streams_to_user or streams, EventCounter()
-    )
+    """Make the run of a subagent, which is a call of another run, as `start_run`."""
+    (observers, streams), counter = _observers_of(loop.settings), EventCounter()
     run = make_run(
         loop, given, None, state,
-        handle=handle, listening=listening, parent=parent, call_id=call_id,
+        handle=handle, counter=counter, has_listeners=parent.has_listeners or bool(observers),
+        streams_to_user=parent.streams_to_user or streams, parent=parent, call_id=call_id,
     )  # fmt: skip
-    if handle is not None:
-        handle.bind(run)
-    deliver = Observers(observers, listening.counter).deliver if observers else None
-    return _wrapped(run.steps(), loop.settings), deliver
+    return _wrapped(run.steps(), loop.settings), _delivery(observers, counter)
+
+
+def _delivery(observers: list[Observer], counter: EventCounter) -> Deliver | None:
+    return Observers(observers, counter).deliver if observers else None
 
 
 def _recorded(run: Run, loop: BuiltLoop, observers: list[Observer]) -> Steps[Result]:

@@ -215,7 +215,6 @@ class _Journaled:
 
     def _part(self, run: Run) -> Steps[Result]:
         """Replay what is in the log, go on from there, and store the result."""
-        self._handle.bind(run)
         log = self._opened.log
         writer = _Writer(self._opened, self._run_id, run.services.ledger.event_counter)
         steps = run.steps()

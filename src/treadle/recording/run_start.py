@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from treadle.codec import NotDataError, decode, encode
-from treadle.context import EventCounter
 from treadle.loop.built_loop import BuiltLoop
 from treadle.loop.handle import RunHandle
 from treadle.loop.pause import PausedRun
-from treadle.loop.start import Listening, make_run
+from treadle.loop.start import make_run
 from treadle.messages import JSONDict, safe_str, to_message
 from treadle.model import Model
 from treadle.recording.configuration_of import configuration_of
@@ -94,17 +93,18 @@ def restarted(loop: BuiltLoop, start: Mapping[str, Any]) -> Run:
         loop = given_loop.with_options(session=session)
     if "paused" in start:
         given: Any = PausedRun.recorded(loop, start)
-        state, last_seq = given.run_state, given.last_seq
+        state = given.run_state
     else:
-        given, last_seq = decode(start["messages"]), 0
+        given = decode(start["messages"])
         state = decode(start["state"]) if "state" in start else None
         state = state or RunState(start["name"], start["run_id"])
     handle = RunHandle() if start.get("has_handle", True) else None
     model = RecordedModel(start.get("model", {}))
-    listening = Listening(
-        start.get("has_listeners", True), start["streams_to_user"], EventCounter(last_seq)
-    )
-    return make_run(loop, given, model, state, handle=handle, listening=listening)
+    return make_run(
+        loop, given, model, state,
+        handle=handle, has_listeners=start.get("has_listeners", True),
+        streams_to_user=start["streams_to_user"],
+    )  # fmt: skip
 
 
 def go_on_with(run: Run, loop: BuiltLoop, llm_send_fn: Model | None) -> None:
@@ -121,9 +121,7 @@ def go_on_with(run: Run, loop: BuiltLoop, llm_send_fn: Model | None) -> None:
     Raises:
         OptionError: there is no model.
     """
-    listening = Listening(False, False, EventCounter())
-    other = make_run(loop, (), llm_send_fn, RunState(), handle=None, listening=listening)
-    run.go_on_with(other)
+    run.go_on_with(make_run(loop, (), llm_send_fn, RunState()))
 
 
 class RecordedModel:
