@@ -8,7 +8,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from treadle import labels
 from treadle.checks import instance
@@ -50,6 +50,7 @@ PausedForm: TypeAlias = Paused | Mapping[str, Any] | str | bytes | os.PathLike[s
 """A paused run, its state, that as JSON text, or the path of a saved pause. JSON text starts with ``{``."""
 PROCESS_CLAIMS = ProcessClaims()
 """The claims of the loops without ``Pauses(claims=...)``."""
+_PATHS: tuple[type[Any], ...] = (str, os.PathLike)
 _APPROVAL = instance(Approval, "approve, deny(reason) or edit(arguments)")
 R = TypeVar("R")
 log = logging.getLogger("treadle.loop")
@@ -179,17 +180,11 @@ class PausedRun:
         take_over: bool = False,
     ) -> None:
         instance(Mapping, "a mapping by id of the call").check("decisions", decisions)
-        self._claims: list[ClaimStore] = [] if store is None else [store]
-        self._file: FileClaims | None = None
+        opened, self._file = _opened(given, take_over=take_over)
+        self._claims = [one for one in (self._file, store) if one is not None]
         self._claimant = ""
         self.take_over = take_over
-        if _is_path(given):
-            from treadle.pauses.saved import FileClaims  # noqa: PLC0415 - it imports pathlib
-
-            self._file = FileClaims(given, take_over=take_over)
-            self._claims.insert(0, self._file)
-            given = self._file.state
-        opened, tools = _opened(given), loop.tools
+        tools = loop.tools
         self.state, self._digest = check_state(opened, loop.settings.pauses.key), opened["digest"]
         self._check_tools(tools)
         stage, pause_id = self.state["stage"], self.state["pause_id"]
@@ -206,7 +201,6 @@ class PausedRun:
         self.context = self._decided(tools)
         self.run_state = self.paused.state
         self.run_state.history = self.context.messages
-        self.last_seq: int = self.state["last_seq"]
         self._check_subagents(tools)
 
     def as_json(self) -> JSONDict:
@@ -236,7 +230,10 @@ class PausedRun:
         waiting = [call["id"] for call in self.state["pending"]]
         for call_id, decision in decisions.items():
             if call_id not in waiting:
-                raise OptionError(f"decisions: {_why_not(call_id, waiting)}")
+                listed = ", ".join(waiting) or "none"
+                raise OptionError(
+                    f"decisions: no call {call_id!r} waits in this pause; waiting calls: {listed}"
+                )
             _APPROVAL.check(f"decisions[{call_id!r}]", decision)
 
     def _check_tools(self, tools: Mapping[str, Tool]) -> None:
@@ -342,20 +339,6 @@ class PausedRun:
         return Call(fn, pause_id, self._claimant, *args, mode=mode, label=label, key=pause_id)
 
 
-def _why_not(given: object, waiting: Sequence[str]) -> str:
-    """Why a decision cannot be applied: its id is none of the calls that wait."""
-    listed = ", ".join(waiting) or "none"
-    by_call = {call_id.rpartition("@")[0]: call_id for call_id in waiting}
-    nonces = {call_id.rpartition("@")[2] for call_id in waiting}
-    whole = by_call.get(str(given))
-    if whole is not None:
-        return f"{given!r} does not name the pause; the id of this pending call is {whole!r}"
-    call_id, _, nonce = str(given).rpartition("@")
-    if call_id and nonce not in nonces:
-        return f"the decision on {given!r} belongs to another pause; waiting calls: {listed}"
-    return f"no call {given!r} waits; waiting calls: {listed}"
-
-
 class _RecordedClaims(ProcessClaims):
     """Stands for the claims of a recorded run, which has claimed its pause already."""
 
@@ -375,14 +358,15 @@ def decisions_within(
     return {key: decisions[outer] for key, outer in waiting.items() if outer in decisions}
 
 
-def _is_path(given: Any) -> TypeGuard[str | os.PathLike[str]]:
-    is_text = isinstance(given, str)
-    return (is_text and not given.lstrip().startswith("{")) or isinstance(given, os.PathLike)
-
-
-def _opened(given: Any) -> Mapping[str, Any]:
-    """The state of a paused run, in any form but a path; it is not checked."""
+def _opened(given: PausedForm, *, take_over: bool) -> tuple[Mapping[str, Any], FileClaims | None]:
+    """The state of a paused run, which is not checked; and the claims of its file, if it is saved."""
     state: Any = given.state if isinstance(given, Paused) else given
+    is_text = isinstance(state, str) and state.lstrip().startswith("{")
+    if isinstance(state, _PATHS) and not is_text:
+        from treadle.pauses.saved import FileClaims  # noqa: PLC0415 - it imports pathlib
+
+        file = FileClaims(state, take_over=take_over)
+        return file.state, file
     if isinstance(state, (str, bytes)):
         try:
             state = json.loads(state)
@@ -393,7 +377,7 @@ def _opened(given: Any) -> Mapping[str, Any]:
             "expected a Paused, its state, that as JSON text, or the path of a saved pause, "
             f"got {type(given).__name__}"
         )
-    return state
+    return state, None
 
 
 def _digests(ctx: Context, own: Mapping[str, Tool]) -> tuple[dict[str, str], dict[str, str | None]]:

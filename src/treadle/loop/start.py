@@ -112,7 +112,7 @@ def make_run(
     settings, limits = loop.settings, loop.settings.limits
     counter = counter or EventCounter()
     if isinstance(given, PausedRun):
-        counter.latest = given.last_seq
+        counter.latest = given.state["last_seq"]
     locks = settings.locks
     held: Mapping[str, str] = NOTHING
     if parent is not None and locks is None:  # keys of another table are not held here
