@@ -13,6 +13,8 @@ from treadle.context import (
     NO_CALLS,
     Context,
     Decision,
+    EventCounter,
+    Ledger,
     RunServices,
     uses_of,
     with_parsed_calls,
@@ -40,7 +42,7 @@ from treadle.events import (
     RunStarted,
     UserMessageAdded,
 )
-from treadle.limits import MAX_LAST_ANSWERS
+from treadle.limits import MAX_LAST_ANSWERS, Budget
 from treadle.loop.built_loop import BuiltLoop
 from treadle.loop.custom_stage import lost_calls
 from treadle.loop.handle import RunHandle
@@ -69,7 +71,7 @@ from treadle.messages import (
     safe_str,
     validate_messages,
 )
-from treadle.model import ModelInfo
+from treadle.model import Model, ModelClient, ModelInfo
 from treadle.pipeline import Progress, StageError
 from treadle.results import (
     DeadlineExceeded,
@@ -94,7 +96,7 @@ from treadle.stages import (
     with_guidance_after_text,
     without_nudge,
 )
-from treadle.tools import NotRun, OutputContract
+from treadle.tools import Locks, NotRun, OutputContract, Repeats, ToolCallTable
 from treadle.tracebacks import from_user_code
 
 log = logging.getLogger("treadle.loop")
@@ -112,37 +114,81 @@ _LATE = "Cancelled: the run's time was up before this call was done."
 
 
 class Run:
-    """One run of messages, or of a paused run; a driver performs `steps`, once.
+    """One run of messages, or of a paused run; a driver performs `steps`, once. Its observers share the counter.
 
-    It does not keep the loop: the handle among its settings refers to the run. If another process may resume it,
-    a cancellation of its task does not end it.
+    It does not keep the loop: the handle among its settings refers to the result. If another process may resume
+    it, a cancellation of its task does not end it. A subagent is a call of a run with the services ``parent``.
     """
 
     def __init__(
         self,
         loop: BuiltLoop,
-        services: RunServices,
         given: Any,
-        handle: RunHandle | None = None,
+        llm_send_fn: Model | None,
+        state: RunState,
         *,
+        handle: RunHandle | None = None,
+        counter: EventCounter | None = None,
+        has_listeners: bool = False,
+        streams_to_user: bool = False,
+        parent: RunServices | None = None,
+        call_id: str = "",
         is_resumable: bool = False,
     ) -> None:
+        settings, limits = loop.settings, loop.settings.limits
         self.pipeline, self.tools = loop.pipeline, loop.tools
-        self.session: RunSession | None = loop.settings.session
-        self._finishes = loop.settings.limits.on_limit == "finish"
-        self._secret = loop.settings.pauses.key
+        self.session: RunSession | None = settings.session
+        self._finishes = limits.on_limit == "finish"
+        self._secret = settings.pauses.key
         self.handle = handle
-        self.services = services
-        self.state = services.state
+        self.state = state
+        self.given = given  # with a session, after the messages of the session
+        counter = counter or EventCounter()
+        if isinstance(given, PausedRun):
+            counter.latest = given.state["last_seq"]
+        locks = settings.locks
+        held: Mapping[str, str] = NOTHING
+        if parent is not None and locks is None:  # keys of another table are not held here
+            locks = parent.locks
+            held = parent.in_flight.held_locks.get(call_id, parent.held_locks)
+        cost_of = limits.cost_of
+        if cost_of is not None:  # events have the limits, as data
+            limits = dataclasses.replace(limits, cost_of=None)
+        elif parent is not None:
+            cost_of = parent.cost_of
+        options = settings.llm_opts
+        if loop.output is not None:
+            options = {**options, **loop.output.options}
+        outer = None if parent is None else parent.budget
+        self.services = RunServices(
+            state=state,
+            budget=Budget(limits, outer, settings.name, state.agent_name),
+            in_flight=ToolCallTable(can_cancel=handle is not None),
+            repeats=Repeats(settings.loop_threshold),
+            ledger=Ledger(counter),
+            locks=Locks() if locks is None else locks,
+            held_locks=held,
+            breaker=settings.breaker,
+            resolver=loop.resolver,
+            catalog=loop.catalog,
+            model=ModelClient(loop.model_for(llm_send_fn), options),
+            instructions=settings.instructions,
+            has_listeners=has_listeners,
+            streams_to_user=streams_to_user,
+            deps=settings.deps,
+            asks_unknown=settings.pauses.on_unknown == "ask",
+            output=loop.output,
+            cost_of=cost_of,
+            check_kept=None if handle is None else handle.check_kept,
+            provides=loop.pipeline.provides,
+        )
         # The latest context; between iterations it has everything that was done.
-        self.context = _BLANK.evolve(messages=History(), tools=loop.tools, run=services)
+        self.context = _BLANK.evolve(messages=History(), tools=loop.tools, run=self.services)
         self.result: Result | None = None  # also if its task was cancelled
         self.limit: Reason | None = None  # at which the model is asked for a last answer
-        self.given = given  # with a session, after the messages of the session
         self._is_resumable = is_resumable
         self._has_begun = False  # whether a stage may have run
         self._pauses = 0
-        self._elapsed_before = 0.0  # seconds before the latest pause
         self._pending_messages: tuple[JSONDict, ...] = ()  # the model has not seen them yet
         self._progress: Progress | None = None
         self._last_answers = 0  # how often it was asked for one
@@ -221,7 +267,7 @@ class Run:
         self.services.ledger.advance(started)
         if isinstance(self.given, PausedRun):
             self._restore(self.given)
-            budget.start(started, self._elapsed_before)
+            budget.start(started, self.given.paused.elapsed)
             # From now on the iteration is in progress.
             progress = Progress(stages=list(self.context.trace))
             progress.item = self.context.evolve(decision=None, waiting=(), trace=progress.stages)
@@ -273,7 +319,8 @@ class Run:
     def _within_bounds(
         self, iterating: Steps[Reason | None], seconds: float | None
     ) -> Steps[Reason | None]:
-        left = None if seconds is None else max(0.0, seconds - self._elapsed_before)
+        before = self.given.paused.elapsed if isinstance(self.given, PausedRun) else 0.0
+        left = None if seconds is None else max(0.0, seconds - before)
         until = None if self.handle is None else self.handle.ended
         try:
             return (yield Bounded(iterating, seconds=left, until=until))
@@ -298,9 +345,7 @@ class Run:
                 if self.context.decision is _PAUSE:
                     return (yield from self._suspend())
                 if self.handle is not None:
-                    ends = not self._pending_messages
-                    self._pending_messages += yield self._taking(self.handle, ends=ends)
-                    self.handle.taken = ()
+                    yield from self._receive(self.handle, ends=not self._pending_messages)
                 if not self._pending_messages:
                     return None
                 yield from self._add_pending()
@@ -320,8 +365,7 @@ class Run:
         """Begin an iteration, with a text for the model in it alone; return the reason if a limit forbids it."""
         run = self.services
         if self.handle is not None:
-            self._pending_messages += yield self._taking(self.handle)
-            self.handle.taken = ()
+            yield from self._receive(self.handle)
         if self._pending_messages:
             yield from self._add_pending()
         reason = run.budget.exhausted()
@@ -503,13 +547,14 @@ class Run:
 
     # User messages that arrive meanwhile
 
-    def _taking(self, handle: RunHandle, *, ends: bool = False) -> Call:
-        """The effect that takes user messages; if there are none and the run ends, the handle accepts no more."""
-        key = str(self.context.iteration + 1)
-        if not self.services.budget.is_finishing:
-            return Call(handle.take, ends, label=labels.STEER, key=key)
+    def _receive(self, handle: RunHandle, *, ends: bool = False, closing: str = "") -> Steps[None]:
+        """Take the messages; if there are none and the run ends, or it is closing, the handle accepts no more."""
+        key = closing or str(self.context.iteration + 1)
         # After the last answer the model is not asked again: a later message would not be seen.
-        return Call(handle.close, label=labels.STEER, key=key)
+        is_over = closing or self.services.budget.is_finishing
+        take, args = (handle.close, ()) if is_over else (handle.take, (ends,))
+        self._pending_messages += yield Call(take, *args, label=labels.STEER, key=key)
+        handle.taken = ()
 
     def _add_pending(self) -> Steps[None]:
         """Add the user messages that arrived meanwhile; the run continues with them."""
@@ -620,8 +665,7 @@ class Run:
         now = yield NOW
         self._pauses += 1
         if self.handle is not None:
-            self._pending_messages += yield Call(self.handle.close, label=labels.STEER, key="pause")
-            self.handle.taken = ()
+            yield from self._receive(self.handle, closing="pause")
         key = str(self._pauses)
         text = yield Call(nonce, label=labels.RANDOM, key=f"pause {key}")
         counter = services.ledger.event_counter
@@ -660,8 +704,8 @@ class Run:
     def _restore(self, given: PausedRun) -> None:
         """Continue from the state of a paused run."""
         paused, services = given.paused, self.services
-        self._pauses, self._elapsed_before = paused.pauses, paused.elapsed
-        self._pending_messages, self._last_answers = paused.pending_messages, paused.last_answers
+        self._pauses, self._last_answers = paused.pauses, paused.last_answers
+        self._pending_messages = paused.pending_messages
         tools = self.context.tools
         kept = {name: tool for name, tool in tools.items() if name not in paused.removed_tools}
         context = given.context
@@ -693,9 +737,9 @@ class Run:
             self._paused = None
         if self._paused is None:
             # Messages that arrived too late for the model are in the history of the result.
-            given, self._pending_messages = self._pending_messages, ()
             if self.handle is not None:
-                given += yield Call(self.handle.close, label=labels.STEER, key="end")
+                yield from self._receive(self.handle, closing="end")
+            given, self._pending_messages = self._pending_messages, ()
             self.add_messages(given)
         ended = yield NOW
         if self._paused is None:

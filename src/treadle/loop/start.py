@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from typing import Any
 
-from treadle.context import EventCounter, Ledger, RunServices
+from treadle.context import EventCounter, RunServices
 from treadle.effects import Steps
 from treadle.errors import OptionError
-from treadle.limits import Budget
 from treadle.loop.built_loop import BuiltLoop
 from treadle.loop.event_stream import EventStream
 from treadle.loop.handle import RunHandle
@@ -26,22 +24,13 @@ from treadle.loop.observers import (
 from treadle.loop.options import Settings
 from treadle.loop.pause import PausedRun
 from treadle.loop.run import Run
-from treadle.messages import NOTHING
-from treadle.model import Model, ModelClient
+from treadle.model import Model
 from treadle.results import Result
 from treadle.run_state import RunState
 from treadle.telemetry import active_telemetry
-from treadle.tools import Locks, Repeats, ToolCallTable
 
-
-class Missing:
-    """The default of an argument that a run needs."""
-
-    def __repr__(self) -> str:
-        return "<required>"
-
-
-MISSING: Any = Missing()
+MISSING: Any = ...
+"""The default of the messages, which a run needs."""
 
 
 def start_run(
@@ -72,7 +61,7 @@ def start_run(
         given: Any, state: RunState, streams_to_user: bool = stream is not None or streams
     ) -> Run:
         # With a journal as with listeners, so that the effects of a run do not depend on them.
-        return make_run(
+        return Run(
             loop, given, llm_send_fn, state,
             handle=handle, counter=counter, has_listeners=is_heard or is_resumable,
             streams_to_user=streams_to_user, is_resumable=is_resumable,
@@ -91,67 +80,6 @@ def start_run(
     return _wrapped(steps, settings), _delivery(observers, counter)
 
 
-def make_run(
-    loop: BuiltLoop,
-    given: Any,
-    llm_send_fn: Model | None,
-    state: RunState,
-    *,
-    handle: RunHandle | None = None,
-    counter: EventCounter | None = None,
-    has_listeners: bool = False,
-    streams_to_user: bool = False,
-    parent: RunServices | None = None,
-    call_id: str = "",
-    is_resumable: bool = False,
-) -> Run:
-    """Make a run of messages, or of a paused run; a subagent is a call of a run with the services ``parent``.
-
-    Every run is made here. Its observers share the counter.
-    """
-    settings, limits = loop.settings, loop.settings.limits
-    counter = counter or EventCounter()
-    if isinstance(given, PausedRun):
-        counter.latest = given.state["last_seq"]
-    locks = settings.locks
-    held: Mapping[str, str] = NOTHING
-    if parent is not None and locks is None:  # keys of another table are not held here
-        locks = parent.locks
-        held = parent.in_flight.held_locks.get(call_id, parent.held_locks)
-    cost_of = limits.cost_of
-    if cost_of is not None:  # events have the limits, as data
-        limits = dataclasses.replace(limits, cost_of=None)
-    elif parent is not None:
-        cost_of = parent.cost_of
-    options = settings.llm_opts
-    if loop.output is not None:
-        options = {**options, **loop.output.options}
-    outer = None if parent is None else parent.budget
-    services = RunServices(
-        state=state,
-        budget=Budget(limits, outer, settings.name, state.agent_name),
-        in_flight=ToolCallTable(can_cancel=handle is not None),
-        repeats=Repeats(settings.loop_threshold),
-        ledger=Ledger(counter),
-        locks=Locks() if locks is None else locks,
-        held_locks=held,
-        breaker=settings.breaker,
-        resolver=loop.resolver,
-        catalog=loop.catalog,
-        model=ModelClient(loop.model_for(llm_send_fn), options),
-        instructions=settings.instructions,
-        has_listeners=has_listeners,
-        streams_to_user=streams_to_user,
-        deps=settings.deps,
-        asks_unknown=settings.pauses.on_unknown == "ask",
-        output=loop.output,
-        cost_of=cost_of,
-        check_kept=None if handle is None else handle.check_kept,
-        provides=loop.pipeline.provides,
-    )
-    return Run(loop, services, given, handle, is_resumable=is_resumable)
-
-
 def start_subagent(
     loop: BuiltLoop,
     given: Any,
@@ -161,9 +89,9 @@ def start_subagent(
     call_id: str,
     handle: RunHandle | None = None,
 ) -> tuple[Steps[Result], Deliver | None]:
-    """Make the run of a subagent, which is a call of another run, as `start_run`."""
+    """Make the run of a subagent, which is a call of another run, as `start_run` makes one."""
     (observers, streams), counter = _observers_of(loop.settings), EventCounter()
-    run = make_run(
+    run = Run(
         loop, given, None, state,
         handle=handle, counter=counter, has_listeners=parent.has_listeners or bool(observers),
         streams_to_user=parent.streams_to_user or streams, parent=parent, call_id=call_id,

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from treadle.codec import NotDataError, decode, encode
 from treadle.loop.built_loop import BuiltLoop
 from treadle.loop.handle import RunHandle
 from treadle.loop.pause import PausedRun
-from treadle.loop.start import make_run
+from treadle.loop.run import Run
 from treadle.messages import JSONDict, safe_str, to_message
 from treadle.model import Model
 from treadle.recording.configuration_of import configuration_of
 from treadle.run_state import RunState
-
-if TYPE_CHECKING:
-    from treadle.loop.run import Run
 
 
 def start_of(loop: BuiltLoop, run: Run) -> JSONDict:
@@ -100,7 +97,7 @@ def restarted(loop: BuiltLoop, start: Mapping[str, Any]) -> Run:
         state = state or RunState(start["name"], start["run_id"])
     handle = RunHandle() if start.get("has_handle", True) else None
     model = RecordedModel(start.get("model", {}))
-    return make_run(
+    return Run(
         loop, given, model, state,
         handle=handle, has_listeners=start.get("has_listeners", True),
         streams_to_user=start["streams_to_user"],
@@ -121,7 +118,7 @@ def go_on_with(run: Run, loop: BuiltLoop, llm_send_fn: Model | None) -> None:
     Raises:
         OptionError: there is no model.
     """
-    run.go_on_with(make_run(loop, (), llm_send_fn, RunState()))
+    run.go_on_with(Run(loop, (), llm_send_fn, RunState()))
 
 
 class RecordedModel:
