@@ -14,7 +14,7 @@ from treadle.effects import Steps
 from treadle.errors import OptionError, check_names
 from treadle.loop.built_loop import BuiltLoop
 from treadle.loop.event_stream import EventStream, streamed_run
-from treadle.loop.options import OPTIONS, LoopOptions, OptionsSignature, Settings, hint_of
+from treadle.loop.options import OPTIONS, SIGNATURE, LoopOptions, Settings, hint_of
 from treadle.loop.pause import PROCESS_CLAIMS, PausedForm, PausedRun
 from treadle.loop.start import MISSING, start_run
 from treadle.loop.subagent import TASK_SCHEMA, MakeMessages, Subagent
@@ -97,7 +97,7 @@ class Loop(BuiltLoop[OutputT_co]):
         self._build(Settings(options))
 
     if not TYPE_CHECKING:
-        __signature__ = OptionsSignature()
+        __signature__ = SIGNATURE
 
     @overload
     def with_options(

@@ -4,6 +4,7 @@
 import contextlib
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import EllipsisType
 from typing import (
@@ -56,15 +57,10 @@ class RunJournal(Protocol):
     def steps(
         self, loop: Any, run_id: str, given: Any, make: Callable[..., Any], handle: RunHandle
     ) -> Steps[Result]:
-        """Perform a run, or the rest of it.
+        """Perform a run, or the rest of it; ``given`` are the messages of the caller, missing if the run exists.
 
-        Args:
-            loop: its loop.
-            run_id: its id.
-            given: the messages of the caller; missing if the run exists.
-            make: makes the run of messages, or of a paused run, and of a state; and, if it is given, of whether
-                listeners show text as it arrives.
-            handle: is attached to the run.
+        ``make`` makes the run of messages, or of a paused run, and of a state; and, if it is given, of whether
+        listeners show text as it arrives. The handle is attached to the run.
         """
         ...
 
@@ -248,6 +244,13 @@ STAGE_OPTIONS: Mapping[str, Stage[..., Any]] = {
 """The options that stages of the default list take, each with its stage."""
 OF_STAGES = frozenset({"stages", *STAGE_OPTIONS})
 OF_TOOLS = frozenset(name for name, option in OPTIONS.items() if option.makes_tools)
+SIGNATURE = inspect.Signature(
+    [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=OPTIONS[name].default)
+        for name in TYPES
+    ]
+)
+"""The signature of `Loop`."""
 _STORED = {name: option for name, option in OPTIONS.items() if _DECLARED[name][1] is not Limits}
 _SHOWN = [name for name, option in _STORED.items() if option.is_shown]
 _DEFAULTS = {name: option.default for name, option in _STORED.items()}
@@ -296,18 +299,6 @@ def _limited(limits: Limits, named: Mapping[str, Any]) -> Limits:
 
 
 _limits_of = functools.lru_cache(maxsize=64, typed=True)(Limits)
-
-
-class OptionsSignature:
-    """The ``__signature__`` of `Loop`: its options, with their defaults."""
-
-    def __get__(self, instance: object, owner: Any) -> Any:
-        import inspect  # noqa: PLC0415 - only documentation needs it
-
-        kind = inspect.Parameter.KEYWORD_ONLY
-        return inspect.Signature(
-            [inspect.Parameter(name, kind, default=OPTIONS[name].default) for name in TYPES]
-        )
 
 
 def _takes_none(name: str) -> bool:

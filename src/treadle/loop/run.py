@@ -56,7 +56,7 @@ from treadle.loop.pause import (
     sealed,
     with_nonce,
 )
-from treadle.loop.session_turn import RunSession, check_is_last, joined, load_session, save_turn
+from treadle.loop.session_turn import RunSession, joined, save_turn, session_call
 from treadle.messages import (
     NOTHING,
     Ending,
@@ -212,9 +212,12 @@ class Run:
 
     def _in_session(self, session: RunSession) -> Steps[Result]:
         """Perform the run as a turn of a session."""
-        loaded = yield from load_session(session)
+        loaded: JSONDict = yield session_call(session, session.load, labels.LOAD_SESSION)
         if isinstance(self.given, PausedRun):
-            check_is_last(self.given.state["pause_id"], loaded)
+            if self.given.state["pause_id"] != loaded["pause_id"]:
+                raise PausedStateError(
+                    "the last turn of the session is not the pause that is resumed"
+                )
         else:
             self.given = joined(loaded["messages"], self.given)
             self.context = self.context.evolve(memo=loaded["memo"])
