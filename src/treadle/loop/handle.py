@@ -25,9 +25,10 @@ def as_user_message(message: str | Mapping[str, Any]) -> JSONDict:
     content = given.get("content")
     if not content or (isinstance(content, str) and not content.strip()):
         problems.append("content: expected a text that is not empty")
-    if given.get("role") != "user" or problems:
-        problem = "; ".join(problems) or f"role: expected 'user', got {given.get('role')!r}"
-        raise OptionError(f"steer: expected text or a user message: {problem}")
+    if given.get("role") != "user":
+        problems.append(f"role: expected 'user', got {given.get('role')!r}")
+    if problems:
+        raise OptionError(f"steer: expected text or a user message: {'; '.join(problems)}")
     return copy_json(given)
 
 

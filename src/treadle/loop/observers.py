@@ -90,8 +90,7 @@ class Observers:
     ) -> tuple[int, Awaitable[Any]] | None:
         """Call the observers from an index on, each once it has received the earlier events.
 
-        Returns:
-            The index from which to go on and what has to be awaited first; None if all were called.
+        Return the index from which to go on, and what has to be awaited first; None if all were called.
         """
         for observer in self._observers[index:]:
             if before is not None and before.next_index <= index:
@@ -129,7 +128,7 @@ class Observers:
 
     def _failed(self, event: Event, index: int, error: BaseException) -> None:
         """Log the failure of an observer; re-raise a cancellation or an interrupt, after the other observers."""
-        if not _is_failure(error):
+        if not (isinstance(error, Exception) or is_exit(error)):
             self._call_now(event, index)
             raise error
         _report(event, error)
@@ -186,11 +185,6 @@ class _Delivery(Changed):
         """Wait until an observer has received the event."""
         while self.next_index <= index:
             await self.wait()
-
-
-def _is_failure(error: BaseException) -> bool:
-    """Whether the exception of an observer is its failure, and not a cancellation or an interrupt of the run."""
-    return isinstance(error, Exception) or is_exit(error)
 
 
 def _report(event: Event, error: BaseException) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from treadle import labels
-from treadle.context import Context
+from treadle.context import Context, RunServices
 from treadle.effects import (
     Call,
     CallCancelled,
@@ -22,6 +22,7 @@ from treadle.effects import (
 )
 from treadle.events import SubagentEvent
 from treadle.loop.built_loop import BuiltLoop
+from treadle.loop.observers import Deliver
 from treadle.loop.pause import PausedRun, decisions_within
 from treadle.loop.start import start_subagent
 from treadle.messages import JSONDict, Messages, ToolCall
@@ -29,10 +30,6 @@ from treadle.results import Err, LLMError, Ok, Paused, PipelineFailed, Result
 from treadle.run_state import RunState
 from treadle.stages import ReturnedError, SubagentPausedError
 from treadle.tools import Approval, truncate
-
-if TYPE_CHECKING:
-    from treadle.loop.observers import Deliver
-
 
 TASK_SCHEMA: Mapping[str, Any] = {
     "type": "object",
@@ -71,7 +68,7 @@ class Subagent:
             is_taken_over = parent.in_flight.is_taken_over
             given = self.resumption(paused, decisions, take_over=is_taken_over)
             state = given.run_state
-        attach(parent.state, call, state)
+        attach(parent, call, state)
         steps, deliver = start_subagent(self.loop, given, state, parent=parent, call_id=call.id)
         result: Result = yield from _within_call(steps, call.id, deliver)
         return value_of(result, call)
@@ -108,12 +105,11 @@ def _as_task(arguments: Mapping[str, Any]) -> Messages:
     return [{"role": "user", "content": content}]
 
 
-def attach(parent: RunState, call: ToolCall, state: RunState) -> None:
+def attach(parent: RunServices, call: ToolCall, state: RunState) -> None:
     """Put the state of a subagent below the node of its call."""
-    node = parent.current_node
-    for made in node.tool_calls if node is not None else ():
-        if made.group_id == call.id:
-            made.run = state
+    node = parent.node_of(call)
+    if node is not None:
+        node.run = state
 
 
 def refusal(ctx: Context, call: ToolCall) -> Err | None:
