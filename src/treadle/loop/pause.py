@@ -14,9 +14,7 @@ from treadle import labels
 from treadle.checks import instance
 from treadle.codec import (
     NotDataError,
-    decode,
     decode_fields,
-    encode,
     encode_exactly,
     encode_fields,
     missing_classes,
@@ -180,12 +178,12 @@ class PausedRun:
         take_over: bool = False,
     ) -> None:
         instance(Mapping, "a mapping by id of the call").check("decisions", decisions)
-        opened, self._file = _opened(given, take_over=take_over)
-        self._claims = [one for one in (self._file, store) if one is not None]
+        opened, self.file = _opened(given, take_over=take_over)
+        self.claims = [one for one in (self.file, store) if one is not None]
         self._claimant = ""
         self.take_over = take_over
         tools = loop.tools
-        self.state, self._digest = check_state(opened, loop.settings.pauses.key), opened["digest"]
+        self.signed, self.state = opened, check_state(opened, loop.settings.pauses.key)
         self._check_tools(tools)
         stage, pause_id = self.state["stage"], self.state["pause_id"]
         if not loop.pipeline.has_entry(stage):
@@ -193,7 +191,7 @@ class PausedRun:
                 f"the paused state is stale: it waits in stage {stage!r}, which the loop does not have"
             )
         self._check_decisions(decisions)
-        self._given = decisions
+        self.given = decisions
         # The random text of the pause is in the ids of the calls that wait; the stages know nothing about it.
         self._own = f"@{pause_id.rpartition(':')[2]}"
         self.decisions = {key.removesuffix(self._own): one for key, one in decisions.items()}
@@ -202,29 +200,6 @@ class PausedRun:
         self.run_state = self.paused.state
         self.run_state.history = self.context.messages
         self._check_subagents(tools)
-
-    def as_json(self) -> JSONDict:
-        """The state, the decisions and the claims as JSON data, for `recorded`."""
-        return {
-            "paused": {**self.state, "digest": self._digest},
-            "decisions": {key: encode(one) for key, one in self._given.items()},
-            "claims": len(self._claims),
-            "take_over": self.take_over,
-            "is_saved": self._file is not None,
-        }
-
-    @classmethod
-    def recorded(cls, loop: BuiltLoop, start: Mapping[str, Any]) -> PausedRun:
-        """The paused run of a recording, from what `as_json` returned: its pause is not claimed again."""
-        decisions = decode(start["decisions"])
-        # A recording leaves credentials out, so its digest is another one.
-        state = {key: value for key, value in start["paused"].items() if key != "digest"}
-        state["digest"] = digest_of(state, loop.settings.pauses.key)
-        made = cls(loop, state, decisions, None, take_over=start.get("take_over", False))
-        recorded: Any = _RecordedClaims()
-        made._claims = [recorded] * start.get("claims", 0)
-        made._file = recorded if start.get("is_saved") else None
-        return made
 
     def _check_decisions(self, decisions: Mapping[str, Approval]) -> None:
         waiting = [call["id"] for call in self.state["pending"]]
@@ -296,13 +271,13 @@ class PausedRun:
         A run that was cancelled before it began, as ``has_begun`` says, consumes nothing of the pause.
         """
         pause_id = self.state["pause_id"]
-        if self._claims:
+        if self.claims:
             key = f"claimant {pause_id}"
             self._claimant = yield Call(_claimant, label=labels.RANDOM, key=key)
         asked: list[ClaimStore] = []  # a cancelled claim may have succeeded
         outcome: Outcome = "undone"
         try:
-            for store in self._claims:
+            for store in self.claims:
                 asked.append(store)
                 claim = functools.partial(store.claim, take_over=self.take_over)
                 if not (yield self._calling(store, claim, labels.CLAIM_PAUSE)):
@@ -315,13 +290,13 @@ class PausedRun:
         except BaseException:
             yield from self._release(asked, "interrupted" if has_begun() else outcome)
             raise
-        if self._file is not None and isinstance(result, Paused):
-            keep, args = self._file.keep, (self._claimant, result.state)
+        if self.file is not None and isinstance(result, Paused):
+            keep, args = self.file.keep, (self._claimant, result.state)
             try:
                 yield Call(keep, *args, mode=Mode.THREAD, label=labels.KEEP_PAUSE, key=pause_id)
             except Exception:  # the caller has it, and can save it elsewhere
                 log.exception("the next pause of %s could not be saved", pause_id)
-        yield from self._release(self._claims, "done" if has_begun() else outcome)
+        yield from self._release(self.claims, "done" if has_begun() else outcome)
         return result
 
     def _release(self, stores: Sequence[ClaimStore], outcome: Outcome) -> Steps[None]:
@@ -337,13 +312,6 @@ class PausedRun:
         # A dict needs no thread: a resumed run that is cancelled before its first wait has begun.
         mode = Mode.INLINE if store is PROCESS_CLAIMS else call_mode(fn)
         return Call(fn, pause_id, self._claimant, *args, mode=mode, label=label, key=pause_id)
-
-
-class _RecordedClaims(ProcessClaims):
-    """Stands for the claims of a recorded run, which has claimed its pause already."""
-
-    def keep(self, claimant: str, state: Mapping[str, Any]) -> None:
-        """Do nothing."""
 
 
 def _claimant() -> str:

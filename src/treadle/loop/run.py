@@ -138,7 +138,6 @@ class Run:
         settings, limits = loop.settings, loop.settings.limits
         self.pipeline, self.tools = loop.pipeline, loop.tools
         self.session: RunSession | None = settings.session
-        self._finishes = limits.on_limit == "finish"
         self._secret = settings.pauses.key
         self.handle = handle
         self.state = state
@@ -352,7 +351,7 @@ class Run:
                 if not self._pending_messages:
                     return None
                 yield from self._add_pending()
-        if self._finishes and reason.allows_last_answer:
+        if self.services.budget.limits.on_limit == "finish" and reason.allows_last_answer:
             unmeasured = self.services.budget.not_measurable()
             if unmeasured is not None:  # what a last answer would use cannot be measured either
                 return unmeasured
@@ -626,24 +625,6 @@ class Run:
         self.keep(_without_answer(self.context, reason))
         return None
 
-    def go_on_with(self, other: Run) -> None:
-        """Take the settings of a run that has not started, between iterations; its limits count earlier usage."""
-        now = self.context.tools
-        changed = {name: tool for name, tool in now.items() if self.tools.get(name) is not tool}
-        removed = self.tools.keys() - now.keys()
-        tools = {name: tool for name, tool in other.tools.items() if name not in removed}
-        tools |= changed  # by a stage, from then on
-        used = self.services.budget
-        other.services.budget.restore(used.used())
-        other.services.budget.started_at = used.started_at
-        if used.is_finishing:
-            other.services.budget.finish()
-        kept: Any = {name: getattr(self.services, name) for name in _KEPT}
-        self.services = dataclasses.replace(other.services, **kept)
-        self.pipeline, self.tools = other.pipeline, other.tools
-        self._finishes, self._secret = other._finishes, other._secret
-        self.context = self.context.evolve(tools=tools, run=self.services)
-
     # Pauses and results
 
     def _suspend(self) -> Steps[Reason | None]:
@@ -788,11 +769,6 @@ class Run:
         )
 
 
-_KEPT = (
-    "state", "in_flight", "repeats", "ledger", "locks", "held_locks", "has_listeners", "streams_to_user",
-    "check_kept",
-)  # fmt: skip
-"""The services of a run that it keeps when it goes on with the settings of another one."""
 _BLANK = Context(History(), memo=NOTHING).begin(0, (), NOTHING)
 """The context before the first iteration; all runs share its values."""
 
