@@ -1,9 +1,7 @@
 """The options of a loop. `LoopOptions` declares each once, with its type, default, check and docstring."""
 
 # Annotations are read at run time: no `from __future__ import annotations`.
-import contextlib
 import dataclasses
-import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import EllipsisType
@@ -75,6 +73,7 @@ class Option:
     is_shown: bool = True  # in the repr of the settings, where no secret may be
     is_of_run: bool = False  # or of the program around it, and no part of what a loop is made of
     makes_tools: bool = False
+    stage: Stage[..., Any] | None = None  # takes it
 
 
 def _is_many(value: Any) -> bool:
@@ -100,7 +99,7 @@ _OBSERVERS = "a callable that takes an event, or a list of such"
 class LoopOptions(TypedDict, total=False):
     """The options of `Loop`, and of each of its runs."""
 
-    # Each has its facts, or their owner: a stage, or the class of another option.
+    # Each has its facts, or their owner: a stage, or `Limits`.
 
     name: Annotated[str, Option(instance(str, "text"), "")]
     """The name of the agent, in the run state and in telemetry."""
@@ -223,23 +222,24 @@ def _option_of(name: str, facts: Any) -> Option:
     if isinstance(facts, Option):
         return facts
     if isinstance(facts, Stage):
-        fn: Any = facts.fn  # pyright: ignore[reportUnknownMemberType]
-        return Option(checks_of(fn).get(name), fn.__kwdefaults__[name], copied)
+        owner: Any = facts
+        default = owner.fn.__kwdefaults__[name]
+        return Option(checks_of(owner.fn).get(name), default, copied, stage=owner)
     spec = facts.__dataclass_fields__[name]
     return Option(spec.metadata["check"], spec.default)
 
 
-_DECLARED = {name: get_args(hint) for name, hint in LoopParameters.__annotations__.items()}
-TYPES: Mapping[str, Any] = {name: kind for name, (kind, _) in _DECLARED.items()}
+TYPES: Mapping[str, Any] = {
+    name: get_args(hint)[0] for name, hint in LoopParameters.__annotations__.items()
+}
 """The type of each option."""
 OPTIONS: Mapping[str, Option] = {
-    name: _option_of(name, facts) for name, (_, facts) in sorted(_DECLARED.items())
+    name: _option_of(name, get_args(LoopParameters.__annotations__[name])[1])
+    for name in sorted(TYPES)
 }
 """The facts of each option, by name, in alphabetical order."""
 STAGE_OPTIONS: Mapping[str, Stage[..., Any]] = {
-    name: facts
-    for name, (_, facts) in _DECLARED.items()
-    if not isinstance(facts, Option) and facts is not Limits
+    name: option.stage for name, option in OPTIONS.items() if option.stage is not None
 }
 """The options that stages of the default list take, each with its stage."""
 OF_STAGES = frozenset({"stages", *STAGE_OPTIONS})
@@ -251,7 +251,9 @@ SIGNATURE = inspect.Signature(
     ]
 )
 """The signature of `Loop`."""
-_STORED = {name: option for name, option in OPTIONS.items() if _DECLARED[name][1] is not Limits}
+_STORED = {
+    name: option for name, option in OPTIONS.items() if name not in Limits.__dataclass_fields__
+}
 _SHOWN = [name for name, option in _STORED.items() if option.is_shown]
 _DEFAULTS = {name: option.default for name, option in _STORED.items()}
 
@@ -281,24 +283,13 @@ class Settings:
             self.__dict__[name] = value
         if limits or "limits" in options:  # those given by name hold until they are given again
             named = {**self.__dict__.get("_named", {}), **limits}
-            self.__dict__.update(_named=named, limits=_limited(self.limits, named))
+            self.__dict__.update(_named=named, limits=dataclasses.replace(self.limits, **named))
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
 
     def __repr__(self) -> str:
         return shown_fields(self, _SHOWN)
-
-
-def _limited(limits: Limits, named: Mapping[str, Any]) -> Limits:
-    """The limits with those that were given by name; the defaults with the same ones are made once."""
-    if limits is _DEFAULTS["limits"]:
-        with contextlib.suppress(TypeError):  # an invalid value, which the next line names
-            return _limits_of(**named)
-    return dataclasses.replace(limits, **named)
-
-
-_limits_of = functools.lru_cache(maxsize=64, typed=True)(Limits)
 
 
 def _takes_none(name: str) -> bool:
