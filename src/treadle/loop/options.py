@@ -222,9 +222,9 @@ def _option_of(name: str, facts: Any) -> Option:
     if isinstance(facts, Option):
         return facts
     if isinstance(facts, Stage):
-        owner: Any = facts
-        default = owner.fn.__kwdefaults__[name]
-        return Option(checks_of(owner.fn).get(name), default, copied, stage=owner)
+        fn: Any = facts.fn  # pyright: ignore[reportUnknownMemberType]
+        default = fn.__kwdefaults__[name]
+        return Option(checks_of(fn).get(name), default, copied, stage=facts)  # pyright: ignore[reportUnknownArgumentType]
     spec = facts.__dataclass_fields__[name]
     return Option(spec.metadata["check"], spec.default)
 

@@ -240,16 +240,15 @@ class Run:
         return result
 
     def _steps(self) -> Steps[Result]:
-        is_resumed = isinstance(self.given, PausedRun)
         started = yield NOW
         reason = self._begin(started)
         try:
             if self.services.has_listeners:
-                yield Emit(self._started(started, is_resumed=is_resumed))
-            if self.state.repairs and not is_resumed and reason is None:
+                yield Emit(self._started(started))
+            if self.state.repairs and self._progress is None and reason is None:
                 yield from self._emit(HistoryRepaired(repairs=self.state.repairs))
             if reason is None:
-                reason = yield from self._bounded(is_resumed=is_resumed)
+                reason = yield from self._bounded()
             is_reported = self.limit is not None and not isinstance(reason, DeadlineExceeded)
             if reason is not None and reason.is_guard and not is_reported:
                 yield from self._emit(LimitReached(iteration=self.context.iteration, reason=reason))
@@ -270,10 +269,9 @@ class Run:
         if isinstance(self.given, PausedRun):
             self._restore(self.given)
             budget.start(started, self.given.paused.elapsed)
-            # From now on the iteration is in progress.
-            progress = Progress(stages=list(self.context.trace))
-            progress.item = self.context.evolve(decision=None, waiting=(), trace=progress.stages)
-            self._progress = progress
+            stages = list(self.context.trace)
+            context = self.context.evolve(decision=None, waiting=(), trace=stages)
+            self._progress = Progress(context, stages)  # the iteration is in progress
             return None
         budget.start(started)
         self.state.start()
@@ -284,7 +282,7 @@ class Run:
         self.keep(self.context.evolve(messages=History(messages)))
         return None
 
-    def _started(self, at: float, *, is_resumed: bool) -> RunStarted:
+    def _started(self, at: float) -> RunStarted:
         run, tools = self.services, self.tools
         info = ModelInfo(None, None, {}) if run.model is None else run.model.model_info()
         resolvable = () if run.resolver is None else run.resolver.names or ()
@@ -293,7 +291,7 @@ class Run:
             agent_name=self.state.agent_name,
             run_id=self.state.run_id,
             at=at,
-            resumed=is_resumed,
+            resumed=isinstance(self.given, PausedRun),
             limits=run.budget.limits,
             tools=[tools[name].as_openai() for name in offered],
             available=tuple({**tools, **dict.fromkeys(resolvable)}),
@@ -307,12 +305,10 @@ class Run:
         if self.services.has_listeners:
             yield Emit(event)
 
-    def _bounded(self, *, is_resumed: bool) -> Steps[Reason | None]:
+    def _bounded(self) -> Steps[Reason | None]:
         """Iterate until the run is over, its time is up, or it is cancelled through its handle."""
-        if self.limit is None:
-            iterating = self._iterate(is_resumed=is_resumed)
-        else:  # it was paused at its last answer
-            iterating = self._last_answer(self.limit, is_resumed=True)
+        # With a limit, it was paused at its last answer.
+        iterating = self._iterate() if self.limit is None else self._last_answer(self.limit)
         seconds = self.services.budget.limits.max_seconds
         if self.handle is None and seconds is None:
             return iterating
@@ -333,16 +329,13 @@ class Run:
         yield from self._interrupt(reason)
         return reason
 
-    def _iterate(self, *, is_resumed: bool) -> Steps[Reason | None]:
+    def _iterate(self) -> Steps[Reason | None]:
         """Iterate until there is a decision; return why the run ended, None for an answer."""
-        self._has_begun = True
         reason: Reason | None = None
         while reason is None:
-            if not is_resumed:
-                reason = yield from self._begin_iteration()
+            reason = yield from self._begin_iteration()
             if reason is None:
-                reason = yield from self._pass(is_resumed=is_resumed)
-            is_resumed = False
+                reason = yield from self._pass()
             if reason is None and self.context.decision is not None:
                 if self.context.decision is _PAUSE:
                     return (yield from self._suspend())
@@ -366,6 +359,8 @@ class Run:
     ) -> Steps[Reason | None]:
         """Begin an iteration, with a text for the model in it alone; return the reason if a limit forbids it."""
         run = self.services
+        if self._progress is not None:  # the run is resumed
+            return None
         if self.handle is not None:
             yield from self._receive(self.handle)
         if self._pending_messages:
@@ -390,12 +385,13 @@ class Run:
         self._progress = progress  # complete: a signal may interrupt any line
         return None
 
-    def _pass(self, *, is_resumed: bool = False) -> Steps[Reason | None]:
+    def _pass(self) -> Steps[Reason | None]:
         """Run the stages of the iteration, from the one that paused the run; return why the run ends, or None."""
         progress = self._progress
         if progress is None:
             raise AssertionError("unreachable: an iteration was begun, or is resumed")
-        start = progress.stages.pop() if is_resumed else None
+        self._has_begun = True
+        start = progress.stages.pop() if progress.stages else None
         reason: Reason | None = None
         try:
             context = yield from self.pipeline.steps(progress.item, progress, start=start)
@@ -580,14 +576,13 @@ class Run:
 
     # The last answer
 
-    def _last_answer(self, reason: Reason, *, is_resumed: bool = False) -> Steps[Reason | None]:
+    def _last_answer(self, reason: Reason) -> Steps[Reason | None]:
         """Ask for a last answer; the guidance for it is not stored in the history.
 
         The model is asked once with its tools, which no longer run. If it calls some, it is asked once more
         with tools disabled. If there is still no text, a fixed sentence is the answer. With the option ``output``,
         both requests force the call of the output tool.
         """
-        self._has_begun = True
         terminal = [tool.name for tool in self.context.tools.values() if tool.terminal]
         how = f", by a call of {' or '.join(terminal)}" if terminal else ""
         guidance = GUIDANCE.format(reason=reason, how=how)
@@ -595,17 +590,17 @@ class Run:
         output = self.services.output
         # `Context.request` forces the call of an output tool.
         without_calls = {"tool_choice": "none"} if output is None or not output.tools else None
-        for number in range(self._last_answers if is_resumed else 1, MAX_LAST_ANSWERS + 1):
+        paused_at = self._last_answers  # 0 unless the run is resumed
+        for number in range(paused_at or 1, MAX_LAST_ANSWERS + 1):
             failed: Reason | None = None
-            if not is_resumed:
+            if number != paused_at:
                 self._last_answers = number
                 changes = without_calls if number == MAX_LAST_ANSWERS else None
                 # Before the text of this request is joined to that of a stage: it is not stored.
                 context = with_guidance_after_text(without_nudge(self.context))
                 self.context = context.evolve(decision=None, error=None, output=None)
                 failed = yield from self._begin_iteration(guidance, changes)
-            failed = failed or (yield from self._pass(is_resumed=is_resumed))
-            is_resumed = False
+            failed = failed or (yield from self._pass())
             if isinstance(failed, EmptyResponse):
                 break
             if failed is not None or self.context.decision is _DONE:
