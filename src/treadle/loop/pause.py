@@ -82,13 +82,7 @@ def with_nonce(context: Context, text: str) -> Context:
 
 
 def sealed(
-    state: PauseState,
-    context: Context,
-    tools: Mapping[str, Tool],
-    *,
-    pause_id: str,
-    last_seq: int,
-    secret: bytes | None,
+    state: PauseState, context: Context, tools: Mapping[str, Tool], secret: bytes | None
 ) -> JSONDict:
     """The state of a paused run as signed JSON data; raises `PausedStateError` if a value is not JSON."""
     for name, value in context.memo.items():
@@ -100,7 +94,7 @@ def sealed(
     # States of subagents are data already.
     paused = context.run.in_flight.paused.items()
     made["paused_runs"] = {call_id: one.state for call_id, one in paused}
-    made["version"], made["last_seq"], made["pause_id"] = VERSION, last_seq, pause_id
+    made["version"] = VERSION
     made["tools"], made["changed_tools"] = _digests(context, tools)
     made["digest"] = digest_of(made, secret)
     return made
@@ -121,6 +115,8 @@ class PauseState:
     The tools are those of the loop, without ``removed_tools``. The history is in ``context`` alone.
     """
 
+    pause_id: str
+    last_seq: int
     stage: str
     elapsed: float
     pauses: int

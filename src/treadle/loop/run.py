@@ -66,7 +66,6 @@ from treadle.messages import (
     ModelCall,
     ModelCallStatus,
     Response,
-    Timing,
     join_messages,
     safe_str,
     validate_messages,
@@ -144,7 +143,7 @@ class Run:
         self.given = given  # with a session, after the messages of the session
         counter = counter or EventCounter()
         if isinstance(given, PausedRun):
-            counter.latest = given.state["last_seq"]
+            counter.latest = given.paused.last_seq
         locks = settings.locks
         held: Mapping[str, str] = NOTHING
         if parent is not None and locks is None:  # keys of another table are not held here
@@ -213,7 +212,7 @@ class Run:
         """Perform the run as a turn of a session."""
         loaded: JSONDict = yield session_call(session, session.load, labels.LOAD_SESSION)
         if isinstance(self.given, PausedRun):
-            if self.given.state["pause_id"] != loaded["pause_id"]:
+            if self.given.paused.pause_id != loaded["pause_id"]:
                 raise PausedStateError(
                     "the last turn of the session is not the pause that is resumed"
                 )
@@ -484,27 +483,23 @@ class Run:
             streamed, timing = yield Call(
                 request.so_far, label=labels.STREAMED, key=str(number), reporting=True
             )
-            yield from self._cancelled_call(number, reason, timing)
+            node = self.state.nodes[-1]
+            call = node.asked[-1]
+            if isinstance(call, ModelCall):
+                node.asked = (*node.asked[:-1], dataclasses.replace(call, timing=timing))
+            if self.services.has_listeners:
+                yield Emit(
+                    ModelFailed(
+                        iteration=number,
+                        error=str(reason),
+                        error_type=reason.stop_reason,
+                        at=(yield NOW) if timing is None else timing.ended,
+                        status=ModelCallStatus.CANCELLED,
+                        timing=timing,
+                    )
+                )
         self._settle(_LATE if isinstance(reason, DeadlineExceeded) else _CANCELLED, streamed)
         yield from report_notes(self.context)
-
-    def _cancelled_call(self, iteration: int, reason: Reason, timing: Timing | None) -> Steps[None]:
-        """Report the request to the model that was interrupted, and note its times."""
-        node = self.state.nodes[-1]
-        call = node.asked[-1]
-        if isinstance(call, ModelCall):
-            node.asked = (*node.asked[:-1], dataclasses.replace(call, timing=timing))
-        if self.services.has_listeners:
-            yield Emit(
-                ModelFailed(
-                    iteration=iteration,
-                    error=str(reason),
-                    error_type=reason.stop_reason,
-                    at=(yield NOW) if timing is None else timing.ended,
-                    status=ModelCallStatus.CANCELLED,
-                    timing=timing,
-                )
-            )
 
     def _settle(self, unanswered: str, streamed: str = "") -> None:
         """Put an interrupted iteration, and the text streamed so far, in the history."""
@@ -655,6 +650,8 @@ class Run:
             )
         context = self.context = with_nonce(self.context, text)
         state = PauseState(
+            pause_id=f"{self.state.run_id}:{key}:{text}",
+            last_seq=last_seq,
             stage=context.stage,
             elapsed=services.budget.elapsed(now),
             pauses=self._pauses,
@@ -671,14 +668,7 @@ class Run:
             calls_run=services.in_flight.calls_run,
             is_taken_over=services.in_flight.is_taken_over,
         )
-        return sealed(
-            state,
-            context,
-            self.tools,
-            pause_id=f"{self.state.run_id}:{key}:{text}",
-            last_seq=last_seq,
-            secret=self._secret,
-        )
+        return sealed(state, context, self.tools, self._secret)
 
     def _restore(self, given: PausedRun) -> None:
         """Continue from the state of a paused run."""

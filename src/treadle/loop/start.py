@@ -36,10 +36,9 @@ MISSING: Any = ...
 def start_run(
     loop: BuiltLoop, given: Any, llm_send_fn: Model | None, stream: EventStream[Any] | None = None
 ) -> tuple[Steps[Result], Deliver | None]:
-    """Make a run of messages or of a paused run, ready to be driven; a stream receives its events, too.
+    """Make a run of messages or of a paused run; a stream receives its events, too.
 
-    Returns:
-        The steps of the run, and the function to which a driver passes events; None without listeners.
+    Returns its steps, and the function to which a driver passes events; None without listeners.
     """
     settings, journal = loop.settings, loop.settings.journal
     if given is MISSING and journal is None:
