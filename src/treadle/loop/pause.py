@@ -209,22 +209,16 @@ class PausedRun:
 
     def _check_tools(self, tools: Mapping[str, Tool]) -> None:
         for name, digest in self.state["tools"].items():
-            tool = tools.get(name)
-            if (None if tool is None else _digest_of(tool)) != digest:
-                what = "has changed" if tool is not None else "no longer exists"
+            if name not in tools or _digest_of(tools[name]) != digest:
+                what = "has changed" if name in tools else "no longer exists"
                 raise PausedStateError(
                     f"the paused state is stale: tool {name!r} {what}, and a call of it waits"
                 )
         for name, digest in self.state["changed_tools"].items():
-            if digest is None:
+            if digest is None or name not in tools or _whole_digest_of(tools[name]) != digest:
                 raise PausedStateError(
-                    f"a stage replaced tool {name!r} by one that looks the same as that of the loop; give the "
+                    f"a stage added or replaced tool {name!r}; pass the tool of the stage in tools=, and give the "
                     "tools different descriptions"
-                )
-            if name not in tools or _whole_digest_of(tools[name]) != digest:
-                raise PausedStateError(
-                    f"a stage added or replaced tool {name!r}; the loop that resumes has another tool of that "
-                    "name: pass the tool of the stage in tools="
                 )
 
     def _check_subagents(self, tools: Mapping[str, Tool]) -> None:

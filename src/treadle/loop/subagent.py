@@ -158,11 +158,10 @@ def _observe(deliver: Deliver, event: Any, outer: Emit) -> Steps[None]:
         yield Call(deliver, event, label=labels.OBSERVE)
     except CallCancelled as error:
         log_suppressed(error)
-    except GeneratorExit:
-        raise
-    except BaseException:
-        # A cancellation: the outer listeners still get the event, or they would miss a start.
-        yield outer
+    except BaseException as error:
+        if not isinstance(error, GeneratorExit):
+            # A cancellation: the outer listeners still get the event, or they would miss a start.
+            yield outer
         raise
     yield outer
 
