@@ -113,10 +113,7 @@ def _default_pipeline(**chosen: Any) -> Pipeline[Context]:
 
 
 def _expanded(given: list[Any]) -> tuple[Component, ...]:
-    """The components of a list of stages, with the default ones in place of ``...``.
-
-    A default stage elsewhere in the list, or one that replaces it, takes the position of the default one.
-    """
+    """The components of a list, with the default stages in place of ``...``; those in the list replace theirs."""
     others = components_of([one for one in given if one is not ...])
     if not any(one is ... for one in given):
         return others
@@ -140,10 +137,7 @@ def _provides(component: Component, name: str) -> bool:
 
 
 def _built(component: Component, chosen: Mapping[str, Any], taken: set[str]) -> Component:
-    """A component whose default stages have the chosen options, and whose custom ones check their contexts.
-
-    The names of the options that a stage takes are added to ``taken``.
-    """
+    """A component with the chosen options, which are added to ``taken``; custom stages check their contexts."""
     if isinstance(component, Stage):
         stage = cast("Stage[..., Any]", component)
         if not any(stage.fn is fn for fn in BUILT_IN):

@@ -53,11 +53,7 @@ class RunHandle:
         self._is_closed = False
 
     def bind(self, run: Any) -> None:
-        """Attach it to a run that is about to start.
-
-        Raises:
-            OptionError: it is already attached to a run.
-        """
+        """Attach it to a run that is about to start; raises `OptionError` if it had one."""
         if self._state is not None:
             raise OptionError(
                 "handle: a RunHandle belongs to one run, and this one had one; make another for the next"
@@ -104,12 +100,10 @@ class RunHandle:
         """
         added = as_user_message(message)
         self._messages.append(added)
-        if self._is_closed:
-            try:  # either the run took the message before it ended, or it is still here
+        with contextlib.suppress(ValueError):  # the run took it before it ended
+            if self._is_closed:
                 self._messages.remove(added)
-            except ValueError:
-                return True
-            return False
+                return False
         return True
 
     def take(self, is_over: bool) -> tuple[JSONDict, ...]:

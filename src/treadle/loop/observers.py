@@ -88,12 +88,11 @@ class Observers:
     def _call_from(
         self, index: int, event: Event, before: _Delivery | None
     ) -> tuple[int, Awaitable[Any]] | None:
-        """Call the observers from an index on, each once it has received the earlier events.
-
-        Return the index from which to go on, and what has to be awaited first; None if all were called.
-        """
+        """Call the observers from an index on; return where to go on and after what, unless all were called."""
         for observer in self._observers[index:]:
-            if before is not None and before.next_index <= index:
+            if (
+                before is not None and before.next_index <= index
+            ):  # it has not received the last event
                 return index, before.passes(index)
             index += 1
             try:

@@ -256,10 +256,7 @@ class PausedRun:
         )
 
     def claimed(self, steps: Steps[R], *, has_begun: Callable[[], bool]) -> Steps[R]:
-        """Perform the steps of the resumed run while it has its claims; raises `PausedStateError` without them.
-
-        A run that was cancelled before it began, as ``has_begun`` says, consumes nothing of the pause.
-        """
+        """Perform the steps of the resumed run with its claims; a run that has not begun consumes nothing."""
         pause_id = self.state["pause_id"]
         if self.claims:
             key = f"claimant {pause_id}"

@@ -46,7 +46,6 @@ from treadle.limits import MAX_LAST_ANSWERS, Budget
 from treadle.loop.built_loop import BuiltLoop
 from treadle.loop.custom_stage import lost_calls
 from treadle.loop.handle import RunHandle
-from treadle.loop.loop_detection import detected_loop
 from treadle.loop.pause import (
     WAITING,
     PausedRun,
@@ -68,6 +67,7 @@ from treadle.messages import (
     Response,
     join_messages,
     safe_str,
+    short_name,
     validate_messages,
 )
 from treadle.model import Model, ModelClient, ModelInfo
@@ -77,6 +77,7 @@ from treadle.results import (
     EmptyResponse,
     Err,
     InvalidInput,
+    LoopDetected,
     MaxIterationsReached,
     Ok,
     OutputMissing,
@@ -86,7 +87,7 @@ from treadle.results import (
     Result,
     RunCancelled,
 )
-from treadle.run_state import RunState
+from treadle.run_state import RunNode, RunState
 from treadle.stages import (
     asked_again,
     incomplete,
@@ -95,7 +96,15 @@ from treadle.stages import (
     with_guidance_after_text,
     without_nudge,
 )
-from treadle.tools import Locks, NotRun, OutputContract, Repeats, ToolCallTable
+from treadle.tools import (
+    Locks,
+    NotRun,
+    OutputContract,
+    Repeats,
+    ToolCallTable,
+    fingerprint,
+    signature,
+)
 from treadle.tracebacks import from_user_code
 
 log = logging.getLogger("treadle.loop")
@@ -104,6 +113,8 @@ GUIDANCE = (
     "The budget for this task is spent ({reason}). Do not call any more tools. "
     "Give your final answer now, with what you have{how}."
 )
+MAX_SHOWN = 5
+"""The maximum number of calls that the reason of an endless loop names."""
 NO_ANSWER = "I could not finish this within the limits I was given ({reason})."
 
 _DONE, _STOP, _PAUSE = Decision.DONE, Decision.STOP, Decision.PAUSE  # looked up slowly
@@ -415,7 +426,7 @@ class Run:
         run, context, node = self.services, self.context, self.state.nodes[-1]
         if context.notes or context.plan.not_run or run.ledger.notes or run.ledger.unsettled:
             yield from report_notes(context)
-        repeated = detected_loop(context, node)
+        repeated = _detected_loop(context, node)
         is_over = context.decision is not None or repeated is not None or not context.tool_calls
         if reason is None and is_over:
             reason = self._reason_to_end(repeated)
@@ -756,6 +767,21 @@ class Run:
 
 _BLANK = Context(History(), memo=NOTHING).begin(0, (), NOTHING)
 """The context before the first iteration; all runs share its values."""
+
+
+def _detected_loop(context: Context, node: RunNode) -> LoopDetected | None:
+    """Add a finished iteration to those in which `Repeats` looks for loops: its calls, or else its text."""
+    calls, response = context.tool_calls, context.response
+    made = ""
+    if calls:
+        made = signature([one.fingerprint or fingerprint(one.name, one.arguments) for one in calls])
+        node.metadata["tool_signature"] = made
+    looked_at = made if calls or response.is_blank else response.text
+    found = context.run.repeats.look(looked_at, calls, context.tool_results, context.tools)
+    if found is None:
+        return None
+    shown = tuple(f"{short_name(c.name)}({short_name(c.arguments)})" for c in calls[:MAX_SHOWN])
+    return LoopDetected(shown or (short_name(response.text),), found[0], made, found[1])
 
 
 def _without_answer(context: Context, reason: Reason) -> Context:

@@ -136,10 +136,7 @@ def value_of(result: Result, call: ToolCall) -> Any:
 
 
 def _within_call(steps: Steps[Any], call_id: str, deliver: Deliver | None) -> Steps[Any]:
-    """Wrap the steps of a subagent: its events and the keys of its calls get the id of its call.
-
-    Its observers receive the events unchanged, by ``deliver``; None if there are none.
-    """
+    """Put the id of its call on the events and keys of a subagent; ``deliver`` passes the events on unchanged."""
 
     def change(effect: Effect) -> Effect | Steps[None]:
         if isinstance(effect, Emit):
