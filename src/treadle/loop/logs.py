@@ -84,13 +84,6 @@ def _tool_finished(event: events.ToolFinished) -> _Line:
     return level, "call of %s ended: %s, %.3f s", event.call.name, status, event.duration
 
 
-def _history_compacted(event: events.HistoryCompacted) -> _Line:
-    text = "iteration %d: history %s, %d to %d tokens, %d to %d messages"
-    how = "summarised" if event.is_summarized else "shortened"
-    tokens = event.tokens_before, event.tokens_after
-    return INFO, text, event.iteration, how, *tokens, event.messages_before, event.messages_after
-
-
 def _run_finished(event: events.RunFinished) -> _Line:
     is_fine = event.error is None or event.stop_reason == RunCancelled.stop_reason
     kind = getattr(getattr(event.result, "reason", None), "error_type", "")
@@ -118,7 +111,11 @@ _LINES: Mapping[type, Callable[[Any], _Line]] = {
         WARNING if event.after == "open" else INFO,
         "breaker of %s: %s, was %s", event.tool, event.after, event.before,
     ),
-    events.HistoryCompacted: _history_compacted,
+    events.HistoryCompacted: lambda event: (
+        INFO, "iteration %d: history %s, %d to %d tokens, %d to %d messages", event.iteration,
+        "summarised" if event.is_summarized else "shortened", event.tokens_before, event.tokens_after,
+        event.messages_before, event.messages_after,
+    ),
     events.CompactionFailed: lambda event: (
         WARNING, "iteration %d: the history was not summarised%s", event.iteration,
         "; no further summary is tried in this run" if event.gives_up else "",

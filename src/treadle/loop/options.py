@@ -35,7 +35,6 @@ from treadle.pipeline import Pipeline
 from treadle.pipeline.components import ComponentLike, Stage
 from treadle.results import Result
 from treadle.run_state import RunState
-from treadle.shown import shown_fields
 from treadle.stages import ask_model, checks_of, plan_calls
 from treadle.telemetry import Telemetry
 from treadle.tools import CatalogOption, CircuitBreaker, Dedupe, Locks, ToolLike
@@ -70,7 +69,6 @@ class Option:
     check: ValueCheck | None = None  # of values besides None, if the type allows None
     default: Any = None
     copy: Callable[[Any], Any] | None = None  # makes the stored value of the given one
-    is_shown: bool = True  # in the repr of the settings, where no secret may be
     is_of_run: bool = False  # or of the program around it, and no part of what a loop is made of
     makes_tools: bool = False
     stage: Stage[..., Any] | None = None  # takes it
@@ -140,14 +138,14 @@ class LoopOptions(TypedDict, total=False):
         CatalogOption | None, Option(instance(CatalogOption, "a ToolSearch"), makes_tools=True)
     ]
     """Offers the model a search of the tools, and a tool that calls those that it finds; None offers all tools."""
-    resolve_tool: Annotated[Any, Option(is_shown=False)]
+    resolve_tool: Annotated[Any, Option()]
     """Runs the calls of tools that have no function: a callable that takes the call, or an object with
     ``resolve(call)``."""
-    deps: Annotated[Any, Option(is_shown=False, is_of_run=True)]
+    deps: Annotated[Any, Option(is_of_run=True)]
     """Any object, for tools and stages: ``ctx.deps``."""
     llm_opts: Annotated[
         Mapping[str, Any],
-        Option(instance(Mapping, "a mapping"), ReadOnlyDict(), _copied_requests, is_shown=False),
+        Option(instance(Mapping, "a mapping"), ReadOnlyDict(), _copied_requests),
     ]
     """Options of every request to the model, by OpenAI's names."""
     max_retries: Annotated[int, ask_model]
@@ -168,14 +166,12 @@ class LoopOptions(TypedDict, total=False):
     """A circuit breaker that runs share; None disables it."""
     locks: Annotated[Locks | None, Option(instance(Locks, "Locks"))]
     """A table of locks that loops share; None makes one for each run."""
-    pauses: Annotated[Pauses, Option(instance(Pauses, "Pauses"), Pauses(), is_shown=False)]
+    pauses: Annotated[Pauses, Option(instance(Pauses, "Pauses"), Pauses())]
     """How paused runs are signed and resumed."""
     session: Annotated[RunSession | None, Option(methods(_SESSION, "load", "save"), is_of_run=True)]
     """The stored session that the run continues, such as ``SQLiteSessions(path).session("alice")``: its messages
     come before those of the run, which is stored as a turn when it ends."""
-    journal: Annotated[
-        RunJournal | None, Option(methods(_JOURNAL, "steps"), is_shown=False, is_of_run=True)
-    ]
+    journal: Annotated[RunJournal | None, Option(methods(_JOURNAL, "steps"), is_of_run=True)]
     """Stores each outcome as it happens, such as ``SQLiteJournal(path)``, so that a run that was interrupted
     continues, in any process, when it is run with the same ``run_id``."""
     run_id: Annotated[
@@ -254,7 +250,6 @@ SIGNATURE = inspect.Signature(
 _STORED = {
     name: option for name, option in OPTIONS.items() if name not in Limits.__dataclass_fields__
 }
-_SHOWN = [name for name, option in _STORED.items() if option.is_shown]
 _DEFAULTS = {name: option.default for name, option in _STORED.items()}
 
 
@@ -275,7 +270,8 @@ class Settings:
                 limits[name] = value
                 continue
             option = OPTIONS[name]
-            if value is not None or not _takes_none(name):
+            takes_none = type(None) in get_args(TYPES[name]) or TYPES[name] is Any
+            if value is not None or not takes_none:
                 if option.check is not None:
                     option.check.check(name, value)
                 if option.copy is not None:
@@ -288,16 +284,9 @@ class Settings:
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
 
-    def __repr__(self) -> str:
-        return shown_fields(self, _SHOWN)
-
-
-def _takes_none(name: str) -> bool:
-    return type(None) in get_args(TYPES[name]) or TYPES[name] is Any
-
 
 def hint_of(name: str) -> str | None:
     """Where an option of another framework, of an SDK or of a request belongs; None if it is not known."""
-    of_limits = name in Limits.__dataclass_fields__
-    hints = migration_hints("treadle.loop")
-    return f"use limits=Limits({name}=...)" if of_limits else hints.get(name)
+    if name in Limits.__dataclass_fields__:
+        return f"use limits=Limits({name}=...)"
+    return migration_hints("treadle.loop").get(name)

@@ -110,10 +110,7 @@ def kept_as_data(name: str, value: Any) -> Any:
 
 @fast_dataclass
 class PauseState:
-    """The data of a paused run from which another run continues; times are in seconds.
-
-    The tools are those of the loop, without ``removed_tools``. The history is in ``context`` alone.
-    """
+    """What another run continues from: times in seconds, the history in ``context`` alone, the loop's tools."""
 
     pause_id: str
     last_seq: int
@@ -159,17 +156,14 @@ def kept_context(context: Context) -> Context:
 
 
 class PausedRun:
-    """A paused run, checked, with the decisions on its calls; raises the errors of `Loop.resume`.
-
-    A subagent has no store of claims: its pause is claimed with the outer one.
-    """
+    """A paused run, checked, with the decisions on its calls; raises the errors of `Loop.resume`."""
 
     def __init__(
         self,
         loop: BuiltLoop,
         given: PausedForm,
         decisions: Mapping[str, Approval],
-        store: ClaimStore | None,
+        store: ClaimStore | None,  # none for a subagent: its pause is claimed with the outer one
         *,
         take_over: bool = False,
     ) -> None:

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from treadle import labels
+from treadle import events, labels
 from treadle.context import (
     NO_CALLS,
     Context,
@@ -31,17 +31,6 @@ from treadle.effects import (
     log_suppressed,
 )
 from treadle.errors import PausedStateError, SessionError, causes_of
-from treadle.events import (
-    Event,
-    HistoryRepaired,
-    IterationFinished,
-    IterationStarted,
-    LimitReached,
-    ModelFailed,
-    RunFinished,
-    RunStarted,
-    UserMessageAdded,
-)
 from treadle.limits import MAX_LAST_ANSWERS, Budget
 from treadle.loop.built_loop import BuiltLoop
 from treadle.loop.custom_stage import lost_calls
@@ -256,12 +245,14 @@ class Run:
             if self.services.has_listeners:
                 yield Emit(self._started(started))
             if self.state.repairs and self._progress is None and reason is None:
-                yield from self._emit(HistoryRepaired(repairs=self.state.repairs))
+                yield from self._emit(events.HistoryRepaired(repairs=self.state.repairs))
             if reason is None:
                 reason = yield from self._bounded()
             is_reported = self.limit is not None and not isinstance(reason, DeadlineExceeded)
             if reason is not None and reason.is_guard and not is_reported:
-                yield from self._emit(LimitReached(iteration=self.context.iteration, reason=reason))
+                yield from self._emit(
+                    events.LimitReached(iteration=self.context.iteration, reason=reason)
+                )
         except GeneratorExit:
             raise
         except BaseException:
@@ -292,12 +283,12 @@ class Run:
         self.keep(self.context.evolve(messages=History(messages)))
         return None
 
-    def _started(self, at: float) -> RunStarted:
+    def _started(self, at: float) -> events.RunStarted:
         run, tools = self.services, self.tools
         info = ModelInfo(None, None, {}) if run.model is None else run.model.model_info()
         resolvable = () if run.resolver is None else run.resolver.names or ()
         offered = tools if run.catalog is None else run.catalog.offered(tools, run.ledger.found)
-        return RunStarted(
+        return events.RunStarted(
             agent_name=self.state.agent_name,
             run_id=self.state.run_id,
             at=at,
@@ -305,13 +296,11 @@ class Run:
             limits=run.budget.limits,
             tools=[tools[name].as_openai() for name in offered],
             available=tuple({**tools, **dict.fromkeys(resolvable)}),
-            model=info.model,
-            provider=info.provider,
-            request=info.request,
             state=self.state,
+            **info._asdict(),
         )
 
-    def _emit(self, event: Event) -> Steps[None]:
+    def _emit(self, event: events.Event) -> Steps[None]:
         if self.services.has_listeners:
             yield Emit(event)
 
@@ -358,7 +347,9 @@ class Run:
             unmeasured = self.services.budget.not_measurable()
             if unmeasured is not None:  # what a last answer would use cannot be measured either
                 return unmeasured
-            yield from self._emit(LimitReached(iteration=self.context.iteration, reason=reason))
+            yield from self._emit(
+                events.LimitReached(iteration=self.context.iteration, reason=reason)
+            )
             return (yield from self._last_answer(reason))
         return reason
 
@@ -386,7 +377,7 @@ class Run:
         run.ledger.reserved.clear()
         run.in_flight.next_batch()
         if run.has_listeners:
-            yield Emit(IterationStarted(iteration=iteration, at=started))
+            yield Emit(events.IterationStarted(iteration=iteration, at=started))
         # Until its context is kept, the iteration is in progress, and `_settle` ends it if it is interrupted.
         progress = Progress()
         progress.item = self.context.begin(iteration, progress.stages, changes or NOTHING)
@@ -441,7 +432,9 @@ class Run:
         else:
             node.fail(reason, ended)
         if run.has_listeners:
-            yield Emit(IterationFinished(iteration=context.iteration, context=context, at=ended))
+            yield Emit(
+                events.IterationFinished(iteration=context.iteration, context=context, at=ended)
+            )
         return reason
 
     def _reason_to_end(self, repeated: Reason | None) -> Reason | None:
@@ -500,7 +493,7 @@ class Run:
                 node.asked = (*node.asked[:-1], dataclasses.replace(call, timing=timing))
             if self.services.has_listeners:
                 yield Emit(
-                    ModelFailed(
+                    events.ModelFailed(
                         iteration=number,
                         error=str(reason),
                         error_type=reason.stop_reason,
@@ -566,7 +559,7 @@ class Run:
         self.add_messages(given)
         self.context = without_nudge(self.context.evolve(decision=None, output=None))
         iteration = self.context.iteration + 1
-        yield from self._emit(UserMessageAdded(iteration=iteration, messages=given))
+        yield from self._emit(events.UserMessageAdded(iteration=iteration, messages=given))
 
     def add_messages(self, given: tuple[JSONDict, ...]) -> None:
         """Put user messages in the history; a new turn begins with them."""
@@ -592,7 +585,8 @@ class Run:
         terminal = [tool.name for tool in self.context.tools.values() if tool.terminal]
         how = f", by a call of {' or '.join(terminal)}" if terminal else ""
         guidance = GUIDANCE.format(reason=reason, how=how)
-        self._finish_at(reason)
+        self.limit = reason
+        self.services.budget.finish()
         output = self.services.output
         # `Context.request` forces the call of an output tool.
         without_calls = {"tool_choice": "none"} if output is None or not output.tools else None
@@ -694,7 +688,8 @@ class Run:
         self.state.history = self.context.messages
         services.budget.restore(paused.budget)
         if paused.limit is not None:
-            self._finish_at(paused.limit)
+            self.limit = paused.limit
+            services.budget.finish()
         services.in_flight.calls_run = paused.calls_run
         services.in_flight.is_taken_over = given.take_over or paused.is_taken_over
         services.repeats.restore(paused.repeats)
@@ -705,11 +700,6 @@ class Run:
         for call in () if self.context.is_injected else self.context.plan.calls:
             if call.id not in done:
                 services.ledger.reserved[call.id] = call, uses_of(kept.get(call.name))
-
-    def _finish_at(self, limit: Reason) -> None:
-        """Ask for a last answer from now on, since a limit was reached."""
-        self.limit = limit
-        self.services.budget.finish()
 
     def _finish(self, reason: Reason | None, *, returns: bool) -> Steps[Result]:
         """Make the result, end the run state, report it."""
@@ -732,7 +722,7 @@ class Run:
         self.services.ledger.failures = {}
         if reason is not None or self.services.has_listeners:  # a failed run is logged in any case
             yield Emit(
-                RunFinished(
+                events.RunFinished(
                     stop_reason=result.stop_reason,
                     total_iterations=result.iterations,
                     tool_calls_count=result.tool_calls_count,

@@ -89,10 +89,7 @@ class Subagent:
 
 
 def run_inside(ctx: Context, loop: BuiltLoop, given: Messages, key: str) -> Steps[Result]:
-    """Perform a run of a loop for a stage, inside the run of its context, as a subagent that no tool called.
-
-    The key says what it is for: keys of its effects start with it, and its events are emitted under it.
-    """
+    """Perform a run of a loop for a stage, as a subagent whose key takes the place of the id of a call."""
     state = RunState(loop.settings.name or key, f"{ctx.state.run_id}/{key}")
     steps, deliver = start_subagent(loop, given, state, parent=ctx.run, call_id=key)
     return (yield from _within_call(steps, key, deliver))
