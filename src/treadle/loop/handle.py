@@ -22,8 +22,7 @@ def as_user_message(message: str | Mapping[str, Any]) -> JSONDict:
     instance(Mapping, "text or a user message").check("steer", message)
     given = dict(message)
     problems = [*problems_of([given])]
-    content = given.get("content")
-    if not content or (isinstance(content, str) and not content.strip()):
+    if not str(given.get("content") or "").strip():
         problems.append("content: expected a text that is not empty")
     if given.get("role") != "user":
         problems.append(f"role: expected 'user', got {given.get('role')!r}")

@@ -90,9 +90,7 @@ class Observers:
     ) -> tuple[int, Awaitable[Any]] | None:
         """Call the observers from an index on; return where to go on and after what, unless all were called."""
         for observer in self._observers[index:]:
-            if (
-                before is not None and before.next_index <= index
-            ):  # it has not received the last event
+            if before is not None and before.next_index <= index:
                 return index, before.passes(index)
             index += 1
             try:
@@ -127,24 +125,15 @@ class Observers:
 
     def _failed(self, event: Event, index: int, error: BaseException) -> None:
         """Log the failure of an observer; re-raise a cancellation or an interrupt, after the other observers."""
-        if not (isinstance(error, Exception) or is_exit(error)):
-            self._call_now(event, index)
-            raise error
-        _report(event, error)
-
-    def _call_now(self, event: Event, index: int) -> None:
-        """Call the others during an interrupt, when nothing can be awaited.
-
-        An observer that misses the start of a run cannot handle its end.
-        """
-        for observer in self._observers[index:]:
-            try:
-                result = observer(event)
-            except Exception as error:  # noqa: BLE001 - an observer may raise anything
-                _report(event, error)
-                continue
-            if isinstance(result, Coroutine):
-                result.close()  # pyright: ignore[reportUnknownMemberType]
+        if isinstance(error, Exception) or is_exit(error):
+            log.error("an observer raised at %s", type(event).__name__, exc_info=error)
+            return
+        # Nothing can be awaited now. An observer that misses the start of a run cannot handle its end.
+        while (waits := self._call_from(index, event, None)) is not None:
+            index, waiting = waits
+            if isinstance(waiting, Coroutine):
+                waiting.close()  # pyright: ignore[reportUnknownMemberType]
+        raise error
 
 
 class Changed:
@@ -184,7 +173,3 @@ class _Delivery(Changed):
         """Wait until an observer has received the event."""
         while self.next_index <= index:
             await self.wait()
-
-
-def _report(event: Event, error: BaseException) -> None:
-    log.error("an observer raised at %s", type(event).__name__, exc_info=error)

@@ -88,10 +88,16 @@ def _checked_model(given: Any) -> Any:
     return given
 
 
-_SESSION = "a session, such as SQLiteSessions(path).session('alice')"
-_JOURNAL = "a journal, such as SQLiteJournal(path)"
-_TEXT = "a text that is not empty"
-_OBSERVERS = "a callable that takes an event, or a list of such"
+_INSTRUCTIONS = ValueCheck(
+    lambda it: isinstance(it, str) or is_sync_callable(it), "text or a sync function"
+)
+_STAGES = ValueCheck(_is_many, "a list of stages, or a Pipeline")
+_SESSION = methods("a session, such as SQLiteSessions(path).session('alice')", "load", "save")
+_JOURNAL = methods("a journal, such as SQLiteJournal(path)", "steps")
+_ID = ValueCheck(lambda it: isinstance(it, str) and it, "a text that is not empty")
+_OBSERVERS = ValueCheck(FUNCTIONS.accepts, "a callable that takes an event, or a list of such")
+_OF_CONTEXT = ValueCheck(callable, "a callable that takes a Context")
+_OF_SUMMARY = ValueCheck(callable, "a callable that takes a RunSummary")
 
 
 class LoopOptions(TypedDict, total=False):
@@ -101,20 +107,10 @@ class LoopOptions(TypedDict, total=False):
 
     name: Annotated[str, Option(instance(str, "text"), "")]
     """The name of the agent, in the run state and in telemetry."""
-    instructions: Annotated[
-        str | Callable[[Context], str | None] | None,
-        Option(
-            ValueCheck(
-                lambda it: isinstance(it, str) or is_sync_callable(it), "text or a sync function"
-            )
-        ),
-    ]
+    instructions: Annotated[str | Callable[[Context], str | None] | None, Option(_INSTRUCTIONS)]
     """The system message of every request, or a function of the context that makes it. It is not stored in the
     history."""
-    stages: Annotated[
-        StageList | None,
-        Option(ValueCheck(_is_many, "a list of stages, or a Pipeline"), copy=copied),
-    ]
+    stages: Annotated[StageList | None, Option(_STAGES, copy=copied)]
     """The stages, in order; None means `treadle.stages.default_stages`, and so does ``...`` in the list:
     ``[first, ...]``. A default stage next to ``...`` takes the position of the default one, with its options:
     ``[ask_model(restart_streams=True), ...]``. The options of the loop reach the default stages of any list; an
@@ -168,30 +164,22 @@ class LoopOptions(TypedDict, total=False):
     """A table of locks that loops share; None makes one for each run."""
     pauses: Annotated[Pauses, Option(instance(Pauses, "Pauses"), Pauses())]
     """How paused runs are signed and resumed."""
-    session: Annotated[RunSession | None, Option(methods(_SESSION, "load", "save"), is_of_run=True)]
+    session: Annotated[RunSession | None, Option(_SESSION, is_of_run=True)]
     """The stored session that the run continues, such as ``SQLiteSessions(path).session("alice")``: its messages
     come before those of the run, which is stored as a turn when it ends."""
-    journal: Annotated[RunJournal | None, Option(methods(_JOURNAL, "steps"), is_of_run=True)]
+    journal: Annotated[RunJournal | None, Option(_JOURNAL, is_of_run=True)]
     """Stores each outcome as it happens, such as ``SQLiteJournal(path)``, so that a run that was interrupted
     continues, in any process, when it is run with the same ``run_id``."""
-    run_id: Annotated[
-        str | None, Option(ValueCheck(lambda it: isinstance(it, str) and it, _TEXT), is_of_run=True)
-    ]
+    run_id: Annotated[str | None, Option(_ID, is_of_run=True)]
     """The id of the run; None makes one up."""
-    on_iteration: Annotated[
-        Callable[[Context], Any] | None,
-        Option(ValueCheck(callable, "a callable that takes a Context"), is_of_run=True),
-    ]
+    on_iteration: Annotated[Callable[[Context], Any] | None, Option(_OF_CONTEXT, is_of_run=True)]
     """Called with the context after each iteration."""
     on_event: Annotated[
         Observer | Sequence[Observer] | None,
-        Option(ValueCheck(FUNCTIONS.accepts, _OBSERVERS), copy=copied, is_of_run=True),
+        Option(_OBSERVERS, copy=copied, is_of_run=True),
     ]
     """One observer of all events, or a list of them."""
-    on_complete: Annotated[
-        Callable[[RunSummary], Any] | None,
-        Option(ValueCheck(callable, "a callable that takes a RunSummary"), is_of_run=True),
-    ]
+    on_complete: Annotated[Callable[[RunSummary], Any] | None, Option(_OF_SUMMARY, is_of_run=True)]
     """Called with the `RunSummary` of the run, on every exit; sync or async."""
     state: Annotated[RunState | None, Option(instance(RunState, "a RunState"), is_of_run=True)]
     """The run state to continue in; None makes a new one."""
@@ -247,10 +235,11 @@ SIGNATURE = inspect.Signature(
     ]
 )
 """The signature of `Loop`."""
-_STORED = {
-    name: option for name, option in OPTIONS.items() if name not in Limits.__dataclass_fields__
+_DEFAULTS = {
+    name: option.default
+    for name, option in OPTIONS.items()
+    if name not in Limits.__dataclass_fields__
 }
-_DEFAULTS = {name: option.default for name, option in _STORED.items()}
 
 
 class Settings:
@@ -266,7 +255,7 @@ class Settings:
         check_names(options, OPTIONS, "there is no option", hint_of)
         limits: dict[str, Any] = {}
         for name, value in options.items():
-            if name not in _STORED:
+            if name not in _DEFAULTS:
                 limits[name] = value
                 continue
             option = OPTIONS[name]

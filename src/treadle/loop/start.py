@@ -76,7 +76,8 @@ def start_run(
         observers.insert(0, RunLog(run_id, settings.name))
     if telemetry is not None:
         steps = telemetry.middleware(steps)
-    return _wrapped(steps, settings), _delivery(observers, counter)
+    deliver = Observers(observers, counter).deliver if observers else None
+    return _wrapped(steps, settings), deliver
 
 
 def start_subagent(
@@ -95,11 +96,8 @@ def start_subagent(
         handle=handle, counter=counter, has_listeners=parent.has_listeners or bool(observers),
         streams_to_user=parent.streams_to_user or streams, parent=parent, call_id=call_id,
     )  # fmt: skip
-    return _wrapped(run.steps(), loop.settings), _delivery(observers, counter)
-
-
-def _delivery(observers: list[Observer], counter: EventCounter) -> Deliver | None:
-    return Observers(observers, counter).deliver if observers else None
+    deliver = Observers(observers, counter).deliver if observers else None
+    return _wrapped(run.steps(), loop.settings), deliver
 
 
 def _recorded(run: Run, loop: BuiltLoop, observers: list[Observer]) -> Steps[Result]:
