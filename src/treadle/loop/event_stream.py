@@ -107,21 +107,18 @@ class _Text(AsyncIterator[str]):
 
     async def __anext__(self) -> str:
         async for event in self._events:
-            match event:
-                case ModelRequested():
-                    self._is_new = True
-                case TextDelta(text=text) if text:
-                    return self._piece(text)
-                case ModelResponded(response=response) if self._is_new and response.content:
-                    return self._piece(response.content)
-                case _:
-                    pass
+            text: str | None = None
+            if isinstance(event, ModelRequested):
+                self._is_new = True
+            elif isinstance(event, TextDelta):
+                text = event.text
+            elif isinstance(event, ModelResponded) and self._is_new:
+                text = event.response.content
+            if text:
+                separator = self._separator if self._is_new else ""
+                self._is_new, self._separator = False, "\n\n"
+                return separator + text
         raise StopAsyncIteration
-
-    def _piece(self, text: str) -> str:
-        separator = self._separator if self._is_new else ""
-        self._is_new, self._separator = False, "\n\n"
-        return separator + text
 
 
 def streamed_run(

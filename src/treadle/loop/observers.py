@@ -35,24 +35,19 @@ def for_run(observer: Observer) -> Observer | None:
     return made
 
 
-def of_iterations(on_iteration: Callable[[Context], Any]) -> Observer:
-    """An observer that calls a function with the context of each finished iteration."""
-
-    def observe(event: Event) -> Any:
-        return on_iteration(event.context) if isinstance(event, IterationFinished) else None
-
-    return observe
-
-
-def of_completion(on_complete: Callable[[RunSummary], Any]) -> Observer:
-    """An observer that calls a function with the completion of a run."""
+def of_callbacks(
+    on_iteration: Callable[[Context], Any] | None, on_complete: Callable[[RunSummary], Any] | None
+) -> Observer:
+    """An observer that calls one function with the context of each iteration, one with the end of the run."""
     started: RunStarted | None = None
 
     def observe(event: Event) -> Any:
         nonlocal started
+        if isinstance(event, IterationFinished) and on_iteration is not None:
+            return on_iteration(event.context)
         if isinstance(event, RunStarted):
             started = event
-        elif isinstance(event, RunFinished) and started is not None:
+        elif isinstance(event, RunFinished) and on_complete is not None and started is not None:
             return on_complete(RunSummary.of(started, event))
         return None
 

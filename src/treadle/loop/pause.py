@@ -172,9 +172,8 @@ class PausedRun:
         self.claims = [one for one in (self.file, store) if one is not None]
         self._claimant = ""
         self.take_over = take_over
-        tools = loop.tools
         self.signed, self.state = opened, check_state(opened, loop.settings.pauses.key)
-        self._check_tools(tools)
+        self._check_tools(loop.tools)
         stage, pause_id = self.state["stage"], self.state["pause_id"]
         if not loop.pipeline.has_entry(stage):
             raise PausedStateError(
@@ -186,10 +185,10 @@ class PausedRun:
         self._own = f"@{pause_id.rpartition(':')[2]}"
         self.decisions = {key.removesuffix(self._own): one for key, one in decisions.items()}
         self.paused = _decoded(self.state)
-        self.context = self._decided(tools)
+        self.context = self._decided(loop.tools)
         self.run_state = self.paused.state
         self.run_state.history = self.context.messages
-        self._check_subagents(tools)
+        self._check_subagents(loop.tools)
 
     def _check_decisions(self, decisions: Mapping[str, Approval]) -> None:
         waiting = [call["id"] for call in self.state["pending"]]

@@ -388,9 +388,7 @@ class Run:
 
     def _pass(self) -> Steps[Reason | None]:
         """Run the stages of the iteration, from the one that paused the run; return why the run ends, or None."""
-        progress = self._progress
-        if progress is None:
-            raise AssertionError("unreachable: an iteration was begun, or is resumed")
+        progress: Any = self._progress  # an iteration was begun, or is resumed
         self._has_begun = True
         start = progress.stages.pop() if progress.stages else None
         reason: Reason | None = None

@@ -13,14 +13,7 @@ from treadle.loop.built_loop import BuiltLoop
 from treadle.loop.event_stream import EventStream
 from treadle.loop.handle import RunHandle
 from treadle.loop.logs import RunLog, is_logged
-from treadle.loop.observers import (
-    Deliver,
-    Observer,
-    Observers,
-    for_run,
-    of_completion,
-    of_iterations,
-)
+from treadle.loop.observers import Deliver, Observer, Observers, for_run, of_callbacks
 from treadle.loop.options import Settings
 from treadle.loop.pause import PausedRun
 from treadle.loop.run import Run
@@ -129,10 +122,8 @@ def _observers_of(settings: Settings) -> tuple[list[Observer], bool]:
     given = (given,) if callable(given) else given
     streams = not all(getattr(one, "discards_on_retry", False) is True for one in given)
     observers = [one for each in given if (one := for_run(each)) is not None]
-    if settings.on_iteration is not None:
-        observers.append(of_iterations(settings.on_iteration))
-    if settings.on_complete is not None:
-        observers.append(of_completion(settings.on_complete))
+    if settings.on_iteration is not None or settings.on_complete is not None:
+        observers.append(of_callbacks(settings.on_iteration, settings.on_complete))
     return observers, streams
 
 
