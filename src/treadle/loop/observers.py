@@ -59,10 +59,7 @@ Deliver: TypeAlias = Callable[[Event], Awaitable[None] | None]
 
 
 class Observers:
-    """Several observers as one: a driver calls `deliver`, in one thread, one event after another.
-
-    Each of them receives the events in the order of their numbers, which the counter gives.
-    """
+    """Several observers as one; each receives the events in the order of their numbers, from the counter."""
 
     def __init__(self, observers: Iterable[Observer], counter: EventCounter) -> None:
         self._observers = tuple(observers)
@@ -70,7 +67,7 @@ class Observers:
         self._latest: _Delivery | None = None
 
     def deliver(self, event: Event) -> Awaitable[None] | None:
-        """Call all of them; the result has to be awaited if it is not None."""
+        """Call all, in one thread, one event after another; the result has to be awaited if it is not None."""
         self._counter.latest += 1
         try:
             number(event, self._counter.latest)

@@ -175,8 +175,7 @@ class LoopOptions(TypedDict, total=False):
     on_iteration: Annotated[Callable[[Context], Any] | None, Option(_OF_CONTEXT, is_of_run=True)]
     """Called with the context after each iteration."""
     on_event: Annotated[
-        Observer | Sequence[Observer] | None,
-        Option(_OBSERVERS, copy=copied, is_of_run=True),
+        Observer | Sequence[Observer] | None, Option(_OBSERVERS, copy=copied, is_of_run=True)
     ]
     """One observer of all events, or a list of them."""
     on_complete: Annotated[Callable[[RunSummary], Any] | None, Option(_OF_SUMMARY, is_of_run=True)]

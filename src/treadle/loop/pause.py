@@ -253,7 +253,9 @@ class PausedRun:
         pause_id = self.state["pause_id"]
         if self.claims:
             key = f"claimant {pause_id}"
-            self._claimant = yield Call(_claimant, label=labels.RANDOM, key=key)
+            self._claimant = yield Call(
+                lambda: str(ResumeHolder.here()), label=labels.RANDOM, key=key
+            )
         asked: list[ClaimStore] = []  # a cancelled claim may have succeeded
         outcome: Outcome = "undone"
         try:
@@ -292,10 +294,6 @@ class PausedRun:
         # A dict needs no thread: a resumed run that is cancelled before its first wait has begun.
         mode = Mode.INLINE if store is PROCESS_CLAIMS else call_mode(fn)
         return Call(fn, pause_id, self._claimant, *args, mode=mode, label=label, key=pause_id)
-
-
-def _claimant() -> str:
-    return str(ResumeHolder.here())
 
 
 def decisions_within(

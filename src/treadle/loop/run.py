@@ -115,8 +115,8 @@ _LATE = "Cancelled: the run's time was up before this call was done."
 class Run:
     """One run of messages, or of a paused run; a driver performs `steps`, once. Its observers share the counter.
 
-    It does not keep the loop: the handle among its settings refers to the result. If another process may resume
-    it, a cancellation of its task does not end it. A subagent is a call of a run with the services ``parent``.
+    It does not keep the loop, whose handle refers to the result. If another process may resume it, a cancellation
+    of its task does not end it. A subagent is a call of a run with the services ``parent``.
     """
 
     def __init__(
@@ -615,7 +615,13 @@ class Run:
                 ["a person did not approve it" if is_denied else other]
             ]
             return OutputMissing(max(len(rejected), 2), tuple(rejected[-1]), reason)
-        self.keep(_without_answer(self.context, reason))
+        response = self.context.response
+        extra = {key: value for key, value in response.extra.items() if key != "content"}
+        response = dataclasses.replace(
+            response, content=NO_ANSWER.format(reason=reason), tool_calls=(), extra=extra
+        )
+        context = self.context.evolve(**NO_CALLS, response=response, error=None)
+        self.keep(inject(context).done())
         return None
 
     # Pauses and results
@@ -770,16 +776,6 @@ def _detected_loop(context: Context, node: RunNode) -> LoopDetected | None:
         return None
     shown = tuple(f"{short_name(c.name)}({short_name(c.arguments)})" for c in calls[:MAX_SHOWN])
     return LoopDetected(shown or (short_name(response.text),), found[0], made, found[1])
-
-
-def _without_answer(context: Context, reason: Reason) -> Context:
-    """A fixed sentence as the answer, if the model gave none."""
-    response = context.response
-    extra = {key: value for key, value in response.extra.items() if key != "content"}
-    response = dataclasses.replace(
-        response, content=NO_ANSWER.format(reason=reason), tool_calls=(), extra=extra
-    )
-    return inject(context.evolve(**NO_CALLS, response=response, error=None)).done()
 
 
 def end_state(state: RunState, reason: Reason | None, ended: float) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from treadle import labels
@@ -75,7 +75,7 @@ def save_turn(
     turn: JSONDict = {
         "messages": result.messages,
         "memo": dict(context.memo),
-        "status": _STATUS[type(result)],
+        "status": {Ok: "ok", Err: "error", Paused: "paused"}[type(result)],
         "stop_reason": result.stop_reason,
         "run_id": result.run.run_id,
         "iterations": result.iterations,
@@ -99,9 +99,6 @@ def _not_stored(error: Exception, result: Result) -> SessionError:
     failed = SessionError(f"the turn could not be stored: {safe_str(error)}")
     failed.result = result
     return failed
-
-
-_STATUS: Mapping[type, str] = {Ok: "ok", Err: "error", Paused: "paused"}
 
 
 def _tokens_of(last: Response | None, result: Result) -> int | None:
