@@ -15,7 +15,6 @@ from treadle import (
     Pauses,
     Telemetry,
     default_stages,
-    presets,
     tool,
 )
 from treadle.context import RequestChanges
@@ -255,11 +254,3 @@ def test_a_subagent_without_a_model_is_an_error():
 def test_an_unknown_option_of_a_tool_leads_to_the_right_one(name, text):
     error = error_of(tool, **{name: 1})
     assert error.startswith(f"tool: unknown option {name!r}; {text}")
-
-
-def test_a_preset_takes_no_options():
-    error = error_of(presets.runax, max_steps=3)
-    assert error == (
-        "runax: a preset takes no options; change those of a loop: "
-        "Loop(**presets.runax()).with_options(...)"
-    )

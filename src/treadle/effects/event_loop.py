@@ -31,30 +31,33 @@ def call_later(seconds: float, act: Callable[[], object], trio: Any) -> Callable
     Two passes of the loop lie between the time and the call: if the loop was paused, each task gets to run before
     it counts as late.
     """
-    if trio is not None:
-        scope = trio.CancelScope()
-
-        async def wait() -> None:
-            with scope:
-                await trio.sleep(max(0.0, seconds))
-                await trio.lowlevel.checkpoint()
-                await trio.lowlevel.checkpoint()
-                act()
-
-        trio.lowlevel.spawn_system_task(wait)
-        return scope.cancel
-    loop = asyncio.get_running_loop()
     wanted = [act]  # emptied by a cancellation, since the function may refer to a whole run
 
     def fire() -> None:
         if wanted:
             wanted.pop()()
 
+    if trio is None:
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(max(0.0, seconds), lambda: loop.call_soon(loop.call_soon, fire))
+        end = timer.cancel
+    else:
+        scope = trio.CancelScope()
+        end = scope.cancel
+
+        async def wait() -> None:
+            with scope:
+                await trio.sleep(max(0.0, seconds))
+                await trio.lowlevel.checkpoint()
+                await trio.lowlevel.checkpoint()
+                fire()
+
+        trio.lowlevel.spawn_system_task(wait)
+
     def cancel() -> None:
         wanted.clear()
-        timer.cancel()
+        end()
 
-    timer = loop.call_later(max(0.0, seconds), lambda: loop.call_soon(loop.call_soon, fire))
     return cancel
 
 

@@ -57,26 +57,21 @@ class BuiltLoop(Generic[OutputT_co]):
         if not options:
             return self
         made = object.__new__(type(self))
-        made._build(Settings(options, self.settings), self, options)
+        vars(made).update(vars(self))  # parts that no changed option affects are shared
+        made._build(Settings(options, self.settings), options)
         return made
 
-    def _build(
-        self, settings: Settings, like: BuiltLoop | None = None, changed: Collection[str] = ()
-    ) -> None:
-        """Build the pipeline and the tools from settings; the parts that no changed option affects are shared."""
+    def _build(self, settings: Settings, changed: Collection[str] = OPTIONS) -> None:
+        """Build the pipeline and the tools from settings, if the changed options affect them."""
         self.settings = settings
-        if like is None or not OF_STAGES.isdisjoint(changed):
+        if not OF_STAGES.isdisjoint(changed):
             self.pipeline = _pipeline_of(settings)
-        else:
-            self.pipeline = like.pipeline
-        if like is None or not OF_TOOLS.isdisjoint(changed):
+        if not OF_TOOLS.isdisjoint(changed):
             tools, self.output = _tools_of(settings)
             search = settings.tool_search
             self.catalog = None if search is None else search.catalog(tools)
             fixed: Mapping[str, Tool] = {} if self.catalog is None else self.catalog.fixed
             self.tools = ReadOnlyDict({**fixed, **tools})  # runs share them
-        else:
-            self.tools, self.output, self.catalog = like.tools, like.output, like.catalog
         resolve = settings.resolve_tool
         self.resolver = None if resolve is None else Resolver(resolve)
         check_implementations(self.tools.values(), self.resolver)
@@ -118,10 +113,7 @@ def _default_pipeline(**chosen: Any) -> Pipeline[Context]:
 
 
 def _expanded(given: list[Any]) -> tuple[Component, ...]:
-    """The components of a list of stages, with the default ones in place of ``...``.
-
-    A default stage elsewhere in the list, or one that replaces it, takes the position of the default one.
-    """
+    """The components of a list, with the default stages in place of ``...``; those in the list replace theirs."""
     others = components_of([one for one in given if one is not ...])
     if not any(one is ... for one in given):
         return others
@@ -145,10 +137,7 @@ def _provides(component: Component, name: str) -> bool:
 
 
 def _built(component: Component, chosen: Mapping[str, Any], taken: set[str]) -> Component:
-    """A component whose default stages have the chosen options, and whose custom ones check their contexts.
-
-    The names of the options that a stage takes are added to ``taken``.
-    """
+    """A component with the chosen options, which are added to ``taken``; custom stages check their contexts."""
     if isinstance(component, Stage):
         stage = cast("Stage[..., Any]", component)
         if not any(stage.fn is fn for fn in BUILT_IN):

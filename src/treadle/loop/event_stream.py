@@ -31,7 +31,7 @@ class EventStream(RunHandle, Generic[OutputT_co]):
     def __init__(self) -> None:
         super().__init__()
         self._events: deque[Event] = deque()
-        self._arrived, self._taken = Changed(), Changed()
+        self._changed = Changed()  # an event was added or taken, or the events have ended
         self._is_over = False
         self._was_interrupted = False  # the run, while it waited for the reader
         self.task: DetachedTask | None = None
@@ -55,14 +55,14 @@ class EventStream(RunHandle, Generic[OutputT_co]):
         if self._is_over:  # the reader has left
             return None
         self._events.append(event)
-        self._arrived.notify()
+        self._changed.notify()
         return None if len(self._events) < EVENTS_AHEAD else self._wait_for_reader()
 
     async def _wait_for_reader(self) -> None:
         # A run that is cancelled here does not wait during its cleanup: its reader may be cancelled, too.
         while len(self._events) >= EVENTS_AHEAD and not self._is_over | self._was_interrupted:
             try:
-                await self._taken.wait()
+                await self._changed.wait()
             except BaseException:
                 self._was_interrupted = True
                 raise
@@ -70,8 +70,7 @@ class EventStream(RunHandle, Generic[OutputT_co]):
     def end(self) -> None:
         """End the events: the run is over, or its reader has left."""
         self._is_over = True
-        self._arrived.notify()
-        self._taken.notify()
+        self._changed.notify()
 
     def __aiter__(self) -> Self:
         return self
@@ -84,9 +83,9 @@ class EventStream(RunHandle, Generic[OutputT_co]):
                     raise StopAsyncIteration if error is None else error
                 finally:
                     del error  # its traceback refers to this frame
-            await self._arrived.wait()
+            await self._changed.wait()
         self._was_interrupted = False
-        self._taken.notify()
+        self._changed.notify()
         return self._events.popleft()
 
     def text(self) -> AsyncIterator[str]:
@@ -108,21 +107,18 @@ class _Text(AsyncIterator[str]):
 
     async def __anext__(self) -> str:
         async for event in self._events:
-            match event:
-                case ModelRequested():
-                    self._is_new = True
-                case TextDelta(text=text) if text:
-                    return self._piece(text)
-                case ModelResponded(response=response) if self._is_new and response.content:
-                    return self._piece(response.content)
-                case _:
-                    pass
+            text: str | None = None
+            if isinstance(event, ModelRequested):
+                self._is_new = True
+            elif isinstance(event, TextDelta):
+                text = event.text
+            elif isinstance(event, ModelResponded) and self._is_new:
+                text = event.response.content
+            if text:
+                separator = self._separator if self._is_new else ""
+                self._is_new, self._separator = False, "\n\n"
+                return separator + text
         raise StopAsyncIteration
-
-    def _piece(self, text: str) -> str:
-        separator = self._separator if self._is_new else ""
-        self._is_new, self._separator = False, "\n\n"
-        return separator + text
 
 
 def streamed_run(

@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from treadle.checks import instance
-from treadle.context import Context, RunServices
 from treadle.effects import Signal
 from treadle.errors import OptionError
 from treadle.messages import JSONDict, ToolCall, copy_json, problems_of
 from treadle.results import Result
 from treadle.run_state import RunState
-
-
-class BoundRun(Protocol):
-    """The part of a run that a handle reads."""
-
-    state: RunState
-    context: Context
-    services: RunServices
-    result: Result | None
+from treadle.tools import ToolCallTable
 
 
 def as_user_message(message: str | Mapping[str, Any]) -> JSONDict:
@@ -31,12 +22,12 @@ def as_user_message(message: str | Mapping[str, Any]) -> JSONDict:
     instance(Mapping, "text or a user message").check("steer", message)
     given = dict(message)
     problems = [*problems_of([given])]
-    content = given.get("content")
-    if not content or (isinstance(content, str) and not content.strip()):
+    if not str(given.get("content") or "").strip():
         problems.append("content: expected a text that is not empty")
-    if given.get("role") != "user" or problems:
-        problem = "; ".join(problems) or f"role: expected 'user', got {given.get('role')!r}"
-        raise OptionError(f"steer: expected text or a user message: {problem}")
+    if given.get("role") != "user":
+        problems.append(f"role: expected 'user', got {given.get('role')!r}")
+    if problems:
+        raise OptionError(f"steer: expected text or a user message: {'; '.join(problems)}")
     return copy_json(given)
 
 
@@ -52,52 +43,45 @@ class RunHandle:
 
     def __init__(self) -> None:
         self.ended = Signal()
-        self._run: BoundRun | None = None
+        self._state: RunState | None = None
+        self._in_flight = ToolCallTable()
         self._result: Result | None = None
         self._messages: list[JSONDict] = []
         # Those that `take` returned, until the run has received them: a cancellation may discard the outcome.
         self.taken: tuple[JSONDict, ...] = ()
         self._is_closed = False
 
-    def bind(self, run: BoundRun) -> None:
-        """Attach it to a run that is about to start.
-
-        Raises:
-            OptionError: it is already attached to a run.
-        """
-        if self._run is not None:
+    def bind(self, run: Any) -> None:
+        """Attach it to a run that is about to start; raises `OptionError` if it had one."""
+        if self._state is not None:
             raise OptionError(
                 "handle: a RunHandle belongs to one run, and this one had one; make another for the next"
             )
-        self._run = run
+        self._state, self._in_flight = run.state, run.services.in_flight
 
     def bind_result(self, result: Result) -> None:
-        """Attach it to a run that had ended, whose result was stored in a journal."""
-        self._result = result
+        """Attach it to the result of its run, which has ended."""
+        self._state, self._result = result.run, result
 
     @property
     def state(self) -> RunState | None:
         """The status of the run; None before it started."""
-        if self._run is None:
-            return None if self._result is None else self._result.run
-        return self._run.state
+        return self._state
 
     @property
     def result(self) -> Result | None:
         """The result of the run, also if its task was cancelled; None until it ended."""
-        return self._result if self._run is None else self._run.result
+        return self._result
 
     @property
     def messages(self) -> list[JSONDict]:
         """The history up to the last finished iteration; always valid."""
-        if self._run is None:
-            return [] if self._result is None else copy_json(self._result.messages)
-        return self._run.context.messages.to_list()
+        return [] if self._state is None else self._state.messages
 
     @property
     def in_flight(self) -> tuple[ToolCall, ...]:
         """The tool calls that are running."""
-        return tuple(self._run.services.in_flight.running.values()) if self._run is not None else ()
+        return tuple(self._in_flight.running.values())
 
     def steer(self, message: str | Mapping[str, Any]) -> bool:
         """Add a user message before the next model call.
@@ -115,12 +99,10 @@ class RunHandle:
         """
         added = as_user_message(message)
         self._messages.append(added)
-        if self._is_closed:
-            try:  # either the run took the message before it ended, or it is still here
+        with contextlib.suppress(ValueError):  # the run took it before it ended
+            if self._is_closed:
                 self._messages.remove(added)
-            except ValueError:
-                return True
-            return False
+                return False
         return True
 
     def take(self, is_over: bool) -> tuple[JSONDict, ...]:
@@ -152,4 +134,4 @@ class RunHandle:
         Returns:
             The calls that were cancelled.
         """
-        return self._run.services.in_flight.cancel_all() if self._run is not None else ()
+        return self._in_flight.cancel_all()

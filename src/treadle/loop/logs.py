@@ -17,24 +17,7 @@ from collections.abc import Callable, Mapping
 from logging import DEBUG, INFO, WARNING
 from typing import Any, TypeAlias
 
-from treadle.events import (
-    BreakerChanged,
-    CallNotRun,
-    CompactionFailed,
-    Event,
-    HistoryCompacted,
-    HistoryRepaired,
-    LimitReached,
-    ModelRequested,
-    ModelResponded,
-    ModelRetried,
-    RunFinished,
-    RunStarted,
-    SubagentEvent,
-    ToolFinished,
-    ToolRetried,
-    ToolStarted,
-)
+from treadle import events
 from treadle.results import RunCancelled
 
 log = logging.getLogger("treadle.loop")
@@ -58,28 +41,26 @@ class RunLog:
         self._agents = {run_id: agent_name}  # of this run and of the subagents in progress
         self._run_id = run_id
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: events.Event) -> None:
         """Write one event, if its level is enabled."""
         run_id = self._run_id
-        while isinstance(event, SubagentEvent):
+        while isinstance(event, events.SubagentEvent):
             run_id, event = f"{run_id}/{event.call_id}", event.event
-        if isinstance(event, RunStarted):
+        if isinstance(event, events.RunStarted):
             self._agents.setdefault(run_id, event.agent_name)
         if event.__class__ in _LINES:
             level, text, *values = _LINES[event.__class__](event)
             if log.isEnabledFor(level):
-                agent, call = self._agents.get(run_id, ""), getattr(event, "call", None)
-                found = {
-                    "iteration": getattr(event, "iteration", None),
-                    "call_id": call and call.id,
-                }
-                ids = {key: value for key, value in found.items() if value is not None}
-                log.log(level, text, *values, extra={"run_id": run_id, "agent_name": agent, **ids})
-        if isinstance(event, RunFinished):
+                call, iteration = getattr(event, "call", None), getattr(event, "iteration", None)
+                extra = {"run_id": run_id, "agent_name": self._agents.get(run_id, "")}
+                extra |= {} if iteration is None else {"iteration": iteration}
+                extra |= {} if call is None else {"call_id": call.id}
+                log.log(level, text, *values, extra=extra)
+        if isinstance(event, events.RunFinished):
             self._agents.pop(run_id, None)
 
 
-def _model_retried(event: ModelRetried) -> _Line:
+def _model_retried(event: events.ModelRetried) -> _Line:
     if event.next_model is not None:
         text = "iteration %d: the model %s failed (%s); calling %s"
         return WARNING, text, event.iteration, event.model, event.error_type, event.next_model
@@ -87,7 +68,7 @@ def _model_retried(event: ModelRetried) -> _Line:
     return WARNING, text, event.iteration, event.attempt, event.error_type, event.delay
 
 
-def _model_responded(event: ModelResponded) -> _Line:
+def _model_responded(event: events.ModelResponded) -> _Line:
     usage, calls = event.response.usage, len(event.response.tool_calls)
     text = "iteration %d: the model responded in %.3f s; tool calls: %d"
     values = (event.iteration, event.duration, calls)
@@ -96,26 +77,14 @@ def _model_responded(event: ModelResponded) -> _Line:
     return DEBUG, f"{text}, tokens: %d + %d", *values, usage.input_tokens, usage.output_tokens
 
 
-def _tool_finished(event: ToolFinished) -> _Line:
+def _tool_finished(event: events.ToolFinished) -> _Line:
     result = event.result
     status = "failed" if result.is_error and result.status == "done" else result.status
     level = INFO if result.is_error else DEBUG
     return level, "call of %s ended: %s, %.3f s", event.call.name, status, event.duration
 
 
-def _history_compacted(event: HistoryCompacted) -> _Line:
-    text = "iteration %d: history %s, %d to %d tokens, %d to %d messages"
-    how = "summarised" if event.is_summarized else "shortened"
-    tokens = event.tokens_before, event.tokens_after
-    return INFO, text, event.iteration, how, *tokens, event.messages_before, event.messages_after
-
-
-def _compaction_failed(event: CompactionFailed) -> _Line:
-    end = "; no further summary is tried in this run" if event.gives_up else ""
-    return WARNING, f"iteration %d: the history was not summarised{end}", event.iteration
-
-
-def _run_finished(event: RunFinished) -> _Line:
+def _run_finished(event: events.RunFinished) -> _Line:
     is_fine = event.error is None or event.stop_reason == RunCancelled.stop_reason
     kind = getattr(getattr(event.result, "reason", None), "error_type", "")
     text = f"run ended: %s; iterations: %d, tool calls: %d{' (%s)' if kind else ''}"
@@ -124,27 +93,34 @@ def _run_finished(event: RunFinished) -> _Line:
 
 
 _LINES: Mapping[type, Callable[[Any], _Line]] = {
-    RunStarted: lambda event: (INFO, "run resumed" if event.resumed else "run started"),
-    HistoryRepaired: lambda event: (INFO, "history repaired; places: %d", len(event.repairs)),
-    ModelRequested: lambda event: (DEBUG, "iteration %d: calling the model", event.iteration),
-    ModelRetried: _model_retried,
-    ModelResponded: _model_responded,
-    CallNotRun: lambda event: (
+    events.RunStarted: lambda event: (INFO, "run resumed" if event.resumed else "run started"),
+    events.HistoryRepaired: lambda event: (INFO, "history repaired; places: %d", len(event.repairs)),
+    events.ModelRequested: lambda event: (DEBUG, "iteration %d: calling the model", event.iteration),
+    events.ModelRetried: _model_retried,
+    events.ModelResponded: _model_responded,
+    events.CallNotRun: lambda event: (
         DEBUG, "call of %s not run: %s", event.call.name, event.reason.value,
     ),
-    ToolStarted: lambda event: (DEBUG, "call of %s started", event.call.name),
-    ToolRetried: lambda event: (
+    events.ToolStarted: lambda event: (DEBUG, "call of %s started", event.call.name),
+    events.ToolRetried: lambda event: (
         INFO, "call of %s: attempt %d failed (%s); retrying in %.1f s",
         event.call.name, event.attempt, event.error_type, event.delay,
     ),
-    ToolFinished: _tool_finished,
-    BreakerChanged: lambda event: (
+    events.ToolFinished: _tool_finished,
+    events.BreakerChanged: lambda event: (
         WARNING if event.after == "open" else INFO,
         "breaker of %s: %s, was %s", event.tool, event.after, event.before,
     ),
-    HistoryCompacted: _history_compacted,
-    CompactionFailed: _compaction_failed,
-    LimitReached: lambda event: (INFO, "limit reached: %s", event.reason.stop_reason),
-    RunFinished: _run_finished,
+    events.HistoryCompacted: lambda event: (
+        INFO, "iteration %d: history %s, %d to %d tokens, %d to %d messages", event.iteration,
+        "summarised" if event.is_summarized else "shortened", event.tokens_before, event.tokens_after,
+        event.messages_before, event.messages_after,
+    ),
+    events.CompactionFailed: lambda event: (
+        WARNING, "iteration %d: the history was not summarised%s", event.iteration,
+        "; no further summary is tried in this run" if event.gives_up else "",
+    ),
+    events.LimitReached: lambda event: (INFO, "limit reached: %s", event.reason.stop_reason),
+    events.RunFinished: _run_finished,
 }  # fmt: skip
 """The log lines of events, by their classes."""

@@ -14,7 +14,7 @@ from treadle.effects import Steps
 from treadle.errors import OptionError, check_names
 from treadle.loop.built_loop import BuiltLoop
 from treadle.loop.event_stream import EventStream, streamed_run
-from treadle.loop.options import OPTIONS, LoopOptions, OptionsSignature, Settings, hint_of
+from treadle.loop.options import OPTIONS, SIGNATURE, LoopOptions, Settings, hint_of
 from treadle.loop.pause import PROCESS_CLAIMS, PausedForm, PausedRun
 from treadle.loop.start import MISSING, start_run
 from treadle.loop.subagent import TASK_SCHEMA, MakeMessages, Subagent
@@ -33,17 +33,20 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 
-class _ClassOrInstance(Generic[T]):
-    """Makes a method of a type that also works on the class, as on an instance without options."""
+class _ClassOrInstance(Generic[T, U]):
+    """Makes a method that also works on the class, as on an instance without options; its two types."""
 
-    def __call__(self, method: Callable[..., Any]) -> T:
+    def __init__(self, method: Callable[..., Any]) -> None:
+        made: Any = self
+        functools.update_wrapper(made, method)  # for its docstring
         self._method = method
-        made: Any = functools.update_wrapper(self, method)  # for its docstring
-        return made
 
-    def __get__(self, instance: Loop[Any] | None, owner: type[Loop[Any]]) -> Any:
-        loop = _default(owner) if instance is None else instance  # type: ignore[arg-type]
-        return MethodType(self._method, loop)
+    @overload
+    def __get__(self, instance: None, owner: object) -> T: ...
+    @overload
+    def __get__(self, instance: object, owner: object) -> U: ...
+    def __get__(self, instance: Any, owner: Any) -> Any:
+        return MethodType(self._method, _default(owner) if instance is None else instance)
 
 
 class Loop(BuiltLoop[OutputT_co]):
@@ -94,7 +97,7 @@ class Loop(BuiltLoop[OutputT_co]):
         self._build(Settings(options))
 
     if not TYPE_CHECKING:
-        __signature__ = OptionsSignature()
+        __signature__ = SIGNATURE
 
     @overload
     def with_options(
@@ -116,7 +119,7 @@ class Loop(BuiltLoop[OutputT_co]):
         """Draw the stages, as a ``mermaid`` flowchart or as ``text``."""
         return self.pipeline.diagram(kind)
 
-    @_ClassOrInstance["signatures.Run"]()
+    @_ClassOrInstance["signatures.Run[str]", "signatures.Run[OutputT_co]"]
     def run(
         self, messages: Messages = MISSING, llm_send_fn: Model | None = None, **options: Any
     ) -> Coroutine[Any, Any, Result]:
@@ -137,7 +140,7 @@ class Loop(BuiltLoop[OutputT_co]):
         """
         return effects.drive(*start_run(self._changed(options), messages, llm_send_fn))
 
-    @_ClassOrInstance["signatures.RunSync"]()
+    @_ClassOrInstance["signatures.RunSync[str]", "signatures.RunSync[OutputT_co]"]
     def run_sync(
         self, messages: Messages = MISSING, llm_send_fn: Model | None = None, **options: Any
     ) -> Result:
@@ -158,7 +161,7 @@ class Loop(BuiltLoop[OutputT_co]):
         """
         return effects.drive_sync(*start_run(self._changed(options), messages, llm_send_fn))
 
-    @_ClassOrInstance["signatures.Stream"]()
+    @_ClassOrInstance["signatures.Stream[str]", "signatures.Stream[OutputT_co]"]
     def stream(
         self, messages: Messages = MISSING, llm_send_fn: Model | None = None, **options: Any
     ) -> AbstractAsyncContextManager[EventStream[Any]]:
@@ -177,14 +180,14 @@ class Loop(BuiltLoop[OutputT_co]):
         loop = self._changed(options)
         return streamed_run(lambda stream: start_run(loop, messages, llm_send_fn, stream))
 
-    @_ClassOrInstance["signatures.StepsOf"]()
+    @_ClassOrInstance["signatures.StepsOf[str]", "signatures.StepsOf[OutputT_co]"]
     def steps(
         self, messages: Messages = MISSING, llm_send_fn: Model | None = None, **options: Any
     ) -> Steps[Result]:
         """The run as a generator of effects, for a custom driver."""
         return start_run(self._changed(options), messages, llm_send_fn)[0]
 
-    @_ClassOrInstance["signatures.Resume"]()
+    @_ClassOrInstance["signatures.Resume[str]", "signatures.Resume[OutputT_co]"]
     def resume(
         self,
         paused: PausedForm,
@@ -219,7 +222,7 @@ class Loop(BuiltLoop[OutputT_co]):
         given = loop.resumption(paused, decisions, take_over=take_over)
         return effects.drive(*start_run(loop, given, llm_send_fn))
 
-    @_ClassOrInstance["signatures.ResumeSync"]()
+    @_ClassOrInstance["signatures.ResumeSync[str]", "signatures.ResumeSync[OutputT_co]"]
     def resume_sync(
         self,
         paused: PausedForm,
@@ -234,7 +237,7 @@ class Loop(BuiltLoop[OutputT_co]):
         given = loop.resumption(paused, decisions, take_over=take_over)
         return effects.drive_sync(*start_run(loop, given, llm_send_fn))
 
-    @_ClassOrInstance["signatures.ResumeStream"]()
+    @_ClassOrInstance["signatures.ResumeStream[str]", "signatures.ResumeStream[OutputT_co]"]
     def resume_stream(
         self,
         paused: PausedForm,

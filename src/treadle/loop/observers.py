@@ -35,24 +35,19 @@ def for_run(observer: Observer) -> Observer | None:
     return made
 
 
-def of_iterations(on_iteration: Callable[[Context], Any]) -> Observer:
-    """An observer that calls a function with the context of each finished iteration."""
-
-    def observe(event: Event) -> Any:
-        return on_iteration(event.context) if isinstance(event, IterationFinished) else None
-
-    return observe
-
-
-def of_completion(on_complete: Callable[[RunSummary], Any]) -> Observer:
-    """An observer that calls a function with the completion of a run."""
+def of_callbacks(
+    on_iteration: Callable[[Context], Any] | None, on_complete: Callable[[RunSummary], Any] | None
+) -> Observer:
+    """An observer that calls one function with the context of each iteration, one with the end of the run."""
     started: RunStarted | None = None
 
     def observe(event: Event) -> Any:
         nonlocal started
+        if isinstance(event, IterationFinished) and on_iteration is not None:
+            return on_iteration(event.context)
         if isinstance(event, RunStarted):
             started = event
-        elif isinstance(event, RunFinished) and started is not None:
+        elif isinstance(event, RunFinished) and on_complete is not None and started is not None:
             return on_complete(RunSummary.of(started, event))
         return None
 
@@ -64,10 +59,7 @@ Deliver: TypeAlias = Callable[[Event], Awaitable[None] | None]
 
 
 class Observers:
-    """Several observers as one: a driver calls `deliver`, in one thread, one event after another.
-
-    Each of them receives the events in the order of their numbers, which the counter gives.
-    """
+    """Several observers as one; each receives the events in the order of their numbers, from the counter."""
 
     def __init__(self, observers: Iterable[Observer], counter: EventCounter) -> None:
         self._observers = tuple(observers)
@@ -75,7 +67,7 @@ class Observers:
         self._latest: _Delivery | None = None
 
     def deliver(self, event: Event) -> Awaitable[None] | None:
-        """Call all of them; the result has to be awaited if it is not None."""
+        """Call all, in one thread, one event after another; the result has to be awaited if it is not None."""
         self._counter.latest += 1
         try:
             number(event, self._counter.latest)
@@ -88,11 +80,7 @@ class Observers:
     def _call_from(
         self, index: int, event: Event, before: _Delivery | None
     ) -> tuple[int, Awaitable[Any]] | None:
-        """Call the observers from an index on, each once it has received the earlier events.
-
-        Returns:
-            The index from which to go on and what has to be awaited first; None if all were called.
-        """
+        """Call the observers from an index on; return where to go on and after what, unless all were called."""
         for observer in self._observers[index:]:
             if before is not None and before.next_index <= index:
                 return index, before.passes(index)
@@ -129,24 +117,15 @@ class Observers:
 
     def _failed(self, event: Event, index: int, error: BaseException) -> None:
         """Log the failure of an observer; re-raise a cancellation or an interrupt, after the other observers."""
-        if not _is_failure(error):
-            self._call_now(event, index)
-            raise error
-        _report(event, error)
-
-    def _call_now(self, event: Event, index: int) -> None:
-        """Call the others during an interrupt, when nothing can be awaited.
-
-        An observer that misses the start of a run cannot handle its end.
-        """
-        for observer in self._observers[index:]:
-            try:
-                result = observer(event)
-            except Exception as error:  # noqa: BLE001 - an observer may raise anything
-                _report(event, error)
-                continue
-            if isinstance(result, Coroutine):
-                result.close()  # pyright: ignore[reportUnknownMemberType]
+        if isinstance(error, Exception) or is_exit(error):
+            log.error("an observer raised at %s", type(event).__name__, exc_info=error)
+            return
+        # Nothing can be awaited now. An observer that misses the start of a run cannot handle its end.
+        while (waits := self._call_from(index, event, None)) is not None:
+            index, waiting = waits
+            if isinstance(waiting, Coroutine):
+                waiting.close()  # pyright: ignore[reportUnknownMemberType]
+        raise error
 
 
 class Changed:
@@ -186,12 +165,3 @@ class _Delivery(Changed):
         """Wait until an observer has received the event."""
         while self.next_index <= index:
             await self.wait()
-
-
-def _is_failure(error: BaseException) -> bool:
-    """Whether the exception of an observer is its failure, and not a cancellation or an interrupt of the run."""
-    return isinstance(error, Exception) or is_exit(error)
-
-
-def _report(event: Event, error: BaseException) -> None:
-    log.error("an observer raised at %s", type(event).__name__, exc_info=error)

@@ -1,9 +1,8 @@
 """The options of a loop. `LoopOptions` declares each once, with its type, default, check and docstring."""
 
 # Annotations are read at run time: no `from __future__ import annotations`.
-import contextlib
 import dataclasses
-import functools
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import EllipsisType
 from typing import (
@@ -36,7 +35,6 @@ from treadle.pipeline import Pipeline
 from treadle.pipeline.components import ComponentLike, Stage
 from treadle.results import Result
 from treadle.run_state import RunState
-from treadle.shown import shown_fields
 from treadle.stages import ask_model, checks_of, plan_calls
 from treadle.telemetry import Telemetry
 from treadle.tools import CatalogOption, CircuitBreaker, Dedupe, Locks, ToolLike
@@ -56,15 +54,10 @@ class RunJournal(Protocol):
     def steps(
         self, loop: Any, run_id: str, given: Any, make: Callable[..., Any], handle: RunHandle
     ) -> Steps[Result]:
-        """Perform a run, or the rest of it.
+        """Perform a run, or the rest of it; ``given`` are the messages of the caller, missing if the run exists.
 
-        Args:
-            loop: its loop.
-            run_id: its id.
-            given: the messages of the caller; missing if the run exists.
-            make: makes the run of messages, or of a paused run, and of a state; and, if it is given, of whether
-                listeners show text as it arrives.
-            handle: is attached to the run.
+        ``make`` makes the run of messages, or of a paused run, and of a state; and, if it is given, of whether
+        listeners show text as it arrives. The handle is attached to the run.
         """
         ...
 
@@ -76,9 +69,9 @@ class Option:
     check: ValueCheck | None = None  # of values besides None, if the type allows None
     default: Any = None
     copy: Callable[[Any], Any] | None = None  # makes the stored value of the given one
-    is_shown: bool = True  # in the repr of the settings, where no secret may be
     is_of_run: bool = False  # or of the program around it, and no part of what a loop is made of
     makes_tools: bool = False
+    stage: Stage[..., Any] | None = None  # takes it
 
 
 def _is_many(value: Any) -> bool:
@@ -95,33 +88,29 @@ def _checked_model(given: Any) -> Any:
     return given
 
 
-_SESSION = "a session, such as SQLiteSessions(path).session('alice')"
-_JOURNAL = "a journal, such as SQLiteJournal(path)"
-_TEXT = "a text that is not empty"
-_OBSERVERS = "a callable that takes an event, or a list of such"
+_INSTRUCTIONS = ValueCheck(
+    lambda it: isinstance(it, str) or is_sync_callable(it), "text or a sync function"
+)
+_STAGES = ValueCheck(_is_many, "a list of stages, or a Pipeline")
+_SESSION = methods("a session, such as SQLiteSessions(path).session('alice')", "load", "save")
+_JOURNAL = methods("a journal, such as SQLiteJournal(path)", "steps")
+_ID = ValueCheck(lambda it: isinstance(it, str) and it, "a text that is not empty")
+_OBSERVERS = ValueCheck(FUNCTIONS.accepts, "a callable that takes an event, or a list of such")
+_OF_CONTEXT = ValueCheck(callable, "a callable that takes a Context")
+_OF_SUMMARY = ValueCheck(callable, "a callable that takes a RunSummary")
 
 
 class LoopOptions(TypedDict, total=False):
     """The options of `Loop`, and of each of its runs."""
 
-    # Each has its facts, or their owner: a stage, or the class of another option.
+    # Each has its facts, or their owner: a stage, or `Limits`.
 
     name: Annotated[str, Option(instance(str, "text"), "")]
     """The name of the agent, in the run state and in telemetry."""
-    instructions: Annotated[
-        str | Callable[[Context], str | None] | None,
-        Option(
-            ValueCheck(
-                lambda it: isinstance(it, str) or is_sync_callable(it), "text or a sync function"
-            )
-        ),
-    ]
+    instructions: Annotated[str | Callable[[Context], str | None] | None, Option(_INSTRUCTIONS)]
     """The system message of every request, or a function of the context that makes it. It is not stored in the
     history."""
-    stages: Annotated[
-        StageList | None,
-        Option(ValueCheck(_is_many, "a list of stages, or a Pipeline"), copy=copied),
-    ]
+    stages: Annotated[StageList | None, Option(_STAGES, copy=copied)]
     """The stages, in order; None means `treadle.stages.default_stages`, and so does ``...`` in the list:
     ``[first, ...]``. A default stage next to ``...`` takes the position of the default one, with its options:
     ``[ask_model(restart_streams=True), ...]``. The options of the loop reach the default stages of any list; an
@@ -145,14 +134,14 @@ class LoopOptions(TypedDict, total=False):
         CatalogOption | None, Option(instance(CatalogOption, "a ToolSearch"), makes_tools=True)
     ]
     """Offers the model a search of the tools, and a tool that calls those that it finds; None offers all tools."""
-    resolve_tool: Annotated[Any, Option(is_shown=False)]
+    resolve_tool: Annotated[Any, Option()]
     """Runs the calls of tools that have no function: a callable that takes the call, or an object with
     ``resolve(call)``."""
-    deps: Annotated[Any, Option(is_shown=False, is_of_run=True)]
+    deps: Annotated[Any, Option(is_of_run=True)]
     """Any object, for tools and stages: ``ctx.deps``."""
     llm_opts: Annotated[
         Mapping[str, Any],
-        Option(instance(Mapping, "a mapping"), ReadOnlyDict(), _copied_requests, is_shown=False),
+        Option(instance(Mapping, "a mapping"), ReadOnlyDict(), _copied_requests),
     ]
     """Options of every request to the model, by OpenAI's names."""
     max_retries: Annotated[int, ask_model]
@@ -173,34 +162,23 @@ class LoopOptions(TypedDict, total=False):
     """A circuit breaker that runs share; None disables it."""
     locks: Annotated[Locks | None, Option(instance(Locks, "Locks"))]
     """A table of locks that loops share; None makes one for each run."""
-    pauses: Annotated[Pauses, Option(instance(Pauses, "Pauses"), Pauses(), is_shown=False)]
+    pauses: Annotated[Pauses, Option(instance(Pauses, "Pauses"), Pauses())]
     """How paused runs are signed and resumed."""
-    session: Annotated[RunSession | None, Option(methods(_SESSION, "load", "save"), is_of_run=True)]
+    session: Annotated[RunSession | None, Option(_SESSION, is_of_run=True)]
     """The stored session that the run continues, such as ``SQLiteSessions(path).session("alice")``: its messages
     come before those of the run, which is stored as a turn when it ends."""
-    journal: Annotated[
-        RunJournal | None, Option(methods(_JOURNAL, "steps"), is_shown=False, is_of_run=True)
-    ]
+    journal: Annotated[RunJournal | None, Option(_JOURNAL, is_of_run=True)]
     """Stores each outcome as it happens, such as ``SQLiteJournal(path)``, so that a run that was interrupted
     continues, in any process, when it is run with the same ``run_id``."""
-    run_id: Annotated[
-        str | None, Option(ValueCheck(lambda it: isinstance(it, str) and it, _TEXT), is_of_run=True)
-    ]
+    run_id: Annotated[str | None, Option(_ID, is_of_run=True)]
     """The id of the run; None makes one up."""
-    on_iteration: Annotated[
-        Callable[[Context], Any] | None,
-        Option(ValueCheck(callable, "a callable that takes a Context"), is_of_run=True),
-    ]
+    on_iteration: Annotated[Callable[[Context], Any] | None, Option(_OF_CONTEXT, is_of_run=True)]
     """Called with the context after each iteration."""
     on_event: Annotated[
-        Observer | Sequence[Observer] | None,
-        Option(ValueCheck(FUNCTIONS.accepts, _OBSERVERS), copy=copied, is_of_run=True),
+        Observer | Sequence[Observer] | None, Option(_OBSERVERS, copy=copied, is_of_run=True)
     ]
     """One observer of all events, or a list of them."""
-    on_complete: Annotated[
-        Callable[[RunSummary], Any] | None,
-        Option(ValueCheck(callable, "a callable that takes a RunSummary"), is_of_run=True),
-    ]
+    on_complete: Annotated[Callable[[RunSummary], Any] | None, Option(_OF_SUMMARY, is_of_run=True)]
     """Called with the `RunSummary` of the run, on every exit; sync or async."""
     state: Annotated[RunState | None, Option(instance(RunState, "a RunState"), is_of_run=True)]
     """The run state to continue in; None makes a new one."""
@@ -228,29 +206,39 @@ def _option_of(name: str, facts: Any) -> Option:
         return facts
     if isinstance(facts, Stage):
         fn: Any = facts.fn  # pyright: ignore[reportUnknownMemberType]
-        return Option(checks_of(fn).get(name), fn.__kwdefaults__[name], copied)
+        default = fn.__kwdefaults__[name]
+        return Option(checks_of(fn).get(name), default, copied, stage=facts)  # pyright: ignore[reportUnknownArgumentType]
     spec = facts.__dataclass_fields__[name]
     return Option(spec.metadata["check"], spec.default)
 
 
-_DECLARED = {name: get_args(hint) for name, hint in LoopParameters.__annotations__.items()}
-TYPES: Mapping[str, Any] = {name: kind for name, (kind, _) in _DECLARED.items()}
+TYPES: Mapping[str, Any] = {
+    name: get_args(hint)[0] for name, hint in LoopParameters.__annotations__.items()
+}
 """The type of each option."""
 OPTIONS: Mapping[str, Option] = {
-    name: _option_of(name, facts) for name, (_, facts) in sorted(_DECLARED.items())
+    name: _option_of(name, get_args(LoopParameters.__annotations__[name])[1])
+    for name in sorted(TYPES)
 }
 """The facts of each option, by name, in alphabetical order."""
 STAGE_OPTIONS: Mapping[str, Stage[..., Any]] = {
-    name: facts
-    for name, (_, facts) in _DECLARED.items()
-    if not isinstance(facts, Option) and facts is not Limits
+    name: option.stage for name, option in OPTIONS.items() if option.stage is not None
 }
 """The options that stages of the default list take, each with its stage."""
 OF_STAGES = frozenset({"stages", *STAGE_OPTIONS})
 OF_TOOLS = frozenset(name for name, option in OPTIONS.items() if option.makes_tools)
-_STORED = {name: option for name, option in OPTIONS.items() if _DECLARED[name][1] is not Limits}
-_SHOWN = [name for name, option in _STORED.items() if option.is_shown]
-_DEFAULTS = {name: option.default for name, option in _STORED.items()}
+SIGNATURE = inspect.Signature(
+    [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=OPTIONS[name].default)
+        for name in TYPES
+    ]
+)
+"""The signature of `Loop`."""
+_DEFAULTS = {
+    name: option.default
+    for name, option in OPTIONS.items()
+    if name not in Limits.__dataclass_fields__
+}
 
 
 class Settings:
@@ -266,11 +254,12 @@ class Settings:
         check_names(options, OPTIONS, "there is no option", hint_of)
         limits: dict[str, Any] = {}
         for name, value in options.items():
-            if name not in _STORED:
+            if name not in _DEFAULTS:
                 limits[name] = value
                 continue
             option = OPTIONS[name]
-            if value is not None or not _takes_none(name):
+            takes_none = type(None) in get_args(TYPES[name]) or TYPES[name] is Any
+            if value is not None or not takes_none:
                 if option.check is not None:
                     option.check.check(name, value)
                 if option.copy is not None:
@@ -278,44 +267,14 @@ class Settings:
             self.__dict__[name] = value
         if limits or "limits" in options:  # those given by name hold until they are given again
             named = {**self.__dict__.get("_named", {}), **limits}
-            self.__dict__.update(_named=named, limits=_limited(self.limits, named))
+            self.__dict__.update(_named=named, limits=dataclasses.replace(self.limits, **named))
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
 
-    def __repr__(self) -> str:
-        return shown_fields(self, _SHOWN)
-
-
-def _limited(limits: Limits, named: Mapping[str, Any]) -> Limits:
-    """The limits with those that were given by name; the defaults with the same ones are made once."""
-    if limits is _DEFAULTS["limits"]:
-        with contextlib.suppress(TypeError):  # an invalid value, which the next line names
-            return _limits_of(**named)
-    return dataclasses.replace(limits, **named)
-
-
-_limits_of = functools.lru_cache(maxsize=64, typed=True)(Limits)
-
-
-class OptionsSignature:
-    """The ``__signature__`` of `Loop`: its options, with their defaults."""
-
-    def __get__(self, instance: object, owner: Any) -> Any:
-        import inspect  # noqa: PLC0415 - only documentation needs it
-
-        kind = inspect.Parameter.KEYWORD_ONLY
-        return inspect.Signature(
-            [inspect.Parameter(name, kind, default=OPTIONS[name].default) for name in TYPES]
-        )
-
-
-def _takes_none(name: str) -> bool:
-    return type(None) in get_args(TYPES[name]) or TYPES[name] is Any
-
 
 def hint_of(name: str) -> str | None:
     """Where an option of another framework, of an SDK or of a request belongs; None if it is not known."""
-    of_limits = name in Limits.__dataclass_fields__
-    hints = migration_hints("treadle.loop")
-    return f"use limits=Limits({name}=...)" if of_limits else hints.get(name)
+    if name in Limits.__dataclass_fields__:
+        return f"use limits=Limits({name}=...)"
+    return migration_hints("treadle.loop").get(name)

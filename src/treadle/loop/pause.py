@@ -8,15 +8,13 @@ import json
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from treadle import labels
 from treadle.checks import instance
 from treadle.codec import (
     NotDataError,
-    decode,
     decode_fields,
-    encode,
     encode_exactly,
     encode_fields,
     missing_classes,
@@ -50,6 +48,7 @@ PausedForm: TypeAlias = Paused | Mapping[str, Any] | str | bytes | os.PathLike[s
 """A paused run, its state, that as JSON text, or the path of a saved pause. JSON text starts with ``{``."""
 PROCESS_CLAIMS = ProcessClaims()
 """The claims of the loops without ``Pauses(claims=...)``."""
+_PATHS: tuple[type[Any], ...] = (str, os.PathLike)
 _APPROVAL = instance(Approval, "approve, deny(reason) or edit(arguments)")
 R = TypeVar("R")
 log = logging.getLogger("treadle.loop")
@@ -83,13 +82,7 @@ def with_nonce(context: Context, text: str) -> Context:
 
 
 def sealed(
-    state: PauseState,
-    context: Context,
-    tools: Mapping[str, Tool],
-    *,
-    pause_id: str,
-    last_seq: int,
-    secret: bytes | None,
+    state: PauseState, context: Context, tools: Mapping[str, Tool], secret: bytes | None
 ) -> JSONDict:
     """The state of a paused run as signed JSON data; raises `PausedStateError` if a value is not JSON."""
     for name, value in context.memo.items():
@@ -101,7 +94,7 @@ def sealed(
     # States of subagents are data already.
     paused = context.run.in_flight.paused.items()
     made["paused_runs"] = {call_id: one.state for call_id, one in paused}
-    made["version"], made["last_seq"], made["pause_id"] = VERSION, last_seq, pause_id
+    made["version"] = VERSION
     made["tools"], made["changed_tools"] = _digests(context, tools)
     made["digest"] = digest_of(made, secret)
     return made
@@ -117,11 +110,10 @@ def kept_as_data(name: str, value: Any) -> Any:
 
 @fast_dataclass
 class PauseState:
-    """The data of a paused run from which another run continues; times are in seconds.
+    """What another run continues from: times in seconds, the history in ``context`` alone, the loop's tools."""
 
-    The tools are those of the loop, without ``removed_tools``. The history is in ``context`` alone.
-    """
-
+    pause_id: str
+    last_seq: int
     stage: str
     elapsed: float
     pauses: int
@@ -164,99 +156,62 @@ def kept_context(context: Context) -> Context:
 
 
 class PausedRun:
-    """A paused run, checked, with the decisions on its calls; raises the errors of `Loop.resume`.
-
-    A subagent has no store of claims: its pause is claimed with the outer one.
-    """
+    """A paused run, checked, with the decisions on its calls; raises the errors of `Loop.resume`."""
 
     def __init__(
         self,
         loop: BuiltLoop,
         given: PausedForm,
         decisions: Mapping[str, Approval],
-        store: ClaimStore | None,
+        store: ClaimStore | None,  # none for a subagent: its pause is claimed with the outer one
         *,
         take_over: bool = False,
     ) -> None:
         instance(Mapping, "a mapping by id of the call").check("decisions", decisions)
-        self._claims: list[ClaimStore] = [] if store is None else [store]
-        self._file: FileClaims | None = None
+        opened, self.file = _opened(given, take_over=take_over)
+        self.claims = [one for one in (self.file, store) if one is not None]
         self._claimant = ""
         self.take_over = take_over
-        if _is_path(given):
-            from treadle.pauses.saved import FileClaims  # noqa: PLC0415 - it imports pathlib
-
-            self._file = FileClaims(given, take_over=take_over)
-            self._claims.insert(0, self._file)
-            given = self._file.state
-        opened, tools = _opened(given), loop.tools
-        self.state, self._digest = check_state(opened, loop.settings.pauses.key), opened["digest"]
-        self._check_tools(tools)
+        self.signed, self.state = opened, check_state(opened, loop.settings.pauses.key)
+        self._check_tools(loop.tools)
         stage, pause_id = self.state["stage"], self.state["pause_id"]
         if not loop.pipeline.has_entry(stage):
             raise PausedStateError(
                 f"the paused state is stale: it waits in stage {stage!r}, which the loop does not have"
             )
         self._check_decisions(decisions)
-        self._given = decisions
+        self.given = decisions
         # The random text of the pause is in the ids of the calls that wait; the stages know nothing about it.
         self._own = f"@{pause_id.rpartition(':')[2]}"
         self.decisions = {key.removesuffix(self._own): one for key, one in decisions.items()}
         self.paused = _decoded(self.state)
-        self.context = self._decided(tools)
+        self.context = self._decided(loop.tools)
         self.run_state = self.paused.state
         self.run_state.history = self.context.messages
-        self.last_seq: int = self.state["last_seq"]
-        self._check_subagents(tools)
-
-    def as_json(self) -> JSONDict:
-        """The state, the decisions and the claims as JSON data, for `recorded`."""
-        return {
-            "paused": {**self.state, "digest": self._digest},
-            "decisions": {key: encode(one) for key, one in self._given.items()},
-            "claims": len(self._claims),
-            "take_over": self.take_over,
-            "is_saved": self._file is not None,
-        }
-
-    @classmethod
-    def recorded(cls, loop: BuiltLoop, start: Mapping[str, Any]) -> PausedRun:
-        """The paused run of a recording, from what `as_json` returned: its pause is not claimed again."""
-        decisions = decode(start["decisions"])
-        # A recording leaves credentials out, so its digest is another one.
-        state = {key: value for key, value in start["paused"].items() if key != "digest"}
-        state["digest"] = digest_of(state, loop.settings.pauses.key)
-        made = cls(loop, state, decisions, None, take_over=start.get("take_over", False))
-        recorded: Any = _RecordedClaims()
-        made._claims = [recorded] * start.get("claims", 0)
-        made._file = recorded if start.get("is_saved") else None
-        return made
+        self._check_subagents(loop.tools)
 
     def _check_decisions(self, decisions: Mapping[str, Approval]) -> None:
         waiting = [call["id"] for call in self.state["pending"]]
         for call_id, decision in decisions.items():
             if call_id not in waiting:
-                raise OptionError(f"decisions: {_why_not(call_id, waiting)}")
+                listed = ", ".join(waiting) or "none"
+                raise OptionError(
+                    f"decisions: no call {call_id!r} waits in this pause; waiting calls: {listed}"
+                )
             _APPROVAL.check(f"decisions[{call_id!r}]", decision)
 
     def _check_tools(self, tools: Mapping[str, Tool]) -> None:
         for name, digest in self.state["tools"].items():
-            tool = tools.get(name)
-            if (None if tool is None else _digest_of(tool)) != digest:
-                what = "has changed" if tool is not None else "no longer exists"
+            if name not in tools or _digest_of(tools[name]) != digest:
+                what = "has changed" if name in tools else "no longer exists"
                 raise PausedStateError(
                     f"the paused state is stale: tool {name!r} {what}, and a call of it waits"
                 )
         for name, digest in self.state["changed_tools"].items():
-            if digest is None:
+            if digest is None or name not in tools or _whole_digest_of(tools[name]) != digest:
                 raise PausedStateError(
-                    f"a stage replaced tool {name!r} by one that looks the same as that of the loop; give the "
+                    f"a stage added or replaced tool {name!r}; pass the tool of the stage in tools=, and give the "
                     "tools different descriptions"
-                )
-            if name not in tools or _whole_digest_of(tools[name]) != digest:
-                raise PausedStateError(
-                    f"a stage added or replaced tool {name!r}; the loop that resumes has another tool of that "
-                    "name: pass the tool of the stage in tools="
                 )
 
     def _check_subagents(self, tools: Mapping[str, Tool]) -> None:
@@ -294,18 +249,17 @@ class PausedRun:
         )
 
     def claimed(self, steps: Steps[R], *, has_begun: Callable[[], bool]) -> Steps[R]:
-        """Perform the steps of the resumed run while it has its claims; raises `PausedStateError` without them.
-
-        A run that was cancelled before it began, as ``has_begun`` says, consumes nothing of the pause.
-        """
+        """Perform the steps of the resumed run with its claims; a run that has not begun consumes nothing."""
         pause_id = self.state["pause_id"]
-        if self._claims:
+        if self.claims:
             key = f"claimant {pause_id}"
-            self._claimant = yield Call(_claimant, label=labels.RANDOM, key=key)
+            self._claimant = yield Call(
+                lambda: str(ResumeHolder.here()), label=labels.RANDOM, key=key
+            )
         asked: list[ClaimStore] = []  # a cancelled claim may have succeeded
         outcome: Outcome = "undone"
         try:
-            for store in self._claims:
+            for store in self.claims:
                 asked.append(store)
                 claim = functools.partial(store.claim, take_over=self.take_over)
                 if not (yield self._calling(store, claim, labels.CLAIM_PAUSE)):
@@ -318,13 +272,13 @@ class PausedRun:
         except BaseException:
             yield from self._release(asked, "interrupted" if has_begun() else outcome)
             raise
-        if self._file is not None and isinstance(result, Paused):
-            keep, args = self._file.keep, (self._claimant, result.state)
+        if self.file is not None and isinstance(result, Paused):
+            keep, args = self.file.keep, (self._claimant, result.state)
             try:
                 yield Call(keep, *args, mode=Mode.THREAD, label=labels.KEEP_PAUSE, key=pause_id)
             except Exception:  # the caller has it, and can save it elsewhere
                 log.exception("the next pause of %s could not be saved", pause_id)
-        yield from self._release(self._claims, "done" if has_begun() else outcome)
+        yield from self._release(self.claims, "done" if has_begun() else outcome)
         return result
 
     def _release(self, stores: Sequence[ClaimStore], outcome: Outcome) -> Steps[None]:
@@ -342,31 +296,6 @@ class PausedRun:
         return Call(fn, pause_id, self._claimant, *args, mode=mode, label=label, key=pause_id)
 
 
-def _why_not(given: object, waiting: Sequence[str]) -> str:
-    """Why a decision cannot be applied: its id is none of the calls that wait."""
-    listed = ", ".join(waiting) or "none"
-    by_call = {call_id.rpartition("@")[0]: call_id for call_id in waiting}
-    nonces = {call_id.rpartition("@")[2] for call_id in waiting}
-    whole = by_call.get(str(given))
-    if whole is not None:
-        return f"{given!r} does not name the pause; the id of this pending call is {whole!r}"
-    call_id, _, nonce = str(given).rpartition("@")
-    if call_id and nonce not in nonces:
-        return f"the decision on {given!r} belongs to another pause; waiting calls: {listed}"
-    return f"no call {given!r} waits; waiting calls: {listed}"
-
-
-class _RecordedClaims(ProcessClaims):
-    """Stands for the claims of a recorded run, which has claimed its pause already."""
-
-    def keep(self, claimant: str, state: Mapping[str, Any]) -> None:
-        """Do nothing."""
-
-
-def _claimant() -> str:
-    return str(ResumeHolder.here())
-
-
 def decisions_within(
     call_id: str, decisions: Mapping[str, Approval], paused: Mapping[str, Any]
 ) -> dict[str, Approval]:
@@ -375,14 +304,15 @@ def decisions_within(
     return {key: decisions[outer] for key, outer in waiting.items() if outer in decisions}
 
 
-def _is_path(given: Any) -> TypeGuard[str | os.PathLike[str]]:
-    is_text = isinstance(given, str)
-    return (is_text and not given.lstrip().startswith("{")) or isinstance(given, os.PathLike)
-
-
-def _opened(given: Any) -> Mapping[str, Any]:
-    """The state of a paused run, in any form but a path; it is not checked."""
+def _opened(given: PausedForm, *, take_over: bool) -> tuple[Mapping[str, Any], FileClaims | None]:
+    """The state of a paused run, which is not checked; and the claims of its file, if it is saved."""
     state: Any = given.state if isinstance(given, Paused) else given
+    is_text = isinstance(state, str) and state.lstrip().startswith("{")
+    if isinstance(state, _PATHS) and not is_text:
+        from treadle.pauses.saved import FileClaims  # noqa: PLC0415 - it imports pathlib
+
+        file = FileClaims(state, take_over=take_over)
+        return file.state, file
     if isinstance(state, (str, bytes)):
         try:
             state = json.loads(state)
@@ -393,7 +323,7 @@ def _opened(given: Any) -> Mapping[str, Any]:
             "expected a Paused, its state, that as JSON text, or the path of a saved pause, "
             f"got {type(given).__name__}"
         )
-    return state
+    return state, None
 
 
 def _digests(ctx: Context, own: Mapping[str, Tool]) -> tuple[dict[str, str], dict[str, str | None]]:

@@ -6,11 +6,8 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Callable
-from typing import Any, Literal, TypedDict
+from typing import Literal, TypedDict
 
-from treadle.errors import OptionError
 from treadle.limits import Limits
 from treadle.tools import Dedupe
 
@@ -25,22 +22,6 @@ class Preset(TypedDict, total=False):
     max_retries: int
 
 
-def _preset(make: Callable[[], Preset]) -> Callable[[], Preset]:
-    """Make the error about an argument say where options belong."""
-
-    @functools.wraps(make)
-    def made(*arguments: Any, **options: Any) -> Preset:
-        if arguments or options:
-            raise OptionError(
-                f"{make.__name__}: a preset takes no options; change those of a loop: "
-                f"Loop(**presets.{make.__name__}()).with_options(...)"
-            )
-        return make()
-
-    return made
-
-
-@_preset
 def recommended() -> Preset:
     """Limits for a loop that runs unattended; they suit most tasks.
 
@@ -65,7 +46,6 @@ def recommended() -> Preset:
     }
 
 
-@_preset
 def llmcore() -> Preset:
     """Ten iterations, a circuit breaker, empty responses tolerated.
 
@@ -79,7 +59,6 @@ def llmcore() -> Preset:
     }
 
 
-@_preset
 def orbiter() -> Preset:
     """Ten iterations, retries of the model, and detection of endless loops by the calls.
 
@@ -88,7 +67,6 @@ def orbiter() -> Preset:
     return {**llmcore(), "loop_threshold": 3, "max_retries": 3}
 
 
-@_preset
 def planck() -> Preset:
     """A hundred iterations; every call runs, and results have a note from the third identical call on.
 
@@ -100,13 +78,11 @@ def planck() -> Preset:
 _RUNAX = Limits(max_iterations=3, max_tool_calls=6, max_parallel_calls=3, on_limit="finish")
 
 
-@_preset
 def runax() -> Preset:
     """Three iterations, six tool calls, duplicates skipped, a last answer at the end."""
     return {"limits": _RUNAX, "sequential": "defer", "dedupe": "strict"}
 
 
-@_preset
 def runax_project() -> Preset:
     """Three iterations, four tool calls, duplicates skipped, a last answer at the end."""
     return {**runax(), "limits": dataclasses.replace(_RUNAX, max_tool_calls=4)}

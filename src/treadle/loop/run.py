@@ -8,11 +8,13 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from treadle import labels
+from treadle import events, labels
 from treadle.context import (
     NO_CALLS,
     Context,
     Decision,
+    EventCounter,
+    Ledger,
     RunServices,
     uses_of,
     with_parsed_calls,
@@ -29,22 +31,10 @@ from treadle.effects import (
     log_suppressed,
 )
 from treadle.errors import PausedStateError, SessionError, causes_of
-from treadle.events import (
-    Event,
-    HistoryRepaired,
-    IterationFinished,
-    IterationStarted,
-    LimitReached,
-    ModelFailed,
-    RunFinished,
-    RunStarted,
-    UserMessageAdded,
-)
-from treadle.limits import MAX_LAST_ANSWERS
+from treadle.limits import MAX_LAST_ANSWERS, Budget
 from treadle.loop.built_loop import BuiltLoop
 from treadle.loop.custom_stage import lost_calls
 from treadle.loop.handle import RunHandle
-from treadle.loop.loop_detection import detected_loop
 from treadle.loop.pause import (
     WAITING,
     PausedRun,
@@ -54,7 +44,7 @@ from treadle.loop.pause import (
     sealed,
     with_nonce,
 )
-from treadle.loop.session_turn import RunSession, check_is_last, joined, load_session, save_turn
+from treadle.loop.session_turn import RunSession, joined, save_turn, session_call
 from treadle.messages import (
     NOTHING,
     Ending,
@@ -64,18 +54,19 @@ from treadle.messages import (
     ModelCall,
     ModelCallStatus,
     Response,
-    Timing,
     join_messages,
     safe_str,
+    short_name,
     validate_messages,
 )
-from treadle.model import ModelInfo
+from treadle.model import Model, ModelClient, ModelInfo
 from treadle.pipeline import Progress, StageError
 from treadle.results import (
     DeadlineExceeded,
     EmptyResponse,
     Err,
     InvalidInput,
+    LoopDetected,
     MaxIterationsReached,
     Ok,
     OutputMissing,
@@ -85,7 +76,7 @@ from treadle.results import (
     Result,
     RunCancelled,
 )
-from treadle.run_state import RunState
+from treadle.run_state import RunNode, RunState
 from treadle.stages import (
     asked_again,
     incomplete,
@@ -94,7 +85,15 @@ from treadle.stages import (
     with_guidance_after_text,
     without_nudge,
 )
-from treadle.tools import NotRun, OutputContract
+from treadle.tools import (
+    Locks,
+    NotRun,
+    OutputContract,
+    Repeats,
+    ToolCallTable,
+    fingerprint,
+    signature,
+)
 from treadle.tracebacks import from_user_code
 
 log = logging.getLogger("treadle.loop")
@@ -103,6 +102,8 @@ GUIDANCE = (
     "The budget for this task is spent ({reason}). Do not call any more tools. "
     "Give your final answer now, with what you have{how}."
 )
+MAX_SHOWN = 5
+"""The maximum number of calls that the reason of an endless loop names."""
 NO_ANSWER = "I could not finish this within the limits I was given ({reason})."
 
 _DONE, _STOP, _PAUSE = Decision.DONE, Decision.STOP, Decision.PAUSE  # looked up slowly
@@ -112,37 +113,80 @@ _LATE = "Cancelled: the run's time was up before this call was done."
 
 
 class Run:
-    """One run of messages, or of a paused run; a driver performs `steps`, once.
+    """One run of messages, or of a paused run; a driver performs `steps`, once. Its observers share the counter.
 
-    It does not keep the loop: the handle among its settings refers to the run. If another process may resume it,
-    a cancellation of its task does not end it.
+    It does not keep the loop, whose handle refers to the result. If another process may resume it, a cancellation
+    of its task does not end it. A subagent is a call of a run with the services ``parent``.
     """
 
     def __init__(
         self,
         loop: BuiltLoop,
-        services: RunServices,
         given: Any,
-        handle: RunHandle | None = None,
+        llm_send_fn: Model | None,
+        state: RunState,
         *,
+        handle: RunHandle | None = None,
+        counter: EventCounter | None = None,
+        has_listeners: bool = False,
+        streams_to_user: bool = False,
+        parent: RunServices | None = None,
+        call_id: str = "",
         is_resumable: bool = False,
     ) -> None:
+        settings, limits = loop.settings, loop.settings.limits
         self.pipeline, self.tools = loop.pipeline, loop.tools
-        self.session: RunSession | None = loop.settings.session
-        self._finishes = loop.settings.limits.on_limit == "finish"
-        self._secret = loop.settings.pauses.key
+        self.session: RunSession | None = settings.session
+        self._secret = settings.pauses.key
         self.handle = handle
-        self.services = services
-        self.state = services.state
+        self.state = state
+        self.given = given  # with a session, after the messages of the session
+        counter = counter or EventCounter()
+        if isinstance(given, PausedRun):
+            counter.latest = given.paused.last_seq
+        locks = settings.locks
+        held: Mapping[str, str] = NOTHING
+        if parent is not None and locks is None:  # keys of another table are not held here
+            locks = parent.locks
+            held = parent.in_flight.held_locks.get(call_id, parent.held_locks)
+        cost_of = limits.cost_of
+        if cost_of is not None:  # events have the limits, as data
+            limits = dataclasses.replace(limits, cost_of=None)
+        elif parent is not None:
+            cost_of = parent.cost_of
+        options = settings.llm_opts
+        if loop.output is not None:
+            options = {**options, **loop.output.options}
+        outer = None if parent is None else parent.budget
+        self.services = RunServices(
+            state=state,
+            budget=Budget(limits, outer, settings.name, state.agent_name),
+            in_flight=ToolCallTable(can_cancel=handle is not None),
+            repeats=Repeats(settings.loop_threshold),
+            ledger=Ledger(counter),
+            locks=Locks() if locks is None else locks,
+            held_locks=held,
+            breaker=settings.breaker,
+            resolver=loop.resolver,
+            catalog=loop.catalog,
+            model=ModelClient(loop.model_for(llm_send_fn), options),
+            instructions=settings.instructions,
+            has_listeners=has_listeners,
+            streams_to_user=streams_to_user,
+            deps=settings.deps,
+            asks_unknown=settings.pauses.on_unknown == "ask",
+            output=loop.output,
+            cost_of=cost_of,
+            check_kept=None if handle is None else handle.check_kept,
+            provides=loop.pipeline.provides,
+        )
         # The latest context; between iterations it has everything that was done.
-        self.context = _BLANK.evolve(messages=History(), tools=loop.tools, run=services)
+        self.context = _BLANK.evolve(messages=History(), tools=loop.tools, run=self.services)
         self.result: Result | None = None  # also if its task was cancelled
         self.limit: Reason | None = None  # at which the model is asked for a last answer
-        self.given = given  # with a session, after the messages of the session
         self._is_resumable = is_resumable
         self._has_begun = False  # whether a stage may have run
         self._pauses = 0
-        self._elapsed_before = 0.0  # seconds before the latest pause
         self._pending_messages: tuple[JSONDict, ...] = ()  # the model has not seen them yet
         self._progress: Progress | None = None
         self._last_answers = 0  # how often it was asked for one
@@ -153,6 +197,8 @@ class Run:
 
     def steps(self) -> Steps[Result]:
         """Perform the run; on every exit the history is valid and the end is reported."""
+        if self.handle is not None:
+            self.handle.bind(self)
         if self.session is not None:
             return self._in_session(self.session)
         return self._claimed(self._steps())
@@ -164,9 +210,12 @@ class Run:
 
     def _in_session(self, session: RunSession) -> Steps[Result]:
         """Perform the run as a turn of a session."""
-        loaded = yield from load_session(session)
+        loaded: JSONDict = yield session_call(session, session.load, labels.LOAD_SESSION)
         if isinstance(self.given, PausedRun):
-            check_is_last(self.given.state["pause_id"], loaded)
+            if self.given.paused.pause_id != loaded["pause_id"]:
+                raise PausedStateError(
+                    "the last turn of the session is not the pause that is resumed"
+                )
         else:
             self.given = joined(loaded["messages"], self.given)
             self.context = self.context.evolve(memo=loaded["memo"])
@@ -190,19 +239,20 @@ class Run:
         return result
 
     def _steps(self) -> Steps[Result]:
-        is_resumed = isinstance(self.given, PausedRun)
         started = yield NOW
         reason = self._begin(started)
         try:
             if self.services.has_listeners:
-                yield Emit(self._started(started, is_resumed=is_resumed))
-            if self.state.repairs and not is_resumed and reason is None:
-                yield from self._emit(HistoryRepaired(repairs=self.state.repairs))
+                yield Emit(self._started(started))
+            if self.state.repairs and self._progress is None and reason is None:
+                yield from self._emit(events.HistoryRepaired(repairs=self.state.repairs))
             if reason is None:
-                reason = yield from self._bounded(is_resumed=is_resumed)
+                reason = yield from self._bounded()
             is_reported = self.limit is not None and not isinstance(reason, DeadlineExceeded)
             if reason is not None and reason.is_guard and not is_reported:
-                yield from self._emit(LimitReached(iteration=self.context.iteration, reason=reason))
+                yield from self._emit(
+                    events.LimitReached(iteration=self.context.iteration, reason=reason)
+                )
         except GeneratorExit:
             raise
         except BaseException:
@@ -219,11 +269,10 @@ class Run:
         self.services.ledger.advance(started)
         if isinstance(self.given, PausedRun):
             self._restore(self.given)
-            budget.start(started, self._elapsed_before)
-            # From now on the iteration is in progress.
-            progress = Progress(stages=list(self.context.trace))
-            progress.item = self.context.evolve(decision=None, waiting=(), trace=progress.stages)
-            self._progress = progress
+            budget.start(started, self.given.paused.elapsed)
+            stages = list(self.context.trace)
+            context = self.context.evolve(decision=None, waiting=(), trace=stages)
+            self._progress = Progress(context, stages)  # the iteration is in progress
             return None
         budget.start(started)
         self.state.start()
@@ -234,35 +283,31 @@ class Run:
         self.keep(self.context.evolve(messages=History(messages)))
         return None
 
-    def _started(self, at: float, *, is_resumed: bool) -> RunStarted:
+    def _started(self, at: float) -> events.RunStarted:
         run, tools = self.services, self.tools
         info = ModelInfo(None, None, {}) if run.model is None else run.model.model_info()
         resolvable = () if run.resolver is None else run.resolver.names or ()
         offered = tools if run.catalog is None else run.catalog.offered(tools, run.ledger.found)
-        return RunStarted(
+        return events.RunStarted(
             agent_name=self.state.agent_name,
             run_id=self.state.run_id,
             at=at,
-            resumed=is_resumed,
+            resumed=isinstance(self.given, PausedRun),
             limits=run.budget.limits,
             tools=[tools[name].as_openai() for name in offered],
             available=tuple({**tools, **dict.fromkeys(resolvable)}),
-            model=info.model,
-            provider=info.provider,
-            request=info.request,
             state=self.state,
+            **info._asdict(),
         )
 
-    def _emit(self, event: Event) -> Steps[None]:
+    def _emit(self, event: events.Event) -> Steps[None]:
         if self.services.has_listeners:
             yield Emit(event)
 
-    def _bounded(self, *, is_resumed: bool) -> Steps[Reason | None]:
+    def _bounded(self) -> Steps[Reason | None]:
         """Iterate until the run is over, its time is up, or it is cancelled through its handle."""
-        if self.limit is None:
-            iterating = self._iterate(is_resumed=is_resumed)
-        else:  # it was paused at its last answer
-            iterating = self._last_answer(self.limit, is_resumed=True)
+        # With a limit, it was paused at its last answer.
+        iterating = self._iterate() if self.limit is None else self._last_answer(self.limit)
         seconds = self.services.budget.limits.max_seconds
         if self.handle is None and seconds is None:
             return iterating
@@ -271,7 +316,8 @@ class Run:
     def _within_bounds(
         self, iterating: Steps[Reason | None], seconds: float | None
     ) -> Steps[Reason | None]:
-        left = None if seconds is None else max(0.0, seconds - self._elapsed_before)
+        before = self.given.paused.elapsed if isinstance(self.given, PausedRun) else 0.0
+        left = None if seconds is None else max(0.0, seconds - before)
         until = None if self.handle is None else self.handle.ended
         try:
             return (yield Bounded(iterating, seconds=left, until=until))
@@ -282,31 +328,28 @@ class Run:
         yield from self._interrupt(reason)
         return reason
 
-    def _iterate(self, *, is_resumed: bool) -> Steps[Reason | None]:
+    def _iterate(self) -> Steps[Reason | None]:
         """Iterate until there is a decision; return why the run ended, None for an answer."""
-        self._has_begun = True
         reason: Reason | None = None
         while reason is None:
-            if not is_resumed:
-                reason = yield from self._begin_iteration()
+            reason = yield from self._begin_iteration()
             if reason is None:
-                reason = yield from self._pass(is_resumed=is_resumed)
-            is_resumed = False
+                reason = yield from self._pass()
             if reason is None and self.context.decision is not None:
                 if self.context.decision is _PAUSE:
                     return (yield from self._suspend())
                 if self.handle is not None:
-                    ends = not self._pending_messages
-                    self._pending_messages += yield self._taking(self.handle, ends=ends)
-                    self.handle.taken = ()
+                    yield from self._receive(self.handle, ends=not self._pending_messages)
                 if not self._pending_messages:
                     return None
                 yield from self._add_pending()
-        if self._finishes and reason.allows_last_answer:
+        if self.services.budget.limits.on_limit == "finish" and reason.allows_last_answer:
             unmeasured = self.services.budget.not_measurable()
             if unmeasured is not None:  # what a last answer would use cannot be measured either
                 return unmeasured
-            yield from self._emit(LimitReached(iteration=self.context.iteration, reason=reason))
+            yield from self._emit(
+                events.LimitReached(iteration=self.context.iteration, reason=reason)
+            )
             return (yield from self._last_answer(reason))
         return reason
 
@@ -317,9 +360,10 @@ class Run:
     ) -> Steps[Reason | None]:
         """Begin an iteration, with a text for the model in it alone; return the reason if a limit forbids it."""
         run = self.services
+        if self._progress is not None:  # the run is resumed
+            return None
         if self.handle is not None:
-            self._pending_messages += yield self._taking(self.handle)
-            self.handle.taken = ()
+            yield from self._receive(self.handle)
         if self._pending_messages:
             yield from self._add_pending()
         reason = run.budget.exhausted()
@@ -334,7 +378,7 @@ class Run:
         run.ledger.failures.clear()
         run.in_flight.next_batch()
         if run.has_listeners:
-            yield Emit(IterationStarted(iteration=iteration, at=started))
+            yield Emit(events.IterationStarted(iteration=iteration, at=started))
         # Until its context is kept, the iteration is in progress, and `_settle` ends it if it is interrupted.
         progress = Progress()
         progress.item = self.context.begin(iteration, progress.stages, changes or NOTHING)
@@ -343,12 +387,11 @@ class Run:
         self._progress = progress  # complete: a signal may interrupt any line
         return None
 
-    def _pass(self, *, is_resumed: bool = False) -> Steps[Reason | None]:
+    def _pass(self) -> Steps[Reason | None]:
         """Run the stages of the iteration, from the one that paused the run; return why the run ends, or None."""
-        progress = self._progress
-        if progress is None:
-            raise AssertionError("unreachable: an iteration was begun, or is resumed")
-        start = progress.stages.pop() if is_resumed else None
+        progress: Any = self._progress  # an iteration was begun, or is resumed
+        self._has_begun = True
+        start = progress.stages.pop() if progress.stages else None
         reason: Reason | None = None
         try:
             context = yield from self.pipeline.steps(progress.item, progress, start=start)
@@ -373,7 +416,7 @@ class Run:
         run, context, node = self.services, self.context, self.state.nodes[-1]
         if context.notes or context.plan.not_run or run.ledger.notes or run.ledger.unsettled:
             yield from report_notes(context)
-        repeated = detected_loop(context, node)
+        repeated = _detected_loop(context, node)
         is_over = context.decision is not None or repeated is not None or not context.tool_calls
         if reason is None and is_over:
             reason = self._reason_to_end(repeated)
@@ -388,7 +431,9 @@ class Run:
         else:
             node.fail(reason, ended)
         if run.has_listeners:
-            yield Emit(IterationFinished(iteration=context.iteration, context=context, at=ended))
+            yield Emit(
+                events.IterationFinished(iteration=context.iteration, context=context, at=ended)
+            )
         return reason
 
     def _reason_to_end(self, repeated: Reason | None) -> Reason | None:
@@ -441,27 +486,23 @@ class Run:
             streamed, timing = yield Call(
                 request.so_far, label=labels.STREAMED, key=str(number), reporting=True
             )
-            yield from self._cancelled_call(number, reason, timing)
+            node = self.state.nodes[-1]
+            call = node.asked[-1]
+            if isinstance(call, ModelCall):
+                node.asked = (*node.asked[:-1], dataclasses.replace(call, timing=timing))
+            if self.services.has_listeners:
+                yield Emit(
+                    events.ModelFailed(
+                        iteration=number,
+                        error=str(reason),
+                        error_type=reason.stop_reason,
+                        at=(yield NOW) if timing is None else timing.ended,
+                        status=ModelCallStatus.CANCELLED,
+                        timing=timing,
+                    )
+                )
         self._settle(_LATE if isinstance(reason, DeadlineExceeded) else _CANCELLED, streamed)
         yield from report_notes(self.context)
-
-    def _cancelled_call(self, iteration: int, reason: Reason, timing: Timing | None) -> Steps[None]:
-        """Report the request to the model that was interrupted, and note its times."""
-        node = self.state.nodes[-1]
-        call = node.asked[-1]
-        if isinstance(call, ModelCall):
-            node.asked = (*node.asked[:-1], dataclasses.replace(call, timing=timing))
-        if self.services.has_listeners:
-            yield Emit(
-                ModelFailed(
-                    iteration=iteration,
-                    error=str(reason),
-                    error_type=reason.stop_reason,
-                    at=(yield NOW) if timing is None else timing.ended,
-                    status=ModelCallStatus.CANCELLED,
-                    timing=timing,
-                )
-            )
 
     def _settle(self, unanswered: str, streamed: str = "") -> None:
         """Put an interrupted iteration, and the text streamed so far, in the history."""
@@ -502,13 +543,14 @@ class Run:
 
     # User messages that arrive meanwhile
 
-    def _taking(self, handle: RunHandle, *, ends: bool = False) -> Call:
-        """The effect that takes user messages; if there are none and the run ends, the handle accepts no more."""
-        key = str(self.context.iteration + 1)
-        if not self.services.budget.is_finishing:
-            return Call(handle.take, ends, label=labels.STEER, key=key)
+    def _receive(self, handle: RunHandle, *, ends: bool = False, closing: str = "") -> Steps[None]:
+        """Take the messages; if there are none and the run ends, or it is closing, the handle accepts no more."""
+        key = closing or str(self.context.iteration + 1)
         # After the last answer the model is not asked again: a later message would not be seen.
-        return Call(handle.close, label=labels.STEER, key=key)
+        is_over = closing or self.services.budget.is_finishing
+        take, args = (handle.close, ()) if is_over else (handle.take, (ends,))
+        self._pending_messages += yield Call(take, *args, label=labels.STEER, key=key)
+        handle.taken = ()
 
     def _add_pending(self) -> Steps[None]:
         """Add the user messages that arrived meanwhile; the run continues with them."""
@@ -516,7 +558,7 @@ class Run:
         self.add_messages(given)
         self.context = without_nudge(self.context.evolve(decision=None, output=None))
         iteration = self.context.iteration + 1
-        yield from self._emit(UserMessageAdded(iteration=iteration, messages=given))
+        yield from self._emit(events.UserMessageAdded(iteration=iteration, messages=given))
 
     def add_messages(self, given: tuple[JSONDict, ...]) -> None:
         """Put user messages in the history; a new turn begins with them."""
@@ -532,32 +574,32 @@ class Run:
 
     # The last answer
 
-    def _last_answer(self, reason: Reason, *, is_resumed: bool = False) -> Steps[Reason | None]:
+    def _last_answer(self, reason: Reason) -> Steps[Reason | None]:
         """Ask for a last answer; the guidance for it is not stored in the history.
 
         The model is asked once with its tools, which no longer run. If it calls some, it is asked once more
         with tools disabled. If there is still no text, a fixed sentence is the answer. With the option ``output``,
         both requests force the call of the output tool.
         """
-        self._has_begun = True
         terminal = [tool.name for tool in self.context.tools.values() if tool.terminal]
         how = f", by a call of {' or '.join(terminal)}" if terminal else ""
         guidance = GUIDANCE.format(reason=reason, how=how)
-        self._finish_at(reason)
+        self.limit = reason
+        self.services.budget.finish()
         output = self.services.output
         # `Context.request` forces the call of an output tool.
         without_calls = {"tool_choice": "none"} if output is None or not output.tools else None
-        for number in range(self._last_answers if is_resumed else 1, MAX_LAST_ANSWERS + 1):
+        paused_at = self._last_answers  # 0 unless the run is resumed
+        for number in range(paused_at or 1, MAX_LAST_ANSWERS + 1):
             failed: Reason | None = None
-            if not is_resumed:
+            if number != paused_at:
                 self._last_answers = number
                 changes = without_calls if number == MAX_LAST_ANSWERS else None
                 # Before the text of this request is joined to that of a stage: it is not stored.
                 context = with_guidance_after_text(without_nudge(self.context))
                 self.context = context.evolve(decision=None, error=None, output=None)
                 failed = yield from self._begin_iteration(guidance, changes)
-            failed = failed or (yield from self._pass(is_resumed=is_resumed))
-            is_resumed = False
+            failed = failed or (yield from self._pass())
             if isinstance(failed, EmptyResponse):
                 break
             if failed is not None or self.context.decision is _DONE:
@@ -574,26 +616,14 @@ class Run:
                 ["a person did not approve it" if is_denied else other]
             ]
             return OutputMissing(max(len(rejected), 2), tuple(rejected[-1]), reason)
-        self.keep(_without_answer(self.context, reason))
+        response = self.context.response
+        extra = {key: value for key, value in response.extra.items() if key != "content"}
+        response = dataclasses.replace(
+            response, content=NO_ANSWER.format(reason=reason), tool_calls=(), extra=extra
+        )
+        context = self.context.evolve(**NO_CALLS, response=response, error=None)
+        self.keep(inject(context).done())
         return None
-
-    def go_on_with(self, other: Run) -> None:
-        """Take the settings of a run that has not started, between iterations; its limits count earlier usage."""
-        now = self.context.tools
-        changed = {name: tool for name, tool in now.items() if self.tools.get(name) is not tool}
-        removed = self.tools.keys() - now.keys()
-        tools = {name: tool for name, tool in other.tools.items() if name not in removed}
-        tools |= changed  # by a stage, from then on
-        used = self.services.budget
-        other.services.budget.restore(used.used())
-        other.services.budget.started_at = used.started_at
-        if used.is_finishing:
-            other.services.budget.finish()
-        kept: Any = {name: getattr(self.services, name) for name in _KEPT}
-        self.services = dataclasses.replace(other.services, **kept)
-        self.pipeline, self.tools = other.pipeline, other.tools
-        self._finishes, self._secret = other._finishes, other._secret
-        self.context = self.context.evolve(tools=tools, run=self.services)
 
     # Pauses and results
 
@@ -619,8 +649,7 @@ class Run:
         now = yield NOW
         self._pauses += 1
         if self.handle is not None:
-            self._pending_messages += yield Call(self.handle.close, label=labels.STEER, key="pause")
-            self.handle.taken = ()
+            yield from self._receive(self.handle, closing="pause")
         key = str(self._pauses)
         text = yield Call(nonce, label=labels.RANDOM, key=f"pause {key}")
         counter = services.ledger.event_counter
@@ -631,6 +660,8 @@ class Run:
             )
         context = self.context = with_nonce(self.context, text)
         state = PauseState(
+            pause_id=f"{self.state.run_id}:{key}:{text}",
+            last_seq=last_seq,
             stage=context.stage,
             elapsed=services.budget.elapsed(now),
             pauses=self._pauses,
@@ -647,20 +678,13 @@ class Run:
             calls_run=services.in_flight.calls_run,
             is_taken_over=services.in_flight.is_taken_over,
         )
-        return sealed(
-            state,
-            context,
-            self.tools,
-            pause_id=f"{self.state.run_id}:{key}:{text}",
-            last_seq=last_seq,
-            secret=self._secret,
-        )
+        return sealed(state, context, self.tools, self._secret)
 
     def _restore(self, given: PausedRun) -> None:
         """Continue from the state of a paused run."""
         paused, services = given.paused, self.services
-        self._pauses, self._elapsed_before = paused.pauses, paused.elapsed
-        self._pending_messages, self._last_answers = paused.pending_messages, paused.last_answers
+        self._pauses, self._last_answers = paused.pauses, paused.last_answers
+        self._pending_messages = paused.pending_messages
         tools = self.context.tools
         kept = {name: tool for name, tool in tools.items() if name not in paused.removed_tools}
         context = given.context
@@ -669,7 +693,8 @@ class Run:
         self.state.history = self.context.messages
         services.budget.restore(paused.budget)
         if paused.limit is not None:
-            self._finish_at(paused.limit)
+            self.limit = paused.limit
+            services.budget.finish()
         services.in_flight.calls_run = paused.calls_run
         services.in_flight.is_taken_over = given.take_over or paused.is_taken_over
         services.repeats.restore(paused.repeats)
@@ -683,30 +708,27 @@ class Run:
             else:
                 services.ledger.reserved[call.id] = call, uses_of(kept.get(call.name))
 
-    def _finish_at(self, limit: Reason) -> None:
-        """Ask for a last answer from now on, since a limit was reached."""
-        self.limit = limit
-        self.services.budget.finish()
-
     def _finish(self, reason: Reason | None, *, returns: bool) -> Steps[Result]:
         """Make the result, end the run state, report it."""
         if reason is not None:
             self._paused = None
         # Messages that the model has not seen are in the history of the result; a pause keeps them in its state.
-        given, self._pending_messages = self._pending_messages, ()
         if self._paused is None and self.handle is not None:
-            given += yield Call(self.handle.close, label=labels.STEER, key="end")
+            yield from self._receive(self.handle, closing="end")
+        given, self._pending_messages = self._pending_messages, ()
         self.add_messages(given)
         ended = yield NOW
         if self._paused is None:
             end_state(self.state, reason, ended)
         self.result = result = self._result(reason)
-        self.handle = None  # which refers to the run: avoid a reference cycle
+        if self.handle is not None:
+            self.handle.bind_result(result)
+            self.handle = None  # which refers to the result: avoid a reference cycle
         # As the traceback of an exception does: of a tool or a key of a lock, by the frames of their callers.
         self.services.ledger.failures = {}
         if reason is not None or self.services.has_listeners:  # a failed run is logged in any case
             yield Emit(
-                RunFinished(
+                events.RunFinished(
                     stop_reason=result.stop_reason,
                     total_iterations=result.iterations,
                     tool_calls_count=result.tool_calls_count,
@@ -739,23 +761,23 @@ class Run:
         )
 
 
-_KEPT = (
-    "state", "in_flight", "repeats", "ledger", "locks", "held_locks", "has_listeners", "streams_to_user",
-    "check_kept",
-)  # fmt: skip
-"""The services of a run that it keeps when it goes on with the settings of another one."""
 _BLANK = Context(History(), memo=NOTHING).begin(0, (), NOTHING)
 """The context before the first iteration; all runs share its values."""
 
 
-def _without_answer(context: Context, reason: Reason) -> Context:
-    """A fixed sentence as the answer, if the model gave none."""
-    response = context.response
-    extra = {key: value for key, value in response.extra.items() if key != "content"}
-    response = dataclasses.replace(
-        response, content=NO_ANSWER.format(reason=reason), tool_calls=(), extra=extra
-    )
-    return inject(context.evolve(**NO_CALLS, response=response, error=None)).done()
+def _detected_loop(context: Context, node: RunNode) -> LoopDetected | None:
+    """Add a finished iteration to those in which `Repeats` looks for loops: its calls, or else its text."""
+    calls, response = context.tool_calls, context.response
+    made = ""
+    if calls:
+        made = signature([one.fingerprint or fingerprint(one.name, one.arguments) for one in calls])
+        node.metadata["tool_signature"] = made
+    looked_at = made if calls or response.is_blank else response.text
+    found = context.run.repeats.look(looked_at, calls, context.tool_results, context.tools)
+    if found is None:
+        return None
+    shown = tuple(f"{short_name(c.name)}({short_name(c.arguments)})" for c in calls[:MAX_SHOWN])
+    return LoopDetected(shown or (short_name(response.text),), found[0], made, found[1])
 
 
 def end_state(state: RunState, reason: Reason | None, ended: float) -> None:

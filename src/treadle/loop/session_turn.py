@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from treadle import labels
 from treadle.context import Context
 from treadle.effects import NOW, Call, Steps, call_mode
-from treadle.errors import PausedStateError, SessionError
+from treadle.errors import SessionError
 from treadle.messages import (
     SYSTEM_ROLES,
     JSONDict,
@@ -48,17 +48,6 @@ class RunSession(Protocol):
         ...
 
 
-def load_session(session: RunSession) -> Steps[JSONDict]:
-    """Load what a run continues; raises `SessionError` if it cannot be read."""
-    return (yield _calling(session, session.load, (), labels.LOAD_SESSION))
-
-
-def check_is_last(pause_id: str, loaded: JSONDict) -> None:
-    """Raise `PausedStateError` unless a pause is the last turn of a session."""
-    if pause_id != loaded["pause_id"]:
-        raise PausedStateError("the last turn of the session is not the pause that is resumed")
-
-
 def joined(before: list[JSONDict], given: Any) -> Any:
     """The messages of a session, then those of the caller; messages that are not valid are returned unchanged."""
     if given in ([], ()) and before:  # continue from where it ended
@@ -86,7 +75,7 @@ def save_turn(
     turn: JSONDict = {
         "messages": result.messages,
         "memo": dict(context.memo),
-        "status": _STATUS[type(result)],
+        "status": {Ok: "ok", Err: "error", Paused: "paused"}[type(result)],
         "stop_reason": result.stop_reason,
         "run_id": result.run.run_id,
         "iterations": result.iterations,
@@ -98,7 +87,7 @@ def save_turn(
         "at": (yield NOW),
     }
     try:
-        yield _calling(session, session.save, (loaded, turn), labels.SAVE_SESSION)
+        yield session_call(session, session.save, labels.SAVE_SESSION, loaded, turn)
     except SessionError as error:
         error.result = result
         raise
@@ -112,9 +101,6 @@ def _not_stored(error: Exception, result: Result) -> SessionError:
     return failed
 
 
-_STATUS: Mapping[type, str] = {Ok: "ok", Err: "error", Paused: "paused"}
-
-
 def _tokens_of(last: Response | None, result: Result) -> int | None:
     """The tokens of the last exchange, and an estimate of its results; None if the provider counted none."""
     messages = result.messages
@@ -126,5 +112,6 @@ def _tokens_of(last: Response | None, result: Result) -> int | None:
     return usage.input_tokens + usage.output_tokens + estimate_tokens(since)
 
 
-def _calling(session: RunSession, fn: Any, args: tuple[Any, ...], label: str) -> Call:
+def session_call(session: RunSession, fn: Callable[..., Any], label: str, *args: Any) -> Call:
+    """The effect that calls a method of a session."""
     return Call(fn, *args, mode=call_mode(fn), label=label, key=str(getattr(session, "id", "")))

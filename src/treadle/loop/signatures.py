@@ -12,7 +12,6 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, Protocol, Required, TypeAlias, TypeVar, Unpack, overload
 
 from treadle.effects import Steps
-from treadle.loop.built_loop import BuiltLoop
 from treadle.loop.event_stream import EventStream
 from treadle.loop.options import LoopOptions as Options
 from treadle.loop.pause import PausedForm
@@ -23,7 +22,6 @@ from treadle.tools import Approval, Output
 from treadle.type_vars import OtherT as V
 from treadle.type_vars import OutputT_co
 
-T = TypeVar("T")
 U = TypeVar("U")
 Backend: TypeAlias = Model | None
 Decisions: TypeAlias = Mapping[str, Approval]
@@ -45,10 +43,6 @@ class Run(Protocol[OutputT_co]):
     """The type of `Loop.run`."""
 
     @overload
-    def __get__(self, instance: None, owner: object) -> Run[str]: ...
-    @overload
-    def __get__(self, instance: BuiltLoop[T], owner: object) -> Run[T]: ...
-    @overload
     def __call__(
         self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[Options]
     ) -> Coroutine[Any, Any, Result[OutputT_co]]: ...
@@ -65,10 +59,6 @@ class Run(Protocol[OutputT_co]):
 class RunSync(Protocol[OutputT_co]):
     """The type of `Loop.run_sync`."""
 
-    @overload
-    def __get__(self, instance: None, owner: object) -> RunSync[str]: ...
-    @overload
-    def __get__(self, instance: BuiltLoop[T], owner: object) -> RunSync[T]: ...
     @overload
     def __call__(
         self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[Options]
@@ -87,10 +77,6 @@ class Stream(Protocol[OutputT_co]):
     """The type of `Loop.stream`."""
 
     @overload
-    def __get__(self, instance: None, owner: object) -> Stream[str]: ...
-    @overload
-    def __get__(self, instance: BuiltLoop[T], owner: object) -> Stream[T]: ...
-    @overload
     def __call__(
         self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[Options]
     ) -> AbstractAsyncContextManager[EventStream[OutputT_co]]: ...
@@ -107,10 +93,6 @@ class Stream(Protocol[OutputT_co]):
 class StepsOf(Protocol[OutputT_co]):
     """The type of `Loop.steps`."""
 
-    @overload
-    def __get__(self, instance: None, owner: object) -> StepsOf[str]: ...
-    @overload
-    def __get__(self, instance: BuiltLoop[T], owner: object) -> StepsOf[T]: ...
     @overload
     def __call__(
         self, messages: Messages = ..., llm_send_fn: Backend = None, **options: Unpack[Options]
@@ -143,10 +125,6 @@ class Resume(Protocol[OutputT_co]):
     """The type of `Loop.resume`."""
 
     @overload
-    def __get__(self, instance: None, owner: object) -> Resume[str]: ...
-    @overload
-    def __get__(self, instance: BuiltLoop[T], owner: object) -> Resume[T]: ...
-    @overload
     def __call__(
         self,
         paused: PausedForm,
@@ -176,10 +154,6 @@ class ResumeSync(Protocol[OutputT_co]):
     """The type of `Loop.resume_sync`."""
 
     @overload
-    def __get__(self, instance: None, owner: object) -> ResumeSync[str]: ...
-    @overload
-    def __get__(self, instance: BuiltLoop[T], owner: object) -> ResumeSync[T]: ...
-    @overload
     def __call__(
         self,
         paused: PausedForm,
@@ -208,10 +182,6 @@ class ResumeSync(Protocol[OutputT_co]):
 class ResumeStream(Protocol[OutputT_co]):
     """The type of `Loop.resume_stream`."""
 
-    @overload
-    def __get__(self, instance: None, owner: object) -> ResumeStream[str]: ...
-    @overload
-    def __get__(self, instance: BuiltLoop[T], owner: object) -> ResumeStream[T]: ...
     @overload
     def __call__(
         self,

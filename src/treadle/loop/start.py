@@ -2,58 +2,39 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
-from collections.abc import Generator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Generator
+from typing import Any
 
-from treadle.context import EventCounter, Ledger, RunServices
+from treadle.context import EventCounter, RunServices
 from treadle.effects import Steps
 from treadle.errors import OptionError
-from treadle.limits import Budget
 from treadle.loop.built_loop import BuiltLoop
 from treadle.loop.event_stream import EventStream
 from treadle.loop.handle import RunHandle
 from treadle.loop.logs import RunLog, is_logged
-from treadle.loop.observers import (
-    Deliver,
-    Observer,
-    Observers,
-    for_run,
-    of_completion,
-    of_iterations,
-)
+from treadle.loop.observers import Deliver, Observer, Observers, for_run, of_callbacks
 from treadle.loop.options import Settings
 from treadle.loop.pause import PausedRun
 from treadle.loop.run import Run
-from treadle.messages import NOTHING
-from treadle.model import Model, ModelClient
+from treadle.model import Model
 from treadle.results import Result
 from treadle.run_state import RunState
 from treadle.telemetry import active_telemetry
-from treadle.tools import Locks, Repeats, ToolCallTable
 
-
-class Missing:
-    """The default of an argument that a run needs."""
-
-    def __repr__(self) -> str:
-        return "<required>"
-
-
-MISSING: Any = Missing()
+MISSING: Any = ...
+"""The default of the messages, which a run needs."""
 
 
 def start_run(
     loop: BuiltLoop, given: Any, llm_send_fn: Model | None, stream: EventStream[Any] | None = None
 ) -> tuple[Steps[Result], Deliver | None]:
-    """Make a run of messages or of a paused run, ready to be driven; a stream receives its events, too.
+    """Make a run of messages or of a paused run; a stream receives its events, too.
 
-    Returns:
-        The steps of the run, and the function to which a driver passes events; None without listeners.
+    Returns its steps, and the function to which a driver passes events; None without listeners.
     """
-    settings = loop.settings
-    if given is MISSING and settings.journal is None:
+    settings, journal = loop.settings, loop.settings.journal
+    if given is MISSING and journal is None:
         raise OptionError(
             "messages: there are none; pass a text, or a list of chat messages, as the first argument of the run"
         )
@@ -62,104 +43,34 @@ def start_run(
         observers.append(stream.put)
         if settings.handle is not None:
             raise OptionError("handle: a stream is the handle of its run; leave it out")
-    telemetry = active_telemetry(settings.telemetry)
-    handle = stream or settings.handle
-    listening = Listening(
-        bool(observers) or telemetry is not None or is_logged(logging.INFO),
-        stream is not None or streams,
-        EventCounter(),
-    )
-    if settings.journal is None:
-        state = _state_for(settings, given)
-        run_id = state.run_id
-        run = make_run(loop, given, llm_send_fn, state, handle=handle, listening=listening)
-        if handle is not None:
-            handle.bind(run)
-        steps = _recorded(run, loop, observers)
+    telemetry, counter = active_telemetry(settings.telemetry), EventCounter()
+    is_heard = bool(observers) or telemetry is not None or is_logged(logging.INFO)
+    handle, is_resumable = stream or settings.handle, journal is not None
+    if handle is None and is_resumable:
+        handle = RunHandle()
+
+    def make(
+        given: Any, state: RunState, streams_to_user: bool = stream is not None or streams
+    ) -> Run:
+        # With a journal as with listeners, so that the effects of a run do not depend on them.
+        return Run(
+            loop, given, llm_send_fn, state,
+            handle=handle, counter=counter, has_listeners=is_heard or is_resumable,
+            streams_to_user=streams_to_user, is_resumable=is_resumable,
+        )  # fmt: skip
+
+    if journal is None:
+        run = make(given, _state_for(settings, given))
+        run_id, steps = run.state.run_id, _recorded(run, loop, observers)
     else:
-        handle, run_id = handle or RunHandle(), settings.run_id or RunState().run_id
-
-        def make(given: Any, state: RunState, streams_to_user: bool | None = None) -> Run:
-            # With listeners, so that the effects of a run do not depend on them.
-            streams = listening.streams_to_user if streams_to_user is None else streams_to_user
-            heard = listening._replace(has_listeners=True, streams_to_user=streams)
-            return make_run(
-                loop, given, llm_send_fn, state, handle=handle, listening=heard, is_resumable=True
-            )
-
-        steps = settings.journal.steps(loop, run_id, given, make, handle)
+        run_id = settings.run_id or RunState().run_id
+        steps = journal.steps(loop, run_id, given, make, handle)
     if is_logged(logging.WARNING):
         observers.insert(0, RunLog(run_id, settings.name))
     if telemetry is not None:
         steps = telemetry.middleware(steps)
-    deliver = Observers(observers, listening.counter).deliver if observers else None
+    deliver = Observers(observers, counter).deliver if observers else None
     return _wrapped(steps, settings), deliver
-
-
-class Listening(NamedTuple):
-    """Whether a run has listeners, whether one may show text as it arrives, and the counter of events."""
-
-    has_listeners: bool
-    streams_to_user: bool
-    counter: EventCounter
-
-
-def make_run(
-    loop: BuiltLoop,
-    given: Any,
-    llm_send_fn: Model | None,
-    state: RunState,
-    *,
-    handle: RunHandle | None,
-    listening: Listening,
-    parent: RunServices | None = None,
-    call_id: str = "",
-    is_resumable: bool = False,
-) -> Run:
-    """Make a run of messages, or of a paused run; a subagent is a call of a run with the services ``parent``.
-
-    Every run is made here.
-    """
-    settings, limits = loop.settings, loop.settings.limits
-    if isinstance(given, PausedRun):
-        listening.counter.latest = given.last_seq
-    locks = settings.locks
-    held: Mapping[str, str] = NOTHING
-    if parent is not None and locks is None:  # keys of another table are not held here
-        locks = parent.locks
-        held = parent.in_flight.held_locks.get(call_id, parent.held_locks)
-    cost_of = limits.cost_of
-    if cost_of is not None:  # events have the limits, as data
-        limits = dataclasses.replace(limits, cost_of=None)
-    elif parent is not None:
-        cost_of = parent.cost_of
-    options = settings.llm_opts
-    if loop.output is not None:
-        options = {**options, **loop.output.options}
-    outer = None if parent is None else parent.budget
-    services = RunServices(
-        state=state,
-        budget=Budget(limits, outer, settings.name, state.agent_name),
-        in_flight=ToolCallTable(can_cancel=handle is not None),
-        repeats=Repeats(settings.loop_threshold),
-        ledger=Ledger(listening.counter),
-        locks=Locks() if locks is None else locks,
-        held_locks=held,
-        breaker=settings.breaker,
-        resolver=loop.resolver,
-        catalog=loop.catalog,
-        model=ModelClient(loop.model_for(llm_send_fn), options),
-        instructions=settings.instructions,
-        has_listeners=listening.has_listeners,
-        streams_to_user=listening.streams_to_user,
-        deps=settings.deps,
-        asks_unknown=settings.pauses.on_unknown == "ask",
-        output=loop.output,
-        cost_of=cost_of,
-        check_kept=None if handle is None else handle.check_kept,
-        provides=loop.pipeline.provides,
-    )
-    return Run(loop, services, given, handle, is_resumable=is_resumable)
 
 
 def start_subagent(
@@ -171,22 +82,14 @@ def start_subagent(
     call_id: str,
     handle: RunHandle | None = None,
 ) -> tuple[Steps[Result], Deliver | None]:
-    """Make the run of a subagent, which is a call of another run; see `make_run`.
-
-    Returns:
-        The steps, and the listeners of the subagent; None if it has none.
-    """
-    observers, streams = _observers_of(loop.settings)
-    listening = Listening(
-        parent.has_listeners or bool(observers), parent.streams_to_user or streams, EventCounter()
-    )
-    run = make_run(
+    """Make the run of a subagent, which is a call of another run, as `start_run` makes one."""
+    (observers, streams), counter = _observers_of(loop.settings), EventCounter()
+    run = Run(
         loop, given, None, state,
-        handle=handle, listening=listening, parent=parent, call_id=call_id,
+        handle=handle, counter=counter, has_listeners=parent.has_listeners or bool(observers),
+        streams_to_user=parent.streams_to_user or streams, parent=parent, call_id=call_id,
     )  # fmt: skip
-    if handle is not None:
-        handle.bind(run)
-    deliver = Observers(observers, listening.counter).deliver if observers else None
+    deliver = Observers(observers, counter).deliver if observers else None
     return _wrapped(run.steps(), loop.settings), deliver
 
 
@@ -219,10 +122,8 @@ def _observers_of(settings: Settings) -> tuple[list[Observer], bool]:
     given = (given,) if callable(given) else given
     streams = not all(getattr(one, "discards_on_retry", False) is True for one in given)
     observers = [one for each in given if (one := for_run(each)) is not None]
-    if settings.on_iteration is not None:
-        observers.append(of_iterations(settings.on_iteration))
-    if settings.on_complete is not None:
-        observers.append(of_completion(settings.on_complete))
+    if settings.on_iteration is not None or settings.on_complete is not None:
+        observers.append(of_callbacks(settings.on_iteration, settings.on_complete))
     return observers, streams
 
 

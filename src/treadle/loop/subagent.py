@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from treadle import labels
-from treadle.context import Context
+from treadle.context import Context, RunServices
 from treadle.effects import (
     Call,
     CallCancelled,
@@ -22,6 +22,7 @@ from treadle.effects import (
 )
 from treadle.events import SubagentEvent
 from treadle.loop.built_loop import BuiltLoop
+from treadle.loop.observers import Deliver
 from treadle.loop.pause import PausedRun, decisions_within
 from treadle.loop.start import start_subagent
 from treadle.messages import JSONDict, Messages, ToolCall
@@ -29,10 +30,6 @@ from treadle.results import Err, LLMError, Ok, Paused, PipelineFailed, Result
 from treadle.run_state import RunState
 from treadle.stages import ReturnedError, SubagentPausedError
 from treadle.tools import Approval, truncate
-
-if TYPE_CHECKING:
-    from treadle.loop.observers import Deliver
-
 
 TASK_SCHEMA: Mapping[str, Any] = {
     "type": "object",
@@ -71,7 +68,7 @@ class Subagent:
             is_taken_over = parent.in_flight.is_taken_over
             given = self.resumption(paused, decisions, take_over=is_taken_over)
             state = given.run_state
-        attach(parent.state, call, state)
+        attach(parent, call, state)
         steps, deliver = start_subagent(self.loop, given, state, parent=parent, call_id=call.id)
         result: Result = yield from _within_call(steps, call.id, deliver)
         return value_of(result, call)
@@ -92,10 +89,7 @@ class Subagent:
 
 
 def run_inside(ctx: Context, loop: BuiltLoop, given: Messages, key: str) -> Steps[Result]:
-    """Perform a run of a loop for a stage, inside the run of its context, as a subagent that no tool called.
-
-    The key says what it is for: keys of its effects start with it, and its events are emitted under it.
-    """
+    """Perform a run of a loop for a stage, as a subagent whose key takes the place of the id of a call."""
     state = RunState(loop.settings.name or key, f"{ctx.state.run_id}/{key}")
     steps, deliver = start_subagent(loop, given, state, parent=ctx.run, call_id=key)
     return (yield from _within_call(steps, key, deliver))
@@ -108,12 +102,11 @@ def _as_task(arguments: Mapping[str, Any]) -> Messages:
     return [{"role": "user", "content": content}]
 
 
-def attach(parent: RunState, call: ToolCall, state: RunState) -> None:
+def attach(parent: RunServices, call: ToolCall, state: RunState) -> None:
     """Put the state of a subagent below the node of its call."""
-    node = parent.current_node
-    for made in node.tool_calls if node is not None else ():
-        if made.group_id == call.id:
-            made.run = state
+    node = parent.node_of(call)
+    if node is not None:
+        node.run = state
 
 
 def refusal(ctx: Context, call: ToolCall) -> Err | None:
@@ -140,10 +133,7 @@ def value_of(result: Result, call: ToolCall) -> Any:
 
 
 def _within_call(steps: Steps[Any], call_id: str, deliver: Deliver | None) -> Steps[Any]:
-    """Wrap the steps of a subagent: its events and the keys of its calls get the id of its call.
-
-    Its observers receive the events unchanged, by ``deliver``; None if there are none.
-    """
+    """Put the id of its call on the events and keys of a subagent; ``deliver`` passes the events on unchanged."""
 
     def change(effect: Effect) -> Effect | Steps[None]:
         if isinstance(effect, Emit):
@@ -162,11 +152,10 @@ def _observe(deliver: Deliver, event: Any, outer: Emit) -> Steps[None]:
         yield Call(deliver, event, label=labels.OBSERVE)
     except CallCancelled as error:
         log_suppressed(error)
-    except GeneratorExit:
-        raise
-    except BaseException:
-        # A cancellation: the outer listeners still get the event, or they would miss a start.
-        yield outer
+    except BaseException as error:
+        if not isinstance(error, GeneratorExit):
+            # A cancellation: the outer listeners still get the event, or they would miss a start.
+            yield outer
         raise
     yield outer
 

@@ -46,7 +46,7 @@ from treadle.recording.journaled_run import JournaledRun
 from treadle.recording.log import RECEIVED, RESUMED, STARTED, Entry, Path, Place
 from treadle.recording.middleware import LogMiddleware
 from treadle.recording.replay import Replay
-from treadle.recording.run_start import start_of
+from treadle.recording.run_start import paused_of, start_of
 from treadle.results import Err, Ok, Paused, Result
 from treadle.run_state import RunState
 from treadle.tools import Approval
@@ -215,7 +215,6 @@ class _Journaled:
 
     def _part(self, run: Run) -> Steps[Result]:
         """Replay what is in the log, go on from there, and store the result."""
-        self._handle.bind(run)
         log = self._opened.log
         counter = run.services.ledger.event_counter
         writer = _Writer(self._opened, self._run_id, counter, self._handle)
@@ -286,7 +285,7 @@ def _given(loop: BuiltLoop, start: Mapping[str, Any]) -> Any:
     """The messages, or the paused run, that a part starts from."""
     if "paused" not in start:
         return decode(start["messages"])
-    return PausedRun.recorded(loop, start)
+    return paused_of(loop, start)
 
 
 class _Queue:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from treadle.codec import NotDataError, decode, encode
-from treadle.context import EventCounter
 from treadle.loop.built_loop import BuiltLoop
 from treadle.loop.handle import RunHandle
 from treadle.loop.pause import PausedRun
-from treadle.loop.start import Listening, make_run
+from treadle.loop.run import Run
 from treadle.messages import JSONDict, safe_str, to_message
-from treadle.model import Model
+from treadle.pauses import ProcessClaims, digest_of
 from treadle.recording.configuration_of import configuration_of
 from treadle.run_state import RunState
-
-if TYPE_CHECKING:
-    from treadle.loop.run import Run
 
 
 def start_of(loop: BuiltLoop, run: Run) -> JSONDict:
@@ -46,7 +42,7 @@ def start_of(loop: BuiltLoop, run: Run) -> JSONDict:
         start["model"] = model = _model_of(run)
         start["configuration"] = configuration_of(loop, RecordedModel(model))
         if isinstance(run.given, PausedRun):
-            return start | run.given.as_json()
+            return start | paused_as_data(run.given)
         start["messages"] = messages_as_data(run.given)
         if state.nodes or state.history:
             start["state"] = encode(state, "state")
@@ -93,37 +89,50 @@ def restarted(loop: BuiltLoop, start: Mapping[str, Any]) -> Run:
         given_loop: Any = loop
         loop = given_loop.with_options(session=session)
     if "paused" in start:
-        given: Any = PausedRun.recorded(loop, start)
-        state, last_seq = given.run_state, given.last_seq
+        given: Any = paused_of(loop, start)
+        state = given.run_state
     else:
-        given, last_seq = decode(start["messages"]), 0
+        given = decode(start["messages"])
         state = decode(start["state"]) if "state" in start else None
         state = state or RunState(start["name"], start["run_id"])
     handle = RunHandle() if start.get("has_handle", True) else None
     model = RecordedModel(start.get("model", {}))
-    listening = Listening(
-        start.get("has_listeners", True), start["streams_to_user"], EventCounter(last_seq)
-    )
-    return make_run(loop, given, model, state, handle=handle, listening=listening)
+    return Run(
+        loop, given, model, state,
+        handle=handle, has_listeners=start.get("has_listeners", True),
+        streams_to_user=start["streams_to_user"],
+    )  # fmt: skip
 
 
-def go_on_with(run: Run, loop: BuiltLoop, llm_send_fn: Model | None) -> None:
-    """Change what a run that is between two iterations is made of: the next ones are those of another loop.
+def paused_as_data(paused: PausedRun) -> JSONDict:
+    """The state of a paused run, the decisions and the claims as JSON data, for `paused_of`."""
+    return {
+        "paused": dict(paused.signed),
+        "decisions": {key: encode(one) for key, one in paused.given.items()},
+        "claims": len(paused.claims),
+        "take_over": paused.take_over,
+        "is_saved": paused.file is not None,
+    }
 
-    What it has used so far counts against the limits of the other loop. Its session, its handle and the time that
-    is left for it stay as they are.
 
-    Args:
-        run: the run.
-        loop: the other loop.
-        llm_send_fn: its model; None means that of the other loop.
+def paused_of(loop: BuiltLoop, start: Mapping[str, Any]) -> PausedRun:
+    """The paused run of a recording, from what `paused_as_data` returned: its pause is not claimed again."""
+    decisions = decode(start["decisions"])
+    # A recording leaves credentials out, so its digest is another one.
+    state = {key: value for key, value in start["paused"].items() if key != "digest"}
+    state["digest"] = digest_of(state, loop.settings.pauses.key)
+    made = PausedRun(loop, state, decisions, None, take_over=start.get("take_over", False))
+    recorded: Any = _RecordedClaims()
+    made.claims = [recorded] * start.get("claims", 0)
+    made.file = recorded if start.get("is_saved") else None
+    return made
 
-    Raises:
-        OptionError: there is no model.
-    """
-    listening = Listening(False, False, EventCounter())
-    other = make_run(loop, (), llm_send_fn, RunState(), handle=None, listening=listening)
-    run.go_on_with(other)
+
+class _RecordedClaims(ProcessClaims):
+    """Stands for the claims of a recorded run, which has claimed its pause already."""
+
+    def keep(self, claimant: str, state: Mapping[str, Any]) -> None:
+        """Do nothing."""
 
 
 class RecordedModel:

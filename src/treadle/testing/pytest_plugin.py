@@ -32,7 +32,7 @@ from treadle.messages import Messages
 from treadle.model import Model
 from treadle.recording import Recorder, RecordingError, Run, read_recording
 from treadle.recording.divergence import Divergence, first_difference
-from treadle.recording.run_start import messages_as_data
+from treadle.recording.run_start import messages_as_data, paused_as_data
 from treadle.results import Paused, Result
 from treadle.testing.replays import ReplayedSegment, diverged
 from treadle.tools import Approval
@@ -212,7 +212,7 @@ class RecordedRuns:
         run = next((one for one in self._runs if one.run_id == paused.run.run_id), None)
         if run is None or self._parts[run.run_id] == len(run.segments):
             _fail(f"the test resumes a run that was not resumed in {_shown(self.path)}")
-        given = PausedRun(loop, paused, decisions, None).as_json()
+        given = paused_as_data(PausedRun(loop, paused, decisions, None))
         return self._replayed(run, loop, "decisions", given["decisions"])
 
     def _replayed(self, run: Run, loop: Loop[T], name: str, given: Any) -> Result[T]:

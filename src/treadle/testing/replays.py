@@ -15,6 +15,7 @@ from treadle.errors import OptionError, ReplayError
 from treadle.events import Event, IterationStarted, UserMessageAdded
 from treadle.loop import Loop
 from treadle.loop.observers import Observer, Observers, for_run
+from treadle.loop.run import Run as LoopRun
 from treadle.messages import JSONDict, is_dict, problems_of, to_message
 from treadle.model import Model
 from treadle.recording import Recorder, Recording, RecordingError, Run, read_recording
@@ -26,8 +27,9 @@ from treadle.recording.middleware import LogMiddleware
 from treadle.recording.model import Segment
 from treadle.recording.reader import read_lines
 from treadle.recording.replay import Replay
-from treadle.recording.run_start import RecordedModel, go_on_with, restarted
+from treadle.recording.run_start import RecordedModel, restarted
 from treadle.results import Result
+from treadle.run_state import RunState
 
 T = TypeVar("T")
 Recorded: TypeAlias = Run | Recording | str | os.PathLike[str]
@@ -50,6 +52,11 @@ _FIXED = frozenset(
     }
 )
 """Options that a run cannot change while it runs."""
+_KEPT = (
+    "state", "in_flight", "repeats", "ledger", "locks", "held_locks", "has_listeners", "streams_to_user",
+    "check_kept",
+)  # fmt: skip
+"""The services that a run keeps when it goes on with the settings of another one."""
 
 
 class DivergedError(ReplayError):
@@ -178,7 +185,7 @@ def _forked(  # noqa: PLR0917 - the parameters of `fork`
         for part in recorded.segments:
             replayed = ReplayedSegment(recorded, part, loop, *observers)
             if replayed.reaches(at):
-                go_on_with(replayed.run, changed, model)
+                _go_on_with(replayed.run, LoopRun(changed, (), model, RunState()))
                 replayed.run.add_messages(messages)
                 return replayed.continued(at, messages), replayed.deliver
             replayed.result()
@@ -187,6 +194,27 @@ def _forked(  # noqa: PLR0917 - the parameters of `fork`
     raise OptionError(
         f"at: expected the number of an iteration of the run, which has {recorded.total_iterations}, got {at!r}"
     )
+
+
+def _go_on_with(run: LoopRun, other: LoopRun) -> None:
+    """Let a run that is between two iterations go on with the settings of a run that has not started.
+
+    What it has used so far counts against the limits of the other one. Its session, its handle and the time that
+    is left for it stay as they are.
+    """
+    now, used, budget = run.context.tools, run.services.budget, other.services.budget
+    removed = run.tools.keys() - now.keys()
+    tools = {name: tool for name, tool in other.tools.items() if name not in removed}
+    # Those of a stage, from then on.
+    tools |= {name: tool for name, tool in now.items() if run.tools.get(name) is not tool}
+    budget.restore(used.used())
+    budget.started_at = used.started_at
+    if used.is_finishing:
+        budget.finish()
+    kept: Any = {name: getattr(run.services, name) for name in _KEPT}
+    run.services = dataclasses.replace(other.services, **kept)
+    run.pipeline, run.tools = other.pipeline, other.tools
+    run.context = run.context.evolve(tools=tools, run=run.services)
 
 
 def _user_messages(given: Any) -> tuple[JSONDict, ...]:

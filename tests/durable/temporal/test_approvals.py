@@ -106,7 +106,9 @@ def test_a_decision_that_does_not_fit_is_refused_and_changes_nothing(mail, tempo
         async with running.serving(client, loop) as queue:
             run = await running.started(client, loop, queue)
             [one] = (await running.until(run, waiting))["pending"]
-            with pytest.raises(OptionError, match="no call 'other' waits; waiting calls: c0@"):
+            with pytest.raises(
+                OptionError, match="no call 'other' waits in this pause; waiting calls: c0@"
+            ):
                 await run.decide({"other": approve})
             with pytest.raises(OptionError, match="edit: to: expected string, got integer 5"):
                 await run.decide({one["id"]: edit({"to": 5})})

@@ -76,7 +76,7 @@ class ChildWorkflow:
             given["decisions"] = {key: one.as_json() for key, one in decisions.items()}
             child_id += f"/{paused['pauses']}"  # each part of a run that pauses is a workflow
         given["name"] = state.agent_name
-        attach(run.state, call, state)
+        attach(run, call, state)
         child = Child(child_id, given)
         try:
             made = yield Call(_start, label=CHILD, key=call.id, about=child)
@@ -91,7 +91,7 @@ class ChildWorkflow:
     def _take(self, run: RunServices, call: ToolCall, made: Mapping[str, Any]) -> Result:
         """Take the result of a child workflow, its state, and what it used."""
         result = result_of(made["outcome"], self._subagent.loop)
-        attach(run.state, call, result.run)
+        attach(run, call, result.run)
         run.budget.add(decode(made["used"]))
         return result
 

@@ -21,7 +21,7 @@ from treadle.durable.temporal.received import check_decisions, check_signal
 from treadle.durable.temporal.subagents import outer_context
 from treadle.effects import Steps
 from treadle.errors import OptionError, PausedStateError, TreadleError
-from treadle.loop.handle import BoundRun, RunHandle
+from treadle.loop.handle import RunHandle
 from treadle.loop.loop import Loop
 from treadle.loop.pause import PausedRun, kept_as_data
 from treadle.loop.run import Run, end_state
@@ -49,9 +49,9 @@ class _Handle(RunHandle):
         super().__init__()
         self._calls = calls
 
-    def bind(self, run: BoundRun) -> None:
+    def bind(self, run: Run) -> None:
         super().bind(run)
-        self._calls.run = cast("Run", run)
+        self._calls.run = run
 
 
 @workflow.defn(name=WORKFLOW)
