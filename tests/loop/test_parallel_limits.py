@@ -250,15 +250,15 @@ class TestWaiting:
 
     def test_a_call_can_be_cancelled_while_its_request_waits(self, any_way):
         """The others go on: nothing is reserved for it any more."""
-        world = World(iterations=1, seconds=0.02)
-        helper = Loop().as_tool("helper", "h", asked_of(world, any_way), timeout=0.05)
-        loop = Loop(
-            tools=[helper], limits=Limits(max_parallel_calls=64, on_limit="stop"), max_cost=2.5
-        )
-        result = any_way.run(loop, outer_model(8))
-        assert isinstance(result, Err)
-        assert world.under_way == 0
-        assert result.usage.cost == 3
+        world = World(iterations=1, seconds=0.5)
+        model = asked_of(world, any_way)
+        slow = Loop().as_tool("slow", "s", model)
+        waiting = Loop().as_tool("waiting", "w", model, timeout=0.02)
+        made = tuple(ToolCall(name, name, '{"task": "x"}') for name in ("slow", "waiting"))
+        outer = ScriptedLLM(*[Response("out", m, usage=DOLLAR) for m in (made, ())])
+        result = any_way.run(Loop(tools=[slow, waiting], max_cost=2.5), outer)
+        assert "took longer" in result.messages[-2]["content"]
+        assert (result.stop_reason, world.sent, world.under_way) == ("answered", 1, 0)
 
     def test_max_seconds_ends_requests_that_wait(self):
         world = World(seconds=60)
