@@ -252,13 +252,13 @@ class TestWaiting:
         """The others go on: nothing is reserved for it any more."""
         world = World(iterations=1, seconds=0.5)
         model = asked_of(world, any_way)
-        slow = Loop().as_tool("slow", "s", model)
+        slow, last = (Loop().as_tool(name, "s", model) for name in ("slow", "last"))
         waiting = Loop().as_tool("waiting", "w", model, timeout=0.02)
-        made = tuple(ToolCall(name, name, '{"task": "x"}') for name in ("slow", "waiting"))
+        made = tuple(ToolCall(name, name, '{"task": "x"}') for name in ("slow", "waiting", "last"))
         outer = ScriptedLLM(*[Response("out", m, usage=DOLLAR) for m in (made, ())])
-        result = any_way.run(Loop(tools=[slow, waiting], max_cost=2.5), outer)
-        assert "took longer" in result.messages[-2]["content"]
-        assert (result.stop_reason, world.sent, world.under_way) == ("answered", 1, 0)
+        result = any_way.run(Loop(tools=[slow, waiting, last], max_cost=2.5), outer)
+        assert ["took longer" in m["content"] for m in result.messages[2:5]] == [False, True, False]
+        assert (result.usage.cost, world.sent, world.under_way) == (3, 2, 0)
 
     def test_max_seconds_ends_requests_that_wait(self):
         world = World(seconds=60)
