@@ -20,8 +20,10 @@ from pydantic import AnyUrl, BaseModel, Field, TypeAdapter
 from typing_extensions import TypedDict
 
 from treadle import Loop, Output
+from treadle.providers.anthropic.options import SCHEMAS as ANTHROPIC
+from treadle.providers.gemini.options import SCHEMAS as GEMINI
 from treadle.testing import ScriptedLLM
-from treadle.tools.schema_subsets import ANTHROPIC, GEMINI, OPENAI, NotInSubsetError, fit
+from treadle.tools.schema_subsets import OPENAI, NotInSubsetError, fit
 
 # The documented subsets, written down a second time.
 

@@ -1,14 +1,13 @@
-"""JSON Schemas in the subsets that providers accept: a table for each provider, and one walk over all keywords.
+"""JSON Schemas in the subsets that providers accept, by a table for each and one walk over all keywords.
 
 What a model wrote is validated against the schema of the user, whatever was sent.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from treadle.fast_dataclass import light_dataclass
@@ -42,7 +41,8 @@ class Subset:
     has_recursion: bool = True
 
 
-def _always(_value: Any) -> bool:
+def always(_value: Any) -> bool:
+    """For keywords that may be sent with any value."""
     return True
 
 
@@ -50,12 +50,13 @@ def _is_local(reference: Any) -> bool:
     return reference == "#" or str(reference).startswith(("#/$defs/", "#/definitions/"))
 
 
-def _is_scalar(value: Any) -> bool:
+def is_scalar(value: Any) -> bool:
+    """Whether JSON has the value as a text, a number, true, false or null."""
     return value is None or isinstance(value, (str, int, float))
 
 
 def _are_scalars(values: Any) -> bool:
-    return is_list(values) and bool(values) and all(map(_is_scalar, values))
+    return is_list(values) and bool(values) and all(map(is_scalar, values))
 
 
 def _is_regular(pattern: Any) -> bool:
@@ -63,52 +64,28 @@ def _is_regular(pattern: Any) -> bool:
     return isinstance(pattern, str) and not re.search(r"\(\?(?!:)|\\[1-9bB]", pattern)
 
 
-_STRUCTURE: Mapping[str, Legal] = {
-    "$defs": is_mapping, "$ref": _is_local, "additionalProperties": _always, "anyOf": is_list,
-    "definitions": is_mapping, "description": _always, "enum": _are_scalars, "items": is_mapping,
-    "properties": is_mapping, "required": is_list, "title": _always, "type": _always,
+STRUCTURE: Mapping[str, Legal] = {
+    "$defs": is_mapping, "$ref": _is_local, "additionalProperties": always, "anyOf": is_list,
+    "definitions": is_mapping, "description": always, "enum": _are_scalars, "items": is_mapping,
+    "properties": is_mapping, "required": is_list, "title": always, "type": always,
 }  # fmt: skip
-_FORMATS = frozenset(
+FORMATS = frozenset(
     {"date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uuid"}
 )
 _ORDER = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 
 OPENAI = Subset(
     {
-        **_STRUCTURE,
-        **dict.fromkeys((*_ORDER, "minItems", "maxItems"), _always),
-        "const": _is_scalar,
-        "format": _FORMATS.__contains__,
+        **STRUCTURE,
+        **dict.fromkeys((*_ORDER, "minItems", "maxItems"), always),
+        "const": is_scalar,
+        "format": FORMATS.__contains__,
         "pattern": _is_regular,
     },
     is_exact=True,
 )
 """Strict mode: https://platform.openai.com/docs/guides/structured-outputs, "Supported schemas". ``minLength`` and
 ``maxLength`` are not in its list."""
-
-ANTHROPIC = Subset(
-    {
-        **_STRUCTURE,
-        "const": _is_scalar,
-        "format": frozenset({*_FORMATS, "uri"}).__contains__,
-        "minItems": (0, 1).__contains__,
-    },
-    has_type_lists=False,
-    has_recursion=False,
-)
-"""Structured outputs: https://platform.claude.com/docs/en/build-with-claude/structured-outputs, "JSON Schema
-limitations". The SDK's ``transform_schema`` has the same list."""
-
-GEMINI = Subset(
-    {
-        **_STRUCTURE,
-        **dict.fromkeys(("minimum", "maximum", "minItems", "maxItems"), _always),
-        "format": ("date", "date-time", "time").__contains__,
-        "prefixItems": is_list,
-    },
-    is_closed=False,
-)
-"""JSON Schema: https://ai.google.dev/gemini-api/docs/structured-output, "JSON schema support"."""
 
 _APPLIES: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(_ORDER, frozenset({"integer", "number"})),
@@ -148,10 +125,8 @@ def fit(schema: Mapping[str, Any], subset: Subset, *, is_of_type: bool = False) 
         made = fitting.node(schema, "the output")
     except RecursionError:
         raise NotInSubsetError("the output is nested too deeply") from None
-    if subset.is_exact:
-        if made.get("type") != "object":
-            raise NotInSubsetError("the output is no object")
-        _check_limits(made, fitting.made)
+    if subset.is_exact and not (made.get("type") == "object" and _is_small(made, fitting.made)):
+        raise NotInSubsetError("the output is no object, or too large")
     return made
 
 
@@ -272,8 +247,11 @@ class _Fitting:
             return False
         default, only = part["default"], part.get("const", part)
         if default is None:
-            return _allows_null(self._root, part)
-        return _is_scalar(only) and (type(only), only) == (type(default), default)
+            from jsonschema import Draft202012Validator  # noqa: PLC0415 - slow to import
+
+            validator: Any = Draft202012Validator(self._root)
+            return bool(validator.evolve(schema=part).is_valid(None))
+        return is_scalar(only) and (type(only), only) == (type(default), default)
 
 
 def _shown(value: Any) -> str:
@@ -285,46 +263,23 @@ def _types(schema: Mapping[str, Any]) -> set[str]:
     return {given} if isinstance(given, str) else set(given or ())
 
 
-def _allows_null(root: Any, part: Any, steps: int = 20) -> bool:
-    """Whether null clearly fits a schema, through references and alternatives."""
-    if not is_mapping(part) or not steps:
-        return False
-    if "$ref" in part:
-        return _allows_null(root, resolve(root, str(part["$ref"])), steps - 1)
-    alternatives: Any = part.get("anyOf", part.get("oneOf"))
-    if is_list(alternatives):
-        return any(_allows_null(root, one, steps - 1) for one in alternatives)
-    return part["const"] is None if "const" in part else "null" in _types(part)
-
-
 # Limits of OpenAI
 
-MAX_PROPERTIES, MAX_NESTING, MAX_ENUM, MAX_CHARACTERS = 5_000, 10, 1_000, 120_000
-"""Of a whole schema; the characters are those of names, and of values of ``enum`` and ``const``."""
+MAX_NESTING, MAX_ENUM, MAX_CHARACTERS = 10, 1_000, 120_000
+"""Of a whole schema, with the values of all enumerations. OpenAI counts the characters of names and values only,
+which are fewer than those of the JSON, and 5,000 properties, which have more."""
 LONG_ENUM, MAX_LONG_ENUM = 250, 15_000
 """An enumeration of more texts than the first number may have this many characters."""
 
 
-def _check_limits(schema: JSONDict, nodes: list[JSONDict]) -> None:
-    names = [name for node in nodes for name in node.get("properties", ())]
-    enums: list[list[Any]] = [node["enum"] for node in nodes if "enum" in node]
-    values = list(itertools.chain.from_iterable(enums))
-    texts = [*names, *values, *(node["const"] for node in nodes if "const" in node)]
-    texts += [name for key in _DEFINITIONS for name in schema.get(key, ())]
-    longest = max((_length(enum) for enum in enums if len(enum) > LONG_ENUM), default=0)
-    for count, limit, title in (
-        (len(names), MAX_PROPERTIES, "properties"),
-        (len(values), MAX_ENUM, "values of enumerations"),
-        (_length(texts), MAX_CHARACTERS, "characters of names and values"),
-        (longest, MAX_LONG_ENUM, "characters of one enumeration"),
-        (_nesting(schema, schema, {}), MAX_NESTING, "levels"),
-    ):
-        if count > limit:
-            raise NotInSubsetError(f"the output has {count} {title}, more than {limit}")
-
-
-def _length(values: Iterable[Any]) -> int:
-    return sum(len(str(value)) for value in values)
+def _is_small(schema: JSONDict, nodes: list[JSONDict]) -> bool:
+    enums = [list(map(str, node["enum"])) for node in nodes if "enum" in node]
+    return (
+        len(json.dumps(schema, default=str)) <= MAX_CHARACTERS
+        and sum(map(len, enums)) <= MAX_ENUM
+        and all(len(one) <= LONG_ENUM or len("".join(one)) <= MAX_LONG_ENUM for one in enums)
+        and _nesting(schema, schema, {}) <= MAX_NESTING
+    )
 
 
 def _nesting(root: JSONDict, node: Any, known: dict[str, int]) -> int:
