@@ -152,10 +152,6 @@ def _from_dict(given: Mapping[str, Any], where: str) -> Tool:
     schemas = (facts.get(key) for key in ("input_schema", "inputSchema", "parameters"))
     anything: Any = {"type": "object", "properties": {}}
     schema: Any = next((schema for schema in schemas if schema is not None), anything)
-    if not is_mapping(schema):
-        raise ToolDefinitionError(
-            f"{where}.input_schema: expected a JSON Schema, got {type(schema).__name__}"
-        )
     annotations: Any = given.get("annotations")
     annotations = dumped_of(annotations, by_alias=True) or annotations
     hints = dict(annotations) if is_mapping(annotations) else {}
