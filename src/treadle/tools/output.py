@@ -233,14 +233,11 @@ class _Form:
 
     def response_format(self) -> dict[str, Any]:
         """The option of a request that asks for a value as JSON text, in strict mode where that is possible."""
-        from treadle.tools.schema_subsets import OPENAI, NotInSubsetError, fit  # noqa: PLC0415 - few need it
+        from treadle.tools.strict_schema import strict_form  # noqa: PLC0415 - few need it
 
-        schema, is_strict = self.tool.input_schema, True
-        try:
-            schema = fit(schema, OPENAI, is_of_type=self.of_python is not None)
-        except NotInSubsetError:
-            is_strict = False
-        facts = {"name": self.name, "schema": schema, "strict": is_strict}
+        schema = self.tool.input_schema
+        strict = strict_form(schema, is_of_type=self.of_python is not None)
+        facts = {"name": self.name, "schema": strict or schema, "strict": strict is not None}
         return {"response_format": {"type": "json_schema", "json_schema": facts}}
 
 

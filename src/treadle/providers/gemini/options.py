@@ -12,7 +12,8 @@ from treadle.errors import OptionError, check_names
 from treadle.messages import JSONDict, is_list, is_mapping
 from treadle.providers.gemini.client import milliseconds
 from treadle.providers.gemini.request import is_earlier
-from treadle.tools.schema_subsets import STRUCTURE, NotInSubsetError, Subset, always, fit
+from treadle.providers.loose_schema import LooseSchema
+from treadle.tools.strict_schema import STRUCTURE, NotInSubsetError, always
 
 BUDGETS = {
     "none": 0,
@@ -26,16 +27,17 @@ BUDGETS = {
 _LEVELS = {**dict(zip(BUDGETS, BUDGETS, strict=True)), "none": "minimal"}
 """The same for later models, which always think."""
 
-SCHEMAS = Subset(
-    {
+
+class GeminiSchema(LooseSchema):
+    """See "JSON schema support" in https://ai.google.dev/gemini-api/docs/structured-output."""
+
+    keywords = {  # noqa: RUF012
         **STRUCTURE,
         **dict.fromkeys(("minimum", "maximum", "minItems", "maxItems"), always),
         "format": ("date", "date-time", "time").__contains__,
         "prefixItems": is_list,
-    },
-    is_closed=False,
-)
-"""JSON Schema: https://ai.google.dev/gemini-api/docs/structured-output, "JSON schema support"."""
+    }
+    is_closed = False
 
 
 def check_options(opts: Mapping[str, Any]) -> None:
@@ -223,7 +225,7 @@ def _function(given: Mapping[str, Any]) -> JSONDict:
 
 def _fitted(schema: Any) -> Any:
     try:
-        return fit(schema, SCHEMAS) if is_mapping(schema) else schema
+        return GeminiSchema(schema).fitted() if is_mapping(schema) else schema
     except NotInSubsetError:  # a field that has no value
         return {"type": "object"}
 

@@ -1,16 +1,16 @@
-"""JSON Schemas in the subsets that providers accept, by a table for each and one walk over all keywords.
+"""JSON Schemas in strict mode of OpenAI, which servers of its API enforce.
 
-What a model wrote is validated against the schema of the user, whatever was sent.
+Any callable gets this form, such as a method of an SDK. What a model wrote is validated against the schema of the
+user, whatever was sent.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeAlias
 
-from treadle.fast_dataclass import light_dataclass
 from treadle.messages import JSONDict, is_list, is_mapping
 from treadle.messages.json_text import json_type
 
@@ -19,26 +19,6 @@ Legal: TypeAlias = Callable[[Any], bool]
 
 class NotInSubsetError(ValueError):
     """A schema has no form in a subset; the text names the place and the reason."""
-
-
-@light_dataclass(frozen=True)
-class Subset:
-    """The JSON Schema that a provider accepts.
-
-    Args:
-        keywords: those that may be sent, each with a function that says for which values.
-        is_exact: whether the values of the sent schema have to be those of the given one, apart from values that
-            fit several parts of a ``oneOf``. Else other assertions become part of the description.
-        is_closed: whether every object has to forbid other keys, and every value has a type.
-        has_type_lists: whether ``type`` may be a list.
-        has_recursion: whether a reference may lead back to where it is.
-    """
-
-    keywords: Mapping[str, Legal]
-    is_exact: bool = False
-    is_closed: bool = True
-    has_type_lists: bool = True
-    has_recursion: bool = True
 
 
 def always(_value: Any) -> bool:
@@ -73,20 +53,6 @@ FORMATS = frozenset(
     {"date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uuid"}
 )
 _ORDER = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
-
-OPENAI = Subset(
-    {
-        **STRUCTURE,
-        **dict.fromkeys((*_ORDER, "minItems", "maxItems"), always),
-        "const": is_scalar,
-        "format": FORMATS.__contains__,
-        "pattern": _is_regular,
-    },
-    is_exact=True,
-)
-"""Strict mode: https://platform.openai.com/docs/guides/structured-outputs, "Supported schemas". ``minLength`` and
-``maxLength`` are not in its list."""
-
 _APPLIES: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(_ORDER, frozenset({"integer", "number"})),
     **dict.fromkeys(("minLength", "maxLength", "pattern", "format"), frozenset({"string"})),
@@ -103,31 +69,24 @@ _APPLIES: Mapping[str, frozenset[str]] = {
     ),
 }  # fmt: skip
 """The types for which a keyword asserts anything."""
-_ASSERTIONS = frozenset(
+ASSERTIONS = frozenset(
     {*_APPLIES, "$ref", "$dynamicRef", "$recursiveRef", "type", "enum", "const", "anyOf", "oneOf",
      "allOf", "not", "if", "then", "else", "divisibleBy", "disallow", "extends"} - {"format"}
 )  # fmt: skip
 """All other keywords are annotations, and a schema without them has the same values."""
-_NOTED = _ASSERTIONS | {"format", "default", "examples"}
-"""The keywords that a description repeats if they cannot be sent."""
+TYPED = ("type", "$ref", "enum", "const", "anyOf")
+"""The keywords of which a value has one, if not every value is legal."""
 _DEFINITIONS = ("$defs", "definitions")
 
 
-def fit(schema: Mapping[str, Any], subset: Subset, *, is_of_type: bool = False) -> JSONDict:
-    """The schema in the form that a provider accepts; raises `NotInSubsetError`. Objects of a type are closed."""
-    if not subset.has_recursion:
-        from treadle.tools.validation import is_recursive  # noqa: PLC0415 - slow to import
-
-        if is_recursive(schema):
-            raise NotInSubsetError("the output contains itself")
-    fitting = _Fitting(schema, subset, is_of_type=is_of_type)
+def strict_form(schema: Mapping[str, Any], *, is_of_type: bool = False) -> JSONDict | None:
+    """The schema in strict mode; None if no form of it has the same values. Objects of a type are closed."""
+    fitting = StrictSchema(schema, is_of_type=is_of_type)
     try:
-        made = fitting.node(schema, "the output")
-    except RecursionError:
-        raise NotInSubsetError("the output is nested too deeply") from None
-    if subset.is_exact and not (made.get("type") == "object" and _is_small(made, fitting.made)):
-        raise NotInSubsetError("the output is no object, or too large")
-    return made
+        made = fitting.fitted()
+    except NotInSubsetError:
+        return None
+    return made if made.get("type") == "object" and _is_small(made, fitting.made) else None
 
 
 def resolve(root: Any, reference: str) -> Any:
@@ -141,78 +100,82 @@ def resolve(root: Any, reference: str) -> Any:
     return found
 
 
-class _Fitting:
-    def __init__(self, root: Mapping[str, Any], subset: Subset, *, is_of_type: bool) -> None:
-        self._root = root
-        self._subset = subset
+class StrictSchema:
+    """Rewrites a schema with the same values, apart from those that fit several parts of a ``oneOf``.
+
+    Attributes:
+        keywords: those that may be sent, each with a function that says for which values. They are listed in
+            https://platform.openai.com/docs/guides/structured-outputs, "Supported schemas", without ``minLength``.
+    """
+
+    keywords: ClassVar[Mapping[str, Legal]] = {
+        **STRUCTURE,
+        **dict.fromkeys((*_ORDER, "minItems", "maxItems"), always),
+        "const": is_scalar,
+        "format": FORMATS.__contains__,
+        "pattern": _is_regular,
+    }
+
+    def __init__(self, root: Mapping[str, Any], *, is_of_type: bool = False) -> None:
+        self.root = root
         self._is_of_type = is_of_type
         self.made: list[JSONDict] = []
 
+    def fitted(self) -> JSONDict:
+        """The whole schema; raises `NotInSubsetError`."""
+        try:
+            return self.node(self.root, "the output")
+        except RecursionError:
+            raise NotInSubsetError("the output is nested too deeply") from None
+
     def node(self, given: Any, place: str) -> JSONDict:
+        """The schema at a place."""
         if given is True:
             given = {}
         if not is_mapping(given):
             raise NotInSubsetError(f"{place} has no value")
-        schema = self._rewritten(dict(given))
-        made, notes = self._sorted(schema, place)
+        schema = self.rewritten(dict(given))
+        made: JSONDict = {}
+        notes: list[str] = []
+        types = types_of(schema)
+        only = next((key for key in ("$ref", "anyOf") if key in schema), None)
+        for key, value in schema.items():
+            if types and types.isdisjoint(_APPLIES.get(key, types)):
+                continue  # it asserts nothing
+            is_alone = only is None or key == only or key not in ASSERTIONS
+            if is_alone and key in self.keywords and self.keywords[key](value):
+                made[key] = self._part(key, value, place)
+            elif self.is_noted(key, schema, place):
+                shown = json.dumps(value, ensure_ascii=False, default=str)
+                notes.append(f"{key}: {value if isinstance(value, str) else shown}")
         self.made.append(made)
-        if self._subset.is_closed:
-            if made.keys().isdisjoint(("type", "$ref", "enum", "const", "anyOf")):
-                raise NotInSubsetError(f"{place} has any type")
-            if "object" in _types(made):
-                self._close(schema, made, place)
-        if self._subset.is_exact and "array" in _types(made) and "items" not in made:
-            raise NotInSubsetError(f"{place}[] has any type")
+        self.check(schema, made, place)
         if notes:
-            listed = ", ".join(f"{key}: {_shown(value)}" for key, value in notes.items())
             before = [made["description"]] if made.get("description") else []
-            made["description"] = "\n\n".join([*before, f"{{{listed}}}"])
+            made["description"] = "\n\n".join([*before, f"{{{', '.join(notes)}}}"])
         return made
 
-    def _rewritten(self, schema: JSONDict) -> JSONDict:
+    def rewritten(self, schema: JSONDict) -> JSONDict:
         """The same values in other keywords."""
-        asserted = schema.keys() & _ASSERTIONS
+        asserted = schema.keys() & ASSERTIONS
         parts: Any = schema.get("allOf")
         if is_list(parts) and len(parts) == 1 and asserted == {"allOf"}:
             schema["anyOf"] = schema.pop("allOf")
         if is_list(schema.get("oneOf")) and "anyOf" not in schema:
             schema["anyOf"] = schema.pop("oneOf")
-        may_move = asserted == {"$ref"} or not self._subset.is_exact
-        if "$ref" in schema and may_move and not schema.keys() <= {"$ref", *_DEFINITIONS}:
+        if asserted == {"$ref"} and not schema.keys() <= {"$ref", *_DEFINITIONS}:
             schema["anyOf"] = [{"$ref": schema.pop("$ref")}]
-        if "const" in schema and "enum" not in schema and "const" not in self._subset.keywords:
-            schema["enum"] = [schema.pop("const")]
         values: Any = schema.get("enum", [schema["const"]] if "const" in schema else None)
-        if self._subset.is_exact and "type" not in schema and _are_scalars(values):
+        if "type" not in schema and _are_scalars(values):
             kinds = sorted({json_type(value) for value in values})
             schema["type"] = kinds if len(kinds) > 1 else kinds[0]
-        types: Any = schema.get("type")
-        if is_list(types) and not self._subset.has_type_lists and "anyOf" not in schema:
-            # Null needs none of the other keywords.
-            parts = [{"type": one} if one == "null" else {**schema, "type": one} for one in types]
-            return {"anyOf": parts}
         return schema
 
-    def _sorted(self, schema: JSONDict, place: str) -> tuple[JSONDict, JSONDict]:
-        """The keywords that may be sent, and those for the description."""
-        made: JSONDict = {}
-        notes: JSONDict = {}
-        types = _types(schema)
-        only = next((key for key in ("$ref", "anyOf") if key in schema), None)
-        for key, value in schema.items():
-            if types and types.isdisjoint(_APPLIES.get(key, types)):
-                continue  # it asserts nothing
-            is_legal = self._subset.keywords.get(key)
-            is_alone = only is None or key == only or key not in _ASSERTIONS
-            if is_legal is not None and is_alone and is_legal(value):
-                made[key] = self._part(key, value, place)
-            elif key in _ASSERTIONS and self._subset.is_exact:
-                raise NotInSubsetError(f"{place} has the keyword {key!r} with {_shown(value):.80}")
-            elif key in _NOTED and not (self._subset.is_exact and key == "default"):
-                notes[key] = value
-        if notes.get("default", 0) is None or "properties" in notes:
-            notes.pop("default", None)
-        return made, notes
+    def is_noted(self, key: str, schema: JSONDict, place: str) -> bool:
+        """Whether the description repeats a keyword that cannot be sent; raises if it has to be sent."""
+        if key in ASSERTIONS:
+            raise NotInSubsetError(f"{place} has the keyword {key!r} with {schema[key]!r:.80}")
+        return key in {"format", "examples"}
 
     def _part(self, key: str, value: Any, place: str) -> Any:
         if key in ("properties", *_DEFINITIONS):
@@ -220,26 +183,25 @@ class _Fitting:
         if key in ("anyOf", "prefixItems"):
             return [self.node(part, place) for part in value]
         if key == "items" or (key == "additionalProperties" and is_mapping(value)):
-            is_free = key != "items" and self._subset.is_closed
-            return value if is_free else self.node(value, f"{place}[]")
+            return self.node(value, f"{place}[]")
         return value
 
-    def _close(self, schema: JSONDict, made: JSONDict, place: str) -> None:
-        """Forbid other keys, and require all in an exact subset."""
-        default = "properties" not in schema or (self._subset.is_exact and not self._is_of_type)
-        others: Any = schema.get("additionalProperties", default)
-        may_lose = not self._subset.is_exact and bool(schema.get("properties"))
-        if is_mapping(others) or (others and not may_lose):
+    def check(self, schema: JSONDict, made: JSONDict, place: str) -> None:
+        """Forbid other keys, and require all; raise for what strict mode refuses."""
+        types = types_of(made)
+        if made.keys().isdisjoint(TYPED) or ("array" in types and "items" not in made):
+            raise NotInSubsetError(f"{place} has any type")
+        if "object" not in types:
+            return
+        is_open = not self._is_of_type or "properties" not in schema
+        if schema.get("additionalProperties", is_open) is not False:
             raise NotInSubsetError(f"{place} is an object with free keys")
-        made["additionalProperties"] = False
         fields: Any = made.setdefault("properties", {})
-        if self._subset.is_exact:
-            required: Sequence[Any] = made.get("required", ())
-            for name in {*fields, *required}:
-                part: Any = schema.get("properties", {}).get(name)
-                if name not in fields or (name not in required and not self._is_implied(part)):
-                    raise NotInSubsetError(f"{place}.{name} may be left out")
-            made["required"] = list(fields)
+        required = set[Any](made.get("required", ()))
+        optional = [schema["properties"][name] for name in fields.keys() - required]
+        if not (required <= fields.keys() and all(map(self._is_implied, optional))):
+            raise NotInSubsetError(f"{place} has a field that may be left out")
+        made.update(additionalProperties=False, required=[*fields])
 
     def _is_implied(self, part: Any) -> bool:
         """Whether leaving a field out means a value that needs no default: null, or the only one."""
@@ -249,16 +211,13 @@ class _Fitting:
         if default is None:
             from jsonschema import Draft202012Validator  # noqa: PLC0415 - slow to import
 
-            validator: Any = Draft202012Validator(self._root)
+            validator: Any = Draft202012Validator(self.root)
             return bool(validator.evolve(schema=part).is_valid(None))
         return is_scalar(only) and (type(only), only) == (type(default), default)
 
 
-def _shown(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-
-
-def _types(schema: Mapping[str, Any]) -> set[str]:
+def types_of(schema: Mapping[str, Any]) -> set[str]:
+    """The types that a schema lists."""
     given: Any = schema.get("type")
     return {given} if isinstance(given, str) else set(given or ())
 
@@ -293,4 +252,4 @@ def _nesting(root: JSONDict, node: Any, known: dict[str, int]) -> int:
     parts = [*node.get("properties", {}).values(), *node.get("anyOf", ())]
     parts += [node["items"]] if "items" in node else []
     deepest = max((_nesting(root, part, known) for part in parts), default=0)
-    return deepest + (not _types(node).isdisjoint(("object", "array")))
+    return deepest + (not types_of(node).isdisjoint(("object", "array")))
