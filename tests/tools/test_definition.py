@@ -8,7 +8,7 @@ import pytest
 from treadle import Loop
 from treadle.errors import OptionError, ToolDefinitionError
 from treadle.testing import ScriptedLLM, call, calls
-from treadle.tools import Tool, ToolContext, tool
+from treadle.tools import Repeats, Tool, ToolContext, tool
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 
@@ -369,12 +369,12 @@ class TestAnnotations:
 @pytest.mark.parametrize(
     ("options", "mode"),
     [
-        ({}, None),
+        ({}, "evidence"),
         ({"dedupe": "strict"}, "strict"),
         ({"volatile": True}, "off"),
         ({"dedupe": "strict", "volatile": True}, "off"),
-        ({"idempotent": True, "annotations": {"readOnlyHint": True}}, None),
+        ({"idempotent": True, "annotations": {"readOnlyHint": True}}, "evidence"),
     ],
 )
 def test_volatile_is_off_and_side_effects_say_nothing_of_duplicates(options, mode):
-    assert Tool("t", **options).dedupe_mode == mode
+    assert Repeats(mode="evidence").mode_of(Tool("t", **options)) == mode

@@ -183,11 +183,6 @@ class Tool(Generic[ParamsT, ReturnT_co]):
         return bool(self.parallel_safe) and bounds == (None, None) and not needs_check
 
     @cached_property
-    def dedupe_mode(self) -> Dedupe | None:
-        """``off`` for a volatile tool; else `dedupe`."""
-        return "off" if self.volatile else self.dedupe
-
-    @cached_property
     def is_slow_to_check(self) -> bool:
         """Whether checking even short arguments may take long: by custom validators, or a recursive schema."""
         runs_code = self._type is not None and getattr(self._type, "runs_code", True)

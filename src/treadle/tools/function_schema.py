@@ -48,11 +48,8 @@ class _Untitled(GenerateJsonSchema):
 class Signature:
     """The parameters of a function that a model fills; raises `ToolDefinitionError` if it cannot.
 
-    Attributes:
-        parse: makes an instance of the pydantic model of the arguments.
-        context_parameter: the name of the parameter that the loop fills; it is not in the schema.
-        is_plain: whether the schema fully describes the types.
-        takes_as_given: whether valid arguments, by keyword and without conversion, are all that it takes.
+    It is *plain* if the schema fully describes the types. It *takes as given* if it takes valid arguments by
+    keyword and without conversion. The loop fills the ``context_parameter``, which is not in the schema.
     """
 
     def __init__(self, fn: Callable[..., Any]) -> None:

@@ -19,11 +19,8 @@ Matcher: TypeAlias = Callable[[str], bool]
 MAX_BACKTRACKED = 1_000
 """The maximum length of a text that ``re`` searches, in characters: a pattern with one quantifier takes time
 that is at most quadratic in it. A longer text does not match."""
-
 MAX_WAYS = 4 * MAX_BACKTRACKED
-"""In how many ways ``re`` may match a pattern at one place of such a text: a repetition of a character has one for
-each length. Two such repetitions exceed it."""
-
+"""In how many ways ``re`` may match a pattern at one place: a repetition has one for each length."""
 
 _parse: Any = importlib.import_module("re._parser").parse
 """Python's own parser of regular expressions, which has no public name."""
@@ -86,10 +83,9 @@ def _with_lookaheads(pattern: str) -> Matcher | None:
         place = end
     following = pattern[place:]
     is_alternation = ("|", 0) in _depths(following)
-    if not conditions or following.startswith(("*", "+", "?", "{")) or is_alternation:
-        return None
-    rest = _linear(f"^{following}")
-    if rest is None:
+    is_quantified = following.startswith(("*", "+", "?", "{"))
+    rest = None if is_quantified or is_alternation else _linear(f"^{following}")
+    if not conditions or rest is None:
         return None
     return lambda text: rest(text) and all(inner(text) is wanted for inner, wanted in conditions)
 

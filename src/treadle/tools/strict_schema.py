@@ -14,16 +14,12 @@ from typing import Any, ClassVar, TypeAlias
 from treadle.messages import JSONDict, is_list, is_mapping
 from treadle.messages.json_text import json_type
 
-Legal: TypeAlias = Callable[[Any], bool]
+Keywords: TypeAlias = Mapping[str, Callable[[Any], bool] | None]
+"""The keywords that may be sent, each with a function that says for which values; None means for all."""
 
 
 class NotInSubsetError(ValueError):
     """A schema has no form in a subset; the text names the place and the reason."""
-
-
-def always(_value: Any) -> bool:
-    """For keywords that may be sent with any value."""
-    return True
 
 
 def _is_local(reference: Any) -> bool:
@@ -44,10 +40,10 @@ def _is_regular(pattern: Any) -> bool:
     return isinstance(pattern, str) and not re.search(r"\(\?(?!:)|\\[1-9bB]", pattern)
 
 
-STRUCTURE: Mapping[str, Legal] = {
-    "$defs": is_mapping, "$ref": _is_local, "additionalProperties": always, "anyOf": is_list,
-    "definitions": is_mapping, "description": always, "enum": _are_scalars, "items": is_mapping,
-    "properties": is_mapping, "required": is_list, "title": always, "type": always,
+STRUCTURE: Keywords = {
+    "$defs": is_mapping, "$ref": _is_local, "additionalProperties": None, "anyOf": is_list,
+    "definitions": is_mapping, "description": None, "enum": _are_scalars, "items": is_mapping,
+    "properties": is_mapping, "required": is_list, "title": None, "type": None,
 }  # fmt: skip
 FORMATS = frozenset(
     {"date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uuid"}
@@ -103,14 +99,12 @@ def resolve(root: Any, reference: str) -> Any:
 class StrictSchema:
     """Rewrites a schema with the same values, apart from those that fit several parts of a ``oneOf``.
 
-    Attributes:
-        keywords: those that may be sent, each with a function that says for which values. They are listed in
-            https://platform.openai.com/docs/guides/structured-outputs, "Supported schemas", without ``minLength``.
+    See "Supported schemas" in https://platform.openai.com/docs/guides/structured-outputs.
     """
 
-    keywords: ClassVar[Mapping[str, Legal]] = {
+    keywords: ClassVar[Keywords] = {
         **STRUCTURE,
-        **dict.fromkeys((*_ORDER, "minItems", "maxItems"), always),
+        **dict.fromkeys((*_ORDER, "minItems", "maxItems")),
         "const": is_scalar,
         "format": FORMATS.__contains__,
         "pattern": _is_regular,
@@ -143,7 +137,8 @@ class StrictSchema:
             if types and types.isdisjoint(_APPLIES.get(key, types)):
                 continue  # it asserts nothing
             is_alone = only is None or key == only or key not in ASSERTIONS
-            if is_alone and key in self.keywords and self.keywords[key](value):
+            is_legal = self.keywords.get(key)
+            if is_alone and key in self.keywords and (is_legal is None or is_legal(value)):
                 made[key] = self._part(key, value, place)
             elif self.is_noted(key, schema, place):
                 shown = json.dumps(value, ensure_ascii=False, default=str)

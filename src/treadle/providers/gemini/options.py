@@ -13,7 +13,7 @@ from treadle.messages import JSONDict, is_list, is_mapping
 from treadle.providers.gemini.client import milliseconds
 from treadle.providers.gemini.request import is_earlier
 from treadle.providers.loose_schema import LooseSchema
-from treadle.tools.strict_schema import STRUCTURE, NotInSubsetError, always
+from treadle.tools.strict_schema import STRUCTURE, NotInSubsetError
 
 BUDGETS = {
     "none": 0,
@@ -33,7 +33,7 @@ class GeminiSchema(LooseSchema):
 
     keywords = {  # noqa: RUF012
         **STRUCTURE,
-        **dict.fromkeys(("minimum", "maximum", "minItems", "maxItems"), always),
+        **dict.fromkeys(("minimum", "maximum", "minItems", "maxItems")),
         "format": ("date", "date-time", "time").__contains__,
         "prefixItems": is_list,
     }
