@@ -14,14 +14,13 @@ import sys
 import textwrap
 import types
 import typing
-import warnings
 from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any, Literal, Union
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
-from pydantic.json_schema import GenerateJsonSchema, PydanticJsonSchemaWarning
+from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationError, SchemaError, to_json
 
 from treadle.errors import ToolDefinitionError
@@ -35,6 +34,8 @@ _ARGS, _KWARGS = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
 
 class _Untitled(GenerateJsonSchema):
     """JSON Schema without the titles that pydantic generates, which only repeat the names."""
+
+    ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's signature
         return False
@@ -144,18 +145,17 @@ class Signature:
 
 def type_schema(make: Callable[..., dict[str, Any]], where: str) -> dict[str, Any]:
     """The JSON Schema that a method of pydantic makes of a type, without titles; raises `ToolDefinitionError`."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PydanticJsonSchemaWarning)  # a default that is not JSON
-        try:
-            schema = make(by_alias=True, schema_generator=_Untitled)
-        except PydanticUserError as error:
-            raise ToolDefinitionError(f"{where}: {error}") from error
+    try:
+        schema = make(by_alias=True, schema_generator=_Untitled)
+    except PydanticUserError as error:
+        raise ToolDefinitionError(f"{where}: {error}") from error
     reference = schema.get("$ref")
     if reference is not None:  # a type that contains itself; providers want its fields at the root
         schema = {**schema["$defs"][reference.removeprefix("#/$defs/")], "$defs": schema["$defs"]}
     schema.pop("title", None)
-    fields = {"properties": schema.get("properties", {})} if schema.get("type") == "object" else {}
-    return {**schema, **fields}
+    if schema.get("type") == "object":
+        schema.setdefault("properties", {})
+    return schema
 
 
 class Parser:
@@ -307,9 +307,8 @@ def _is_plain(hint: Any) -> bool:
 def _signature_of(fn: Callable[..., Any]) -> tuple[list[inspect.Parameter], set[str]]:
     """The parameters with which a callable can be called, and the names of those that its wrappers fill.
 
-    `inspect.signature` describes the innermost function of `functools.wraps`. A wrapper that names its parameters
-    is called with these. One that takes ``*args`` and ``**kwargs`` is called with the parameters of the function
-    that it wraps, without those that its source fills: ``fn(db, *args, **kwargs)``, ``kwargs["db"] = db``.
+    A wrapper that takes ``*args`` and ``**kwargs`` is called with the parameters of the function that it wraps,
+    without those that its source fills. Any other one is called with the parameters that it names.
     """
     wrapped = getattr(fn, "__wrapped__", None)
     if not isinstance(fn, types.FunctionType) or wrapped is None or hasattr(fn, "__signature__"):

@@ -216,11 +216,9 @@ class _Form:
             return parsed(self.of_python, value)
         if not (self.is_wrapped or is_mapping(value)):
             return None, [f"expected an object, got {type(value).__name__}"]
-        arguments = {VALUE: value} if self.is_wrapped else value
-        problems = self.tool.problems_of(arguments)
+        problems = self.tool.problems_of({VALUE: value} if self.is_wrapped else value)
         if problems:
-            prefix = f"{VALUE}." if self.is_wrapped else ""
-            return None, [problem.removeprefix(prefix) for problem in problems]
+            return None, problems
         return value if self.is_wrapped else self.tool.output_of(value), ()
 
     def of_json(self, data: Any) -> Checked:
