@@ -142,8 +142,7 @@ class Repeats:
         """The calls of an iteration whose results are not recorded yet: a plan may run in parts."""
         if iteration != self.learned_in:
             self.learned_in, self.learned = iteration, []
-        learned = self.learned
-        return [call for call in calls if call.id not in learned] if learned else calls
+        return [call for call in calls if call.id not in self.learned] if self.learned else calls
 
     def learn(
         self,
@@ -184,7 +183,7 @@ class Repeats:
         for index, (key, result) in enumerate(ran):
             last, content, is_error = self.answers.get(key), result.content, result.is_error
             was_seen = self.hidden.pop(key, None) is None
-            is_same = last is not None and was_seen and last[2:4] == (content, is_error)
+            is_same = was_seen and last is not None and last[2:4] == (content, is_error)
             times = last.times + 1 if last is not None and is_same else 1
             version = self.version - 1 if index < outdated else self.version
             self.answers[key] = Answer(version, iteration, content, is_error, times, stamp)
