@@ -32,7 +32,10 @@ class LooseSchema(StrictSchema):
         """The same values in other keywords."""
         if "$ref" in schema and not schema.keys() <= {"$ref", "$defs", "definitions"}:
             schema["anyOf"] = [{"$ref": schema.pop("$ref")}]
+        has_type = "type" in schema
         schema = super().rewritten(schema)
+        if not has_type:  # a list of values is enough
+            schema.pop("type", None)
         if "const" in schema and "enum" not in schema and "const" not in self.keywords:
             schema["enum"] = [schema.pop("const")]
         types = schema.get("type")
