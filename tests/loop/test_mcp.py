@@ -1,9 +1,10 @@
 """The objects of MCP's SDK: its ``Tool`` among the tools of a run, and its ``CallToolResult`` as a result."""
 
-from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from mcp import types
+from pydantic import BaseModel
 
 from treadle import CircuitBroken, Loop, ToolDefinitionError, ToolFinished, tool
 from treadle.testing import ScriptedLLM, call, calls
@@ -47,9 +48,13 @@ class TestTools:
         assert tool(search(), timeout=5).timeout == 5
 
     def test_an_object_with_the_attributes_of_version_1_is_one(self):
-        given = SimpleNamespace(
-            name="search", description="Search.", inputSchema={"type": "object"}, annotations=None
-        )
+        class OldTool(BaseModel):
+            name: str
+            description: str
+            inputSchema: dict[str, Any]
+            annotations: Any = None
+
+        given = OldTool(name="search", description="Search.", inputSchema={"type": "object"})
         assert as_tool(given).description == "Search."
 
     def test_the_model_is_offered_it_and_the_resolver_runs_it(self, way):

@@ -426,7 +426,7 @@ CASES = [
     (
         lambda: Loop().as_tool("ask", None, model),
         ToolDefinitionError,
-        "tool 'ask': description must be text, not None",
+        "tool 'ask': description: expected text, got NoneType",
     ),
     (
         lambda: Loop().as_tool("ask", "Ask.", model, messages=3),

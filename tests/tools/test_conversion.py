@@ -84,7 +84,7 @@ class TestForms:
             ({"type": "function", "function": None}, r"^here\.name: expected text, got None"),
             (
                 {"name": "t", "parameters": "x"},
-                r"^here\.input_schema: expected a JSON Schema, got str",
+                "^tool 't': input_schema: expected a JSON Schema, got str",
             ),
             (
                 5,

@@ -33,7 +33,7 @@ OF_VALUES = [
     ({"type": "integer"}, True, "expected integer, got boolean true"),
     ({"type": "number"}, "5", 'expected number, got string "5"'),
     ({"enum": ["x", 1, None]}, "y", 'expected one of "x", 1, null, got "y"'),
-    ({"const": "x"}, "y", 'expected "x", got "y"'),
+    ({"const": "x"}, "y", 'expected one of "x", got "y"'),
     ({"minimum": 3}, 1, "1 is less than the minimum of 3"),
     ({"pattern": "^x"}, "y", "'y' does not match '^x'"),
     (ADDRESS, {}, "missing required field 'street'"),

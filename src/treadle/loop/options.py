@@ -37,7 +37,8 @@ from treadle.results import Result
 from treadle.run_state import RunState
 from treadle.stages import ask_model, checks_of, plan_calls
 from treadle.telemetry import Telemetry
-from treadle.tools import CatalogOption, CircuitBreaker, Dedupe, Locks, ToolLike
+from treadle.tool_search import ToolSearch
+from treadle.tools import CircuitBreaker, Dedupe, Locks, ToolLike
 
 StageList: TypeAlias = (
     Sequence[ComponentLike | Callable[[Context], Any] | EllipsisType] | Pipeline[Context]
@@ -131,7 +132,7 @@ class LoopOptions(TypedDict, total=False):
     tools: Annotated[Iterable[ToolLike] | None, Option(copy=copied, makes_tools=True)]
     """The tools that the model may call: functions, `Tool` objects, pydantic models, tool dicts."""
     tool_search: Annotated[
-        CatalogOption | None, Option(instance(CatalogOption, "a ToolSearch"), makes_tools=True)
+        ToolSearch | None, Option(instance(ToolSearch, "a ToolSearch"), makes_tools=True)
     ]
     """Offers the model a search of the tools, and a tool that calls those that it finds; None offers all tools."""
     resolve_tool: Annotated[Any, Option()]

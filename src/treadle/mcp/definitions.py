@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from treadle.messages import JSONDict, is_mapping
-from treadle.tools.conversion import MCPTool, mcp_tool_as_json
+from treadle.messages.message import dumped_of
+from treadle.tools.conversion import MCPTool
 
 DIGESTED = ("name", "title", "description", "inputSchema", "annotations")
 """What the digest of a definition covers: everything that the model reads, or that becomes a policy."""
@@ -32,7 +33,7 @@ class Definition:
 
 def definition_of(given: MCPTool) -> Definition:
     """Read a ``Tool`` of the SDK."""
-    dumped = mcp_tool_as_json(given)
+    dumped = dumped_of(given, mode="json", by_alias=True)
     facts = {name: dumped[name] for name in DIGESTED if dumped.get(name) is not None}
     if is_mapping(facts.get("annotations")):
         hints = facts["annotations"]

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from treadle.messages import is_list, is_mapping
-from treadle.tools.schema_subsets import resolve
+from treadle.tools.strict_schema import resolve
 
 # A grammar is compiled on every call and grows with the schema; larger schemas are not worth it.
 MAX_NODES = 400

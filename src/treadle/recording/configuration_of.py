@@ -15,7 +15,8 @@ from treadle.pipeline import Stage
 from treadle.redaction import is_credential, without_credentials
 from treadle.shown import callable_name
 from treadle.stages import BUILT_IN
-from treadle.tools import CatalogOption, Output, Tool
+from treadle.tool_search import ToolSearch
+from treadle.tools import Output, Tool
 
 _ELSEWHERE = {
     "instructions",
@@ -132,8 +133,7 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
     if is_mapping(value):
         return {str(key): _plain(item) for key, item in value.items()}
-    is_option = isinstance(value, CatalogOption)
-    if is_option and dataclasses.is_dataclass(value):
+    if isinstance(value, ToolSearch):
         return {name: _plain(part) for name, part in _fields(value).items()}
     name: Any = getattr(value, "__qualname__", None)
     return name if isinstance(name, str) else callable_name(value)

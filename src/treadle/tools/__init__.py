@@ -18,7 +18,6 @@ from treadle.tools.breaker import (
 )
 from treadle.tools.catalog import (
     Catalog as Catalog,
-    CatalogOption as CatalogOption,
     as_made as as_made,
 )
 from treadle.tools.conversion import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from treadle.messages import ToolCall
 from treadle.tools.definition import Tool
@@ -32,15 +32,6 @@ class Catalog(Protocol):
 
     def on_unknown(self, name: str, tools: Mapping[str, Tool], *, suggests: bool) -> str:
         """The answer to a call of a tool that does not exist; it may suggest similar ones, by a search."""
-        ...
-
-
-@runtime_checkable
-class CatalogOption(Protocol):
-    """What the option ``tool_search`` takes, such as `ToolSearch`."""
-
-    def catalog(self, tools: Mapping[str, Tool]) -> Catalog:
-        """Make the catalog of a loop with these tools; raises `OptionError` if the option does not fit them."""
         ...
 
 

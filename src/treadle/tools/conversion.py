@@ -84,7 +84,7 @@ def tool(fn: Any = None, /, **options: Any) -> Any:
     if fn is None:
         return functools.partial(tool, **options)
     given = {name: value for name, value in options.items() if value is not None}
-    if isinstance(fn, (Tool, Mapping)) or _is_model(fn) or is_mcp_tool(fn):
+    if isinstance(fn, (Tool, Mapping)) or _is_model(fn) or _is_mcp_tool(fn):
         if "annotations" in given:  # new annotations replace the earlier defaults
             given = {"parallel_safe": None, "read_only": None, "idempotent": None, **given}
         return dataclasses.replace(as_tool(fn), **given)
@@ -115,8 +115,8 @@ def as_tool(given: Any, where: str = "tool") -> Tool:
         return Tool(given.__name__, description, schema, parse=parse)
     if callable(given):
         return tool(given)
-    if is_mcp_tool(given):
-        return _from_dict(mcp_tool_as_json(given), where)
+    if _is_mcp_tool(given):
+        return _from_dict(dumped_of(given, mode="json", by_alias=True), where)
     kind: Any = given.__class__
     module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
     raise ToolDefinitionError(
@@ -130,38 +130,25 @@ def _is_model(given: Any) -> TypeGuard[type[Any]]:
     return inspect.isclass(given) and hasattr(given, "model_json_schema")
 
 
-def is_mcp_tool(given: Any) -> TypeGuard[MCPTool]:
-    """Whether a value is a ``Tool`` of MCP's SDK: it has a name and an input schema, and cannot be called."""
-    if callable(given) or not isinstance(getattr(given, "name", None), str):
+def _is_mcp_tool(given: Any) -> TypeGuard[MCPTool]:
+    """Whether a value is a ``Tool`` of MCP's SDK: a pydantic model with a name and an input schema."""
+    if callable(given) or not hasattr(given, "model_dump") or not hasattr(given, "name"):
         return False
     return any(is_mapping(getattr(given, name, None)) for name in ("inputSchema", "input_schema"))
-
-
-def mcp_tool_as_json(given: MCPTool) -> Mapping[str, Any]:
-    """The JSON form of an MCP tool: ``name``, ``title``, ``description``, ``inputSchema``, ``annotations``."""
-    names = ("name", "title", "description", "inputSchema", "input_schema", "annotations")
-    return dumped_of(given, mode="json", by_alias=True) or {
-        name: getattr(given, name) for name in names if getattr(given, name, None) is not None
-    }
 
 
 def _from_dict(given: Mapping[str, Any], where: str) -> Tool:
     facts: Any = given.get("function", given) if given.get("type") == "function" else given
     if not is_mapping(facts) or not isinstance(facts.get("name"), str):
         raise ToolDefinitionError(f"{where}.name: expected text, got {facts!r:.80}")
-    schemas = (facts.get(key) for key in ("input_schema", "inputSchema", "parameters"))
+    schemas: Any = map(facts.get, ("input_schema", "inputSchema", "parameters"))
     anything: Any = {"type": "object", "properties": {}}
     schema: Any = next((schema for schema in schemas if schema is not None), anything)
-    if not is_mapping(schema):
-        raise ToolDefinitionError(
-            f"{where}.input_schema: expected a JSON Schema, got {type(schema).__name__}"
-        )
     annotations: Any = given.get("annotations")
     annotations = dumped_of(annotations, by_alias=True) or annotations
-    hints = dict(annotations) if is_mapping(annotations) else {}
-    title = given.get("title")
-    if isinstance(title, str):  # MCP has it in either place
-        hints.setdefault("title", title)
+    hints: dict[str, Any] = dict(annotations) if is_mapping(annotations) else {}
+    if isinstance(given.get("title"), str):  # MCP has it in either place
+        hints.setdefault("title", given["title"])
     description = facts.get("description") or hints.get("title") or ""
     return Tool(facts["name"], str(description), schema, annotations=hints)
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, cast
 
-from treadle.checks import FLAG, ValueCheck, checked, choice, instance, number
+from treadle.checks import FLAG, ValueCheck, check_fields, checked, choice, instance, number
 from treadle.effects import Mode, call_mode, generator_mode, is_sync_callable
-from treadle.errors import ToolDefinitionError
+from treadle.errors import OptionError, ToolDefinitionError
 from treadle.fast_dataclass import light_dataclass
 from treadle.messages import MAX_COUNTED, copy_json, format_path, safe_str, short_name, valid_name
-from treadle.shown import shown
 from treadle.tools.fingerprints import DEDUPE_MODES, Dedupe
 from treadle.tools.tool_context import ToolContext
 from treadle.type_vars import ParamsT, ReturnT_co
@@ -24,7 +22,14 @@ if TYPE_CHECKING:
 
 
 _TEXT = instance(str, "text")
-_SECONDS = ValueCheck(lambda value: number(0, "seconds").accepts(value) and value > 0, "above 0")
+_NAME = ValueCheck(
+    lambda value: isinstance(value, str) and valid_name(value) == value,
+    "1 to 128 letters, digits, '_', '-' or '.'",
+    shows_value=True,
+)
+_SECONDS = ValueCheck(
+    lambda value: number(0, "seconds").accepts(value) and value > 0, "seconds above 0", True
+)
 _NAMES = ValueCheck(
     lambda value: isinstance(value, (tuple, list)) and all(map(_TEXT.accepts, value)),  # pyright: ignore[reportUnknownArgumentType]
     "names of fields",
@@ -88,10 +93,11 @@ class Tool(Generic[ParamsT, ReturnT_co]):
         ToolDefinitionError: an invalid name, schema or option.
     """
 
-    name: str
+    name: str = field(metadata={"check": _NAME})
     description: str = checked("", _TEXT)
     input_schema: Mapping[str, Any] = field(
-        default_factory=lambda: {"type": "object", "properties": {}}
+        default_factory=lambda: {"type": "object", "properties": {}},
+        metadata={"check": instance(Mapping, "a JSON Schema")},
     )
     fn: Callable[ParamsT, ReturnT_co] | None = None
     parallel_safe: bool | None = checked(None, FLAG)
@@ -114,22 +120,10 @@ class Tool(Generic[ParamsT, ReturnT_co]):
     parse: Callable[[Mapping[str, Any]], Any] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or valid_name(self.name) != self.name:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ToolDefinitionError(
-                f"a tool's name has 1 to 128 letters, digits, '_', '-' or '.', not {self.name!r}"
-            )
-        for spec in dataclasses.fields(self):
-            check, value = spec.metadata.get("check"), getattr(self, spec.name)
-            is_default = value is None and spec.default is None
-            if check is not None and not is_default and not check.accepts(value):
-                raise ToolDefinitionError(
-                    f"tool {self.name!r}: {spec.name} must be {check.expected}, not {shown(value)}"
-                )
-        if not isinstance(self.input_schema, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ToolDefinitionError(
-                f"tool {self.name!r}: input_schema: expected a JSON Schema, "
-                f"got {type(self.input_schema).__name__}"
-            )
+        try:
+            check_fields(self)
+        except OptionError as error:
+            raise ToolDefinitionError(f"tool {self.name!r}: {error}") from None
         hints, made = dict(self.annotations), vars(self)
         made.update(annotations=hints, input_schema=copy_json(dict(self.input_schema)))
         if self.read_only is None:
@@ -187,11 +181,6 @@ class Tool(Generic[ParamsT, ReturnT_co]):
         bounds = (self.max_parallel, self.max_uses)
         needs_check = self.requires_approval is not False or self.requires_fresh_input
         return bool(self.parallel_safe) and bounds == (None, None) and not needs_check
-
-    @cached_property
-    def dedupe_mode(self) -> Dedupe | None:
-        """``off`` for a volatile tool; else `dedupe`."""
-        return "off" if self.volatile else self.dedupe
 
     @cached_property
     def is_slow_to_check(self) -> bool:

@@ -19,8 +19,6 @@ _NAMED = {
     "numpy": re.compile(r"^\*{0,2}(\w+(?:, ?\*{0,2}\w+)*)\s*(?::.*)?()$"),
 }
 _SPHINX = re.compile(r"^:(?:param|parameter|arg|argument|key|keyword)\s+(?:[^:]*\s)?(\w+):\s*(.*)$")
-_INDENTED = frozenset({"google", "sphinx"})
-"""Styles whose sections end with a paragraph that is not indented."""
 _RULE = re.compile(r"^-{3,}\s*$")
 
 
@@ -32,37 +30,25 @@ def read_docstring(text: str | None) -> tuple[str, dict[str, str]]:
         lines[1:] = [f"    {line}" for line in lines[1:]]  # `cleandoc` removed the indentation
     described: list[str] = []
     arguments: dict[str, list[str]] = {}
-    section, current = "text", ""
+    section, current = "text", described  # the lines of the text, of an argument, or of none
     for index, line in enumerate(lines):
         ruled = index + 1 < len(lines) and _RULE.match(lines[index + 1]) is not None
         if _SECTION.match(line.strip() if ruled else line) or (
             ruled and line.strip().lower() in {"parameters", "other parameters"}
         ):
-            section, current = ("numpy" if ruled else "google"), ""
-        elif _OTHER_SECTION.match(line) or (ruled and line.strip()):
-            section, current = "other", ""
-        elif sphinx := _SPHINX.match(line):
-            section, current = "sphinx", sphinx[1]
-            arguments[current] = [sphinx[2]]
-        elif line.startswith(":") or (
-            section in _INDENTED and line[:1].strip() and not lines[index - 1].strip()
-        ):
-            section = "other"
-        elif section == "text":
-            described.append(line)
-        elif section != "other" and not _RULE.match(line):
-            current = _read_argument(line, section, current, arguments)
+            section, current = ("numpy" if ruled else "google"), []
+        elif not ruled and (sphinx := _SPHINX.match(line)):
+            section, current = "sphinx", [sphinx[2]]
+            arguments[sphinx[1]] = current
+        elif _OTHER_SECTION.match(line) or line.startswith(":") or (ruled and line.strip()):
+            section, current = "other", []
+        elif section in {"google", "sphinx"} and line[:1].strip() and not lines[index - 1].strip():
+            section, current = "other", []  # a paragraph that is not indented
+        elif section in _NAMED and (named := _NAMED[section].match(line)):
+            current = [named[2]]
+            for name in named[1].replace(",", " ").replace("*", "").split():
+                arguments[name] = current  # NumPy describes several at once
+        else:
+            current.append(line)
     joined = {name: " ".join(" ".join(parts).split()) for name, parts in arguments.items()}
     return "\n".join(described).strip(), {name: text for name, text in joined.items() if text}
-
-
-def _read_argument(line: str, section: str, current: str, arguments: dict[str, list[str]]) -> str:
-    """Read one line of a section of arguments; return the argument that it describes."""
-    named = _NAMED[section].match(line) if section in _NAMED else None
-    if named is not None:
-        names, parts = named[1].replace(",", " ").replace("*", "").split(), [named[2]]
-        arguments.update((name, parts) for name in names)  # NumPy describes several at once
-        return names[0]
-    if current and line.strip():
-        arguments[current].append(line.strip())
-    return current

@@ -14,24 +14,28 @@ import sys
 import textwrap
 import types
 import typing
-import warnings
 from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any, Literal, Union
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
-from pydantic.json_schema import GenerateJsonSchema, PydanticJsonSchemaWarning
+from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationError, SchemaError, to_json
 
 from treadle.errors import ToolDefinitionError
 from treadle.messages import is_dict, is_list
+from treadle.shown import callable_name
 from treadle.tools.docstrings import read_docstring
 from treadle.tools.tool_context import ToolContext
+
+_ARGS, _KWARGS = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
 
 
 class _Untitled(GenerateJsonSchema):
     """JSON Schema without the titles that pydantic generates, which only repeat the names."""
+
+    ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's signature
         return False
@@ -45,31 +49,26 @@ class _Untitled(GenerateJsonSchema):
 class Signature:
     """The parameters of a function that a model fills; raises `ToolDefinitionError` if it cannot.
 
-    Attributes:
-        parse: makes an instance of the pydantic model of the arguments.
-        context_parameter: the name of the parameter that the loop fills; it is not in the schema.
-        is_plain: whether the schema fully describes the types.
-        takes_as_given: whether valid arguments, by keyword and without conversion, are all that it takes.
+    It is *plain* if the schema fully describes the types. It *takes as given* if it takes valid arguments by
+    keyword and without conversion. The loop fills the ``context_parameter``, which is not in the schema.
     """
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         inner, self._filled = _unwrapped(fn)
-        own: str = getattr(inner, "__name__", type(inner).__name__)
-        self.name: str = getattr(fn, "__name__", own)
+        self.name: str = getattr(fn, "__name__", callable_name(inner))
         self.description, described = _described(inner)
-        self.context_parameter: str | None = None
         self._positional: list[str] = []
         self._with_defaults: set[str] = set()
         given = self._read(fn, inner)
-        if _dispatches(inner) and given and not self._positional:
-            self._positional.append(next(iter(given)))
-        types_of_all = (self._hint_of_extra or Any, *(hint for hint, _ in given.values()))
-        self.is_plain = not self._with_defaults and all(map(_is_plain, types_of_all))
-        self._with_defaults.update(self._positional)
-        is_converted = not self.is_plain or self._positional or self.context_parameter is not None
+        if _dispatches(inner) and not self._positional:
+            self._positional = [*given][:1]
         extra = self._hint_of_extra
-        may_override = extra is not None and (extra is not Any or bool(self._filled))
-        self.takes_as_given = not (is_converted or may_override)
+        hints = (extra or Any, *(hint for hint, _ in given.values()))
+        self.is_plain = not self._with_defaults and all(map(_is_plain, hints))
+        self._with_defaults.update(self._positional)
+        may_override = extra is not None and bool(self._filled)
+        is_changed = self._positional or self.context_parameter is not None or may_override
+        self.takes_as_given = self.is_plain and not is_changed
         # Fields are numbered, with the real names as aliases: a tool may call a parameter "schema".
         self._names = {f"p{number}": name for number, name in enumerate(given)}
         fields: dict[str, Any] = {}
@@ -78,8 +77,14 @@ class Signature:
             # Without a description in the docstring, the description in the type hint is kept.
             facts: Any = {"description": described[name]} if name in described else {}
             fields[field] = Annotated[hint, Field(alias=name, **facts)], default
+        # The hint of ``**kwargs`` is the type of further arguments; without it, they are forbidden.
+        config = ConfigDict(extra="forbid" if extra is None else "allow", validate_by_alias=True)
+        base: Any = {"__module__": __name__, "model_config": config}
+        base["__annotations__"] = {"__pydantic_extra__": types.GenericAlias(dict, (str, extra))}
         try:
-            model: Any = _model_of(f"{self.name}_arguments", self._hint_of_extra, fields)
+            model: Any = create_model(
+                self.name, __base__=type("Base", (BaseModel,), base), **fields
+            )
         except (PydanticUserError, SchemaError, TypeError) as error:
             raise ToolDefinitionError(f"tool {self.name!r}: {error}") from error
         self.parse = Parser(model.__pydantic_validator__, model.__pydantic_core_schema__)
@@ -88,6 +93,7 @@ class Signature:
     def _read(self, fn: Callable[..., Any], inner: Any) -> dict[str, tuple[Any, Any]]:
         """The parameters that the model fills, each with its type and its default."""
         given: dict[str, tuple[Any, Any]] = {}
+        self.context_parameter: str | None = None
         self._hint_of_extra: Any = None
         hints = _hints_of(inner, self.name)
         parameters, filled = _parameters_of(fn, inner, self.name)
@@ -98,12 +104,12 @@ class Signature:
                 self._positional.append(name)
             if _takes_context(hint):
                 self.context_parameter = name
-            elif parameter.kind is parameter.VAR_POSITIONAL:
+            elif parameter.kind is _ARGS:
                 raise ToolDefinitionError(
                     f"tool {self.name!r}: a model names its arguments, so *{name} "
                     f"cannot be filled; take a list instead"
                 )
-            elif parameter.kind is not parameter.VAR_KEYWORD:
+            elif parameter.kind is not _KWARGS:
                 if isinstance(default, FieldInfo):  # it only describes the default
                     self._with_defaults.add(name)
                 given[name] = hint, ... if default is parameter.empty else default
@@ -137,29 +143,19 @@ class Signature:
         return [values.pop(name) for name in self._positional], values
 
 
-def _model_of(name: str, hint_of_extra: Any, fields: dict[str, Any]) -> Any:
-    """The pydantic model of arguments; the hint of ``**kwargs`` is the type of further ones, None forbids them."""
-    extra: Literal["forbid", "allow"] = "forbid" if hint_of_extra is None else "allow"
-    config = ConfigDict(extra=extra, validate_by_alias=True)
-    hints = {"__pydantic_extra__": dict[str, hint_of_extra]}
-    facts = {"__module__": __name__, "__annotations__": hints, "model_config": config}
-    return create_model(name, __base__=type(name, (BaseModel,), facts), **fields)
-
-
 def type_schema(make: Callable[..., dict[str, Any]], where: str) -> dict[str, Any]:
     """The JSON Schema that a method of pydantic makes of a type, without titles; raises `ToolDefinitionError`."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PydanticJsonSchemaWarning)  # a default that is not JSON
-        try:
-            schema = make(by_alias=True, schema_generator=_Untitled)
-        except PydanticUserError as error:
-            raise ToolDefinitionError(f"{where}: {error}") from error
+    try:
+        schema = make(by_alias=True, schema_generator=_Untitled)
+    except PydanticUserError as error:
+        raise ToolDefinitionError(f"{where}: {error}") from error
     reference = schema.get("$ref")
     if reference is not None:  # a type that contains itself; providers want its fields at the root
         schema = {**schema["$defs"][reference.removeprefix("#/$defs/")], "$defs": schema["$defs"]}
     schema.pop("title", None)
-    fields = {"properties": schema.get("properties", {})} if schema.get("type") == "object" else {}
-    return {**schema, **fields}
+    if schema.get("type") == "object":
+        schema.setdefault("properties", {})
+    return schema
 
 
 class Parser:
@@ -180,7 +176,7 @@ class Parser:
         return self._validator.validate_json(text)
 
 
-_HOOKS = frozenset({"post_init", "custom_init", "default_factory", "missing"})
+_HOOKS = ("function", "post_init", "custom_init", "default_factory", "missing")
 _NO_CHECKS = frozenset({"serialization", "metadata"})
 
 
@@ -190,10 +186,8 @@ def _runs_code(schema: Any) -> bool:
         return any(map(_runs_code, schema))  # pyright: ignore[reportUnknownArgumentType]
     if not is_dict(schema):
         return False
-    function = schema.get("function")
-    hooks = [schema.get(key) for key in _HOOKS]
-    hooks.append(function.get("function") if is_dict(function) else function)
-    if any(hook and not _is_known(hook) for hook in hooks):
+    hooks = (schema.get(key) for key in _HOOKS)  # a function may be a dict, with its signature
+    if any(hook and not (is_dict(hook) or _is_known(hook)) for hook in hooks):
         return True
     return any(_runs_code(part) for key, part in schema.items() if key not in _NO_CHECKS)
 
@@ -232,7 +226,7 @@ def _parameters_of(
             f"tool {name!r}: its signature cannot be read: {error}"
         ) from error
     first = parameters[0] if parameters and inspect.isfunction(inner) else None
-    if first is not None and hasattr(inner, "register") and not hasattr(inner, "dispatch"):
+    if first is not None and _dispatches(inner) and not hasattr(inner, "dispatch"):
         return parameters[1:], filled  # a method of `singledispatchmethod`, bound to its object
     if first is not None and first.name in {"self", "cls"} and first.annotation is first.empty:
         where = inner.__qualname__.rpartition("<locals>.")[2]
@@ -260,7 +254,7 @@ def _hints_of(fn: Any, name: str) -> dict[str, Any]:
 
 def _dispatches(fn: Any) -> bool:
     """Whether a function chooses its implementation by the type of its first argument, which has no name then."""
-    return hasattr(fn, "register") and (hasattr(fn, "dispatch") or hasattr(fn, "__wrapped__"))
+    return inspect.isfunction(fn) and hasattr(fn, "register")
 
 
 def _unpacked(hint: Any) -> dict[str, tuple[Any, Any]] | None:
@@ -298,7 +292,7 @@ def _is_plain(hint: Any) -> bool:
     """Whether JSON Schema fully describes a type."""
     origin = typing.get_origin(hint)
     if origin is None:
-        return (isinstance(hint, type) and hint in _PLAIN) or hint is Any
+        return isinstance(hint, type) and hint in _PLAIN
     parts = typing.get_args(hint)
     if origin is Literal:  # a member of an enumeration is not its value in JSON
         return _PLAIN.issuperset(map(type, parts))
@@ -309,15 +303,12 @@ def _is_plain(hint: Any) -> bool:
 
 # Wrappers
 
-_ARGS, _KWARGS = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
-
 
 def _signature_of(fn: Callable[..., Any]) -> tuple[list[inspect.Parameter], set[str]]:
     """The parameters with which a callable can be called, and the names of those that its wrappers fill.
 
-    `inspect.signature` describes the innermost function of `functools.wraps`. A wrapper that names its parameters
-    is called with these. One that takes ``*args`` and ``**kwargs`` is called with the parameters of the function
-    that it wraps, without those that its source fills: ``fn(db, *args, **kwargs)``, ``kwargs["db"] = db``.
+    A wrapper that takes ``*args`` and ``**kwargs`` is called with the parameters of the function that it wraps,
+    without those that its source fills. Any other one is called with the parameters that it names.
     """
     wrapped = getattr(fn, "__wrapped__", None)
     if not isinstance(fn, types.FunctionType) or wrapped is None or hasattr(fn, "__signature__"):
@@ -350,24 +341,21 @@ def _filled_by(
     names = {name for name, one in cells.items() if one is wrapped}
     kinds = {one.kind: one.name for one in parameters}
     args, kwargs = kinds.get(_ARGS), kinds.get(_KWARGS)
-    filled = list[Any]()
+    filled = set[Any]()
     for node in ast.walk(tree):
         match node:
-            case ast.Call(func=ast.Name(id=name), args=given, keywords=keywords) if name in names:
-                plain = itertools.takewhile(lambda one: ast.unparse(one) != f"*{args}", given)
-                filled += [one.name for one, _ in zip(inner, plain, strict=False)]
-                filled += [keyword.arg for keyword in keywords]
+            case ast.Call(func=ast.Name(id=name)) if name in names:
+                plain = itertools.takewhile(lambda one: ast.unparse(one) != f"*{args}", node.args)
+                filled.update(one.name for one, _ in zip(inner, plain, strict=False))
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(id=name), attr="setdefault" | "update")
+            ) if name == kwargs:  # kwargs.setdefault("db", db), kwargs.update(db=db)
+                filled.update(one.value for one in node.args[:1] if isinstance(one, ast.Constant))
             case ast.Subscript(
                 value=ast.Name(id=name), slice=ast.Constant(value=key), ctx=ast.Store()
             ) if name == kwargs:  # kwargs["db"] = db
-                filled.append(key)
-            case ast.Call(
-                func=ast.Attribute(value=ast.Name(id=name), attr="setdefault" | "update"),
-                args=given,
-                keywords=keywords,
-            ) if name == kwargs:  # kwargs.setdefault("db", db), kwargs.update(db=db)
-                filled += [one.value for one in given[:1] if isinstance(one, ast.Constant)]
-                filled += [keyword.arg for keyword in keywords]
+                filled.add(key)
             case _:
-                pass
-    return {one for one in filled if isinstance(one, str)}
+                continue
+        filled.update(keyword.arg for keyword in getattr(node, "keywords", ()))
+    return filled

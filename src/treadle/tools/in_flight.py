@@ -17,15 +17,13 @@ class ToolCallTable:
         can_cancel: whether a handle can cancel calls; without a handle, the table costs less.
 
     Attributes:
-        running: the running calls, by id.
-        results: the results of the calls of this iteration that are over, by id.
+        running, results: the running calls, and the results of those of this iteration that are over, by id.
         completed: the results of calls, recorded where they run, by id; so the result of a call that completes
             while it is being cancelled is not lost.
         paused: the paused subagents, by id of their call.
         unknown: the calls that may have run already, each with the question whether to run it again, by id.
-        is_taken_over: whether the calls of this iteration may have run already, in an interrupted run that had
-            resumed the same pause.
-        calls_run: the calls of the model that have run in this run.
+        is_taken_over: whether an interrupted run that had resumed the same pause may have run the calls already.
+        calls_run: how many calls of the model have run in this run.
         held_locks: the keys that each running call holds, each with the name under which it is held.
         stop: set when all calls are cancelled; None if no handle can do that.
     """

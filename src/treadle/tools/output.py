@@ -116,12 +116,12 @@ class OutputContract:
         """Make the output from a value that a stage passed to ``ctx.done``."""
         if self.allows_text and isinstance(value, str):
             return value, ()
-        problems: Sequence[str] = ()
+        problems: Sequence[str] = [f"expected text, got {type(value).__name__}"]
         for form in self.forms:
             made, problems = form.check(value)
             if not problems:
                 return made, ()
-        return None, problems or [f"expected text, got {type(value).__name__}"]
+        return None, problems
 
     def of_text(self, text: str) -> Checked:
         """Make the output from the text of a response; JSON may be in a fence of Markdown."""
@@ -163,15 +163,26 @@ def make_output(wanted: Output[Any], tools: Mapping[str, Tool]) -> OutputContrac
         OutputContract, validators=validators, max_retries=wanted.max_retries
     )
     if wanted.mode == "json":
-        form = _json_form(alternatives)
+        if any(
+            isinstance(one, Tool) or (is_mapping(one) and len(alternatives) > 1)
+            for one in alternatives
+        ):
+            raise OptionError(
+                "output: Output(mode='json') takes types, or one JSON Schema with the alternatives in 'anyOf'; "
+                "it has no tools"
+            )
+        form = _form_of_any(alternatives)
         return contract((form,), {}, is_json=True, options=form.response_format())
-    forms = _forms([one for one in alternatives if one is not str])
+    made = [(one, _form_of(one)) for one in alternatives if one is not str]
+    forms = [form for _, form in made if not form.is_wrapped]
+    others = [one for one, form in made if form.is_wrapped]
+    forms += [_form_of_any(others)] if others else []
     named: dict[str, Tool] = {}
     for tool in (form.tool for form in forms):
         if tool.name in named or tools.get(tool.name, tool) is not tool:
             raise OptionError(f"output: there are two tools named {tool.name!r}")
         named[tool.name] = dataclasses.replace(tool, terminal=True)
-    return contract(forms, named, allows_text=str in alternatives)
+    return contract(tuple(forms), named, allows_text=str in alternatives)
 
 
 def _takes_context(validator: Validator) -> bool:
@@ -205,11 +216,9 @@ class _Form:
             return parsed(self.of_python, value)
         if not (self.is_wrapped or is_mapping(value)):
             return None, [f"expected an object, got {type(value).__name__}"]
-        arguments = {VALUE: value} if self.is_wrapped else value
-        problems = self.tool.problems_of(arguments)
+        problems = self.tool.problems_of({VALUE: value} if self.is_wrapped else value)
         if problems:
-            prefix = f"{VALUE}." if self.is_wrapped else ""
-            return None, [problem.removeprefix(prefix) for problem in problems]
+            return None, problems
         return value if self.is_wrapped else self.tool.output_of(value), ()
 
     def of_json(self, data: Any) -> Checked:
@@ -222,14 +231,11 @@ class _Form:
 
     def response_format(self) -> dict[str, Any]:
         """The option of a request that asks for a value as JSON text, in strict mode where that is possible."""
-        from treadle.tools.schema_subsets import OPENAI, NotInSubsetError, fit  # noqa: PLC0415 - few need it
+        from treadle.tools.strict_schema import strict_form  # noqa: PLC0415 - few need it
 
-        schema, is_strict = self.tool.input_schema, True
-        try:
-            schema = fit(schema, OPENAI, is_of_type=self.of_python is not None)
-        except NotInSubsetError:
-            is_strict = False
-        facts = {"name": self.name, "schema": schema, "strict": is_strict}
+        schema = self.tool.input_schema
+        strict = strict_form(schema, is_of_type=self.of_python is not None)
+        facts = {"name": self.name, "schema": strict or schema, "strict": strict is not None}
         return {"response_format": {"type": "json_schema", "json_schema": facts}}
 
 
@@ -252,27 +258,6 @@ def _alternatives(given: Any, tools: Mapping[str, Tool]) -> list[Any]:
     return [given]
 
 
-def _forms(alternatives: Sequence[Any]) -> tuple[_Form, ...]:
-    """The forms of the alternatives: one for each JSON object, one for all other types together."""
-    made = [(one, _form_of(one)) for one in alternatives]
-    forms = [form for _, form in made if not form.is_wrapped]
-    others = [one for one, form in made if form.is_wrapped]
-    return (*forms, _form_of_any(others)) if others else tuple(forms)
-
-
-def _json_form(alternatives: Sequence[Any]) -> _Form:
-    for one in alternatives:
-        if isinstance(one, Tool):
-            raise OptionError(
-                f"output: {one.name!r} is a tool, and Output(mode='json') has no tools; give a type"
-            )
-    if len(alternatives) > 1 and any(map(is_mapping, alternatives)):
-        raise OptionError(
-            "output: Output(mode='json') takes one JSON Schema, or types; put the alternatives in 'anyOf'"
-        )
-    return _form_of_any(alternatives)
-
-
 def _form_of_any(kinds: Sequence[Any]) -> _Form:
     # The members of the union are known at run time only.
     return _form_of(kinds[0] if len(kinds) == 1 else typing.Union[tuple(kinds)])  # noqa: UP007
@@ -289,30 +274,29 @@ def _form_of(given: Any) -> _Form:
     schema: Mapping[str, Any] = given if is_schema else type_schema(adapter.json_schema, "output")
     name, description = _described(given)
     of_python = None if is_schema else adapter.validate_python
-    if schema.get("type") == "object":
-        schema = {**schema, "properties": schema.get("properties", {})}
-        parse = None if is_schema else Parser(adapter.validator, adapter.core_schema)
-        return _Form(name, Tool(name, description, schema, parse=parse), False, of_python)
-    parse = Parser(adapter.validator, adapter.core_schema, VALUE)
-    return _Form(name, Tool(NAME, description, _wrapped(schema), parse=parse), True, of_python)
+    parse = functools.partial(Parser, adapter.validator, adapter.core_schema)
+    if schema.get("type") != "object":
+        tool = Tool(NAME, description, _wrapped(schema), parse=parse(VALUE))
+        return _Form(name, tool, True, of_python)
+    schema = {**schema, "properties": schema.get("properties", {})}
+    tool = Tool(name, description, schema, parse=None if is_schema else parse())
+    return _Form(name, tool, False, of_python)
 
 
 def _adapter_of(given: Any) -> TypeAdapter[Any]:
     from pydantic import TypeAdapter  # noqa: PLC0415 - slow to import
     from pydantic.errors import PydanticUserError  # noqa: PLC0415
 
-    expected = "expected a type, a JSON Schema, a Tool or the name of a tool"
-    if inspect.isroutine(given):  # pydantic would validate calls of it
-        raise OptionError(
-            f"output: {expected}, got the function {safe_str(given):.80}; a function that checks the output "
-            f"goes to Output(validators=...)"
-        )
+    reason = "a function that checks the output goes to Output(validators=...)"
     try:
-        return TypeAdapter(given)
+        if not inspect.isroutine(given):  # pydantic would validate calls of it
+            return TypeAdapter(given)
     except PydanticUserError as error:
-        raise OptionError(
-            f"output: {expected}, got {given!r:.80}: {error.message.splitlines()[0]}"
-        ) from error
+        reason = error.message.splitlines()[0]
+    raise OptionError(
+        "output: expected a type, a JSON Schema, a Tool or the name of a tool, "
+        f"got {safe_str(given):.80}: {reason}"
+    )
 
 
 def _described(given: Any) -> tuple[str, str]:
@@ -355,9 +339,9 @@ class PartialReader:
 
     def __init__(self, output: OutputContract, offered: Iterable[str]) -> None:
         self._is_json = output.is_json
-        forms = {"" if self._is_json else form.tool.name: form for form in output.forms}
-        names = forms.keys() if self._is_json else forms.keys() & offered
-        self._is_wrapped = {name: forms[name].is_wrapped for name in names}
+        names = {""} if self._is_json else {*offered}
+        forms = (("" if self._is_json else form.tool.name, form) for form in output.forms)
+        self._is_wrapped = {name: form.is_wrapped for name, form in forms if name in names}
         self._texts: Mapping[int, _PartialText] = collections.defaultdict(_PartialText)
 
     def add(self, chunk: Chunk) -> Iterator[Any]:
@@ -379,22 +363,22 @@ class _PartialText:
     def __init__(self) -> None:
         self.name = ""
         self.data: Any = None
-        self._pieces: list[str] = []
-        self._length = self._read = 0
+        self._encoded = bytearray()
+        self._read = 0
 
     def has_changed(self, text: str) -> bool:
         """Add a piece; return whether there are other data than before."""
         from pydantic_core import from_json  # noqa: PLC0415 - slow to import
 
-        self._pieces.append(text)
-        self._length += len(text)
-        if not text or self._length < self._read * GROWTH:
+        self._encoded += text.encode("utf-8", "replace")
+        if not text or len(self._encoded) < self._read * GROWTH:
             return False
-        self._pieces = ["".join(self._pieces)]
-        self._read = self._length
-        before, encoded = self.data, self._pieces[0].encode("utf-8", "replace")
+        self._read = len(self._encoded)
+        before = self.data
         try:
-            self.data = from_json(encoded, allow_inf_nan=False, allow_partial="trailing-strings")
+            self.data = from_json(
+                self._encoded, allow_inf_nan=False, allow_partial="trailing-strings"
+            )
         except ValueError:  # not JSON, or not yet
             return False
         return bool(self.data != before)

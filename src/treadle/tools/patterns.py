@@ -19,11 +19,8 @@ Matcher: TypeAlias = Callable[[str], bool]
 MAX_BACKTRACKED = 1_000
 """The maximum length of a text that ``re`` searches, in characters: a pattern with one quantifier takes time
 that is at most quadratic in it. A longer text does not match."""
-
 MAX_WAYS = 4 * MAX_BACKTRACKED
-"""In how many ways ``re`` may match a pattern at one place of such a text: a repetition of a character has one for
-each length. Two such repetitions exceed it."""
-
+"""In how many ways ``re`` may match a pattern at one place: a repetition has one for each length."""
 
 _parse: Any = importlib.import_module("re._parser").parse
 """Python's own parser of regular expressions, which has no public name."""
@@ -42,10 +39,10 @@ def matcher_of(pattern: str) -> Matcher:
     other pattern is left to ``re`` if it can match a text in few ways only: no repetition of an ambiguous part,
     and not two repetitions without a bound.
     """
-    matcher = _linear(pattern) or _with_lookaheads(pattern)
-    if matcher is not None:
-        return matcher
     try:
+        matcher = _linear(pattern) or _with_lookahead(pattern)
+        if matcher is not None:
+            return matcher
         if len(pattern) > MAX_BACKTRACKED or _ways(_parse(pattern)) > MAX_WAYS:
             raise UnsupportedPatternError(
                 "it may take exponential time: it can match a text in many ways, by nested or several repetitions "
@@ -73,25 +70,21 @@ def _linear(pattern: str) -> Matcher | None:
     )
 
 
-def _with_lookaheads(pattern: str) -> Matcher | None:
+def _with_lookahead(pattern: str) -> Matcher | None:
     """The matcher of a pattern that starts with ``^`` and look-aheads; None for any other."""
-    place, conditions = 1, list[tuple[Matcher, bool]]()
-    while pattern.startswith("^") and pattern.startswith(("(?=", "(?!"), place):
-        closing = (n for n, (_, depth) in enumerate(_depths(pattern[place:])) if depth == 0)
-        end = place + next(closing, len(pattern)) + 1
-        inner = _linear(f"^(?:{pattern[place + 3 : end - 1]})")
-        if inner is None:
-            return None
-        conditions.append((inner, pattern[place + 2] == "="))
-        place = end
-    following = pattern[place:]
-    is_alternation = ("|", 0) in _depths(following)
-    if not conditions or following.startswith(("*", "+", "?", "{")) or is_alternation:
+    if not pattern.startswith(("^(?=", "^(?!")):
         return None
-    rest = _linear(f"^{following}")
-    if rest is None:
+    closing = (n for n, (_, depth) in enumerate(_depths(pattern[1:]), 1) if depth == 0)
+    end = next(closing, len(pattern))
+    inner, following = _linear(f"^(?:{pattern[4:end]})"), pattern[end + 1 :]
+    is_quantified = following.startswith(("*", "+", "?", "{"))
+    if inner is None or is_quantified or ("|", 0) in _depths(following):
         return None
-    return lambda text: rest(text) and all(inner(text) is wanted for inner, wanted in conditions)
+    rest, is_wanted = (
+        _linear(f"^{following}") or _with_lookahead(f"^{following}"),
+        pattern[3] == "=",
+    )
+    return rest and (lambda text: inner(text) is is_wanted and rest(text))
 
 
 def _ways(tree: Any) -> int:

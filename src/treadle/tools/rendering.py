@@ -168,7 +168,7 @@ class Bounds:
             return value
         if isinstance(value, _COLLECTIONS):
             return [*kept.values()]
-        return _changed(value, parts, kept) if hasattr(value, _OF_PYDANTIC) else kept
+        return _changed(value, kept) if hasattr(value, _OF_PYDANTIC) else kept
 
     def _spend(self, parts: int) -> int:
         """Count parts; return how many of them are within the bound."""
@@ -192,13 +192,12 @@ def _parts_of(value: Any) -> Mapping[Any, Any]:
     return {spec.name: getattr(value, spec.name) for spec in fields}
 
 
-def _changed(value: Any, parts: Mapping[str, Any], kept: Mapping[str, Any]) -> Any:
+def _changed(value: Any, kept: Mapping[str, Any]) -> Any:
     """A copy of a model or dataclass of pydantic, whose serializers apply, with other parts."""
     value = copy.copy(value)
-    for name, part in parts.items():
-        if kept.get(name) is not part:
-            holder = value.__dict__ if name in value.__dict__ else value.__pydantic_extra__
-            # A field of the type Iterable expects an iterator.
+    extra: Any = getattr(value, "__pydantic_extra__", None) or {}
+    for holder in (value.__dict__, extra):
+        for name, part in holder.items():  # a field of the type Iterable expects an iterator
             is_iterator = isinstance(part, Iterator)
             holder[name] = iter(kept.get(name, ())) if is_iterator else kept.get(name)
     return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -69,18 +70,14 @@ class Repeats:
         mode: when repeated calls of tools that do not say so are skipped; set by `plan_calls`.
         version: the version of the known facts.
         evidence: how often a call returned a result that it had not returned before.
-        counts: how often the model made each call, by fingerprint.
-        answers: the latest result of each call, by fingerprint.
-        earlier: the earlier results of calls that returned different ones, by fingerprint.
+        counts, answers, earlier: by fingerprint, how often the model made a call, its latest result, and those
+            before.
         hidden: the calls whose results are hidden, each with whether the stored text is the whole result.
         writes: the number of calls that may have changed something.
-        steps: the latest iterations.
-        alike: how many iterations in a row were like those one, two, three before them.
+        steps, alike: the latest iterations, and how many in a row were like those one, two, three before them.
         least: in which round of iterations that are alike the model has seen a skip; 0 while none are alike.
-        learned: the ids of the calls whose results are recorded, of the latest iteration that ran some.
-        learned_in: the number of this iteration.
-        was_skipped: whether there was a skip in these iterations, before the latest one.
-        is_skipped: whether there was one in the latest.
+        learned, learned_in: the calls whose results are recorded, of the latest iteration that ran some.
+        was_skipped, is_skipped: whether there was a skip in these iterations, before the latest one, and in it.
     """
 
     threshold: int | None = None
@@ -110,7 +107,9 @@ class Repeats:
 
     def mode_of(self, tool: Tool | None) -> Dedupe:
         """When repeated calls of a tool are skipped; None is a tool that only a resolver knows."""
-        return (None if tool is None else tool.dedupe_mode) or self.mode
+        if tool is not None and tool.volatile:
+            return "off"
+        return (None if tool is None else tool.dedupe) or self.mode
 
     def before(self, call: ToolCall, tool: Tool | None) -> Repeat | None:
         """How a call is answered in place of a run; None if it runs.
@@ -143,8 +142,7 @@ class Repeats:
         """The calls of an iteration whose results are not recorded yet: a plan may run in parts."""
         if iteration != self.learned_in:
             self.learned_in, self.learned = iteration, []
-        learned = self.learned
-        return [call for call in calls if call.id not in learned] if learned else calls
+        return [call for call in calls if call.id not in self.learned] if self.learned else calls
 
     def learn(
         self,
@@ -185,7 +183,7 @@ class Repeats:
         for index, (key, result) in enumerate(ran):
             last, content, is_error = self.answers.get(key), result.content, result.is_error
             was_seen = self.hidden.pop(key, None) is None
-            is_same = last is not None and was_seen and last[2:4] == (content, is_error)
+            is_same = was_seen and last is not None and last[2:4] == (content, is_error)
             times = last.times + 1 if last is not None and is_same else 1
             version = self.version - 1 if index < outdated else self.version
             self.answers[key] = Answer(version, iteration, content, is_error, times, stamp)
@@ -223,8 +221,7 @@ class Repeats:
             tool, result = tools.get(call.name), results.get(call.id)
             is_never_one |= tool is not None and tool.volatile
             is_skipped = result is not None and result.status in _SKIPPED
-            earlier = self.answers.get(call.fingerprint) if is_skipped else None
-            learned = earlier or result
+            learned = (self.answers.get(call.fingerprint) if is_skipped else None) or result
             parts.append("" if learned is None else learned.content)
         if is_never_one:
             self._begin_epoch()
@@ -237,12 +234,11 @@ class Repeats:
             self.is_skipped = any(
                 one.status == NotRun.NO_NEW_EVIDENCE.value for one in results.values()
             )
-            for length in range(1, MAX_PERIOD + 1):
-                is_alike = len(self.steps) >= length and self.steps[-length] == step
-                self.alike[length - 1] = self.alike[length - 1] + 1 if is_alike else 0
-                occurred = self.alike[length - 1] // length + 1
-                if occurred > rounds:
-                    rounds, period = occurred, length
+            earlier = itertools.zip_longest(self.alike, reversed(self.steps))
+            self.alike = [count + 1 if before == step else 0 for count, before in earlier]
+            for length, count in enumerate(self.alike, 1):
+                if count // length + 1 > rounds:
+                    rounds, period = count // length + 1, length
         elif self.least:
             self._end_streak()
         self.steps = (*self.steps, step)[-MAX_PERIOD:]

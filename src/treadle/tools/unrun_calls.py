@@ -92,13 +92,9 @@ _TEXTS: Mapping[NotRun, str] = {
 def not_run(
     call: ToolCall, reason: NotRun, *, is_error: bool | None = None, **values: Any
 ) -> ToolResult:
-    """Make the answer to a call that does not run.
+    """Make the answer to a call that does not run, an error unless it has the result of another call.
 
-    Args:
-        call: the call.
-        reason: why it does not run.
-        is_error: whether the answer is an error; None means that it is, unless it has the result of another call.
-        **values: the values of the reason's text.
+    ``values`` are those of the reason's text.
     """
     text = _TEXTS[reason].format(**{"name": call.name, **values})
     is_error = reason not in _WITH_RESULT if is_error is None else is_error

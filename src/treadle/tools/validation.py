@@ -42,9 +42,7 @@ class TooManyStepsError(Exception):
 
 
 class SchemaValidator:
-    """A compiled schema. It never fetches anything: references can only point into the schema.
-
-    Its draft is 2020-12 unless it names one, as in MCP. An invalid one is a `ToolDefinitionError`.
+    """A compiled schema, by default of draft 2020-12, as in MCP; raises `ToolDefinitionError`. It fetches nothing.
 
     Attributes:
         accepts: a quick check; arguments that it accepts are valid, and others may be.
@@ -74,7 +72,7 @@ class SchemaValidator:
             )
         self._iter_errors = validator.iter_errors
         self.accepts: Callable[[Any], bool] = lambda _arguments: False
-        with contextlib.suppress(_NotSimpleError):
+        with contextlib.suppress(NotImplementedError):
             self.accepts = CoreValidator(_simple(schema)).isinstance_python
         self.is_recursive = is_recursive(schema)
 
@@ -111,14 +109,10 @@ _ANNOTATIONS = frozenset(
 _OF_AN_OBJECT = frozenset({"type", "properties", "required", "additionalProperties"})
 
 
-class _NotSimpleError(Exception):
-    pass
-
-
 def _simple(schema: Any) -> CoreSchema:
-    """The check of a simple schema, which accepts only valid arguments; raises `_NotSimpleError` for any other."""
+    """The check of a schema, which accepts only valid values; `NotImplementedError` if it is not simple."""
     if not is_mapping(schema) or "draft-03" in str(schema.get("$schema")):  # its types differ
-        raise _NotSimpleError
+        raise NotImplementedError
     kind: Any = schema.get("type")
     match sorted(schema.keys() - _ANNOTATIONS):
         case []:
@@ -134,19 +128,17 @@ def _simple(schema: Any) -> CoreSchema:
         case ["anyOf"]:
             return core_schema.union_schema(list(map(_simple, schema["anyOf"])))
         case keywords if kind == "object" and _OF_AN_OBJECT.issuperset(keywords):
-            required, others = schema.get("required", []), schema.get("additionalProperties", True)
-            parts = schema.get("properties", {})
-            if isinstance(others, bool) and is_list(required) and parts.keys() >= {*required}:
-                fields = {
-                    name: core_schema.typed_dict_field(_simple(part), required=name in required)
-                    for name, part in parts.items()
-                }
-                return core_schema.typed_dict_schema(
-                    fields, strict=True, extra_behavior="allow" if others else "forbid"
-                )
+            required, others = schema.get("required", ()), schema.get("additionalProperties", True)
+            fields = {
+                name: core_schema.typed_dict_field(_simple(part), required=name in required)
+                for name, part in schema.get("properties", {}).items()
+            }
+            if isinstance(others, bool) and fields.keys() >= {*required}:
+                extra: Any = "allow" if others else "forbid"
+                return core_schema.typed_dict_schema(fields, strict=True, extra_behavior=extra)
         case _:
             pass
-    raise _NotSimpleError
+    raise NotImplementedError
 
 
 # Bounds
@@ -213,15 +205,11 @@ def _identity_of(value: Any) -> Any:
 def _check_multiple(_: Any, divisor: Any, given: Any, __: Any) -> Iterator[ValidationError]:
     """Compare the numbers as they are written: 19.99 is a multiple of 0.01, though not in binary."""
     try:
-        is_multiple = (_exact(given) / _exact(divisor)).denominator == 1
+        is_multiple = (Fraction(str(given)) / Fraction(str(divisor))).denominator == 1
     except ValueError:  # infinity, in an output of a stage
         is_multiple = False
     if not is_multiple:
         yield ValidationError(f"{short_json(given)} is not a multiple of {divisor}")
-
-
-def _exact(number: float) -> Fraction:
-    return Fraction(number if isinstance(number, int) else repr(number))
 
 
 def _check_pattern(_: Any, pattern: str, given: Any, __: Any) -> Iterator[ValidationError]:
@@ -333,27 +321,21 @@ def _describe(error: ValidationError) -> str:
     match error.validator:
         case "type":
             names = wanted if isinstance(wanted, str) else " or ".join(wanted)
-            text = f"expected {names}, got {json_type(given)} {short_json(given)}"
+            return f"expected {names}, got {json_type(given)} {short_json(given)}"
         case "required":  # jsonschema makes one error for each missing field
-            name = error.message.removesuffix(" is a required property")
-            text = f"missing required field {name}"
-        case "enum":
-            text = f"expected one of {', '.join(map(short_json, wanted))}, got {short_json(given)}"
-        case "const":
-            text = f"expected {short_json(wanted)}, got {short_json(given)}"
+            return f"missing required field {error.message.removesuffix(' is a required property')}"
+        case "enum" | "const" as keyword:
+            listed = ", ".join(map(short_json, wanted if keyword == "enum" else [wanted]))
+            return f"expected one of {listed}, got {short_json(given)}"
         case "additionalProperties":
             schema: Any = error.schema
-            known: Any = schema.get("properties", {})
             first = itertools.islice(_unknown_fields(given, schema), 5)
             listed = ", ".join(repr(short_name(name)) for name in first)
-            text = f"unknown field {listed}; the fields are {', '.join(known) or 'none'}"
+            known = ", ".join(schema.get("properties", ())) or "none"
+            return f"unknown field {listed}; the fields are {known}"
         case _ if error.context:
-            nearest = min(error.context, key=lambda inner: -len(inner.absolute_path))
-            text = (
-                f"{short_json(given)} fits none of the alternatives; nearest: {_describe(nearest)}"
-            )
+            nearest = _describe(min(error.context, key=lambda inner: -len(inner.absolute_path)))
+            return f"{short_json(given)} fits none of the alternatives; nearest: {nearest}"
         case _:
-            limit = 3 * MAX_LENGTH
-            text = error.message
-            text = text if len(text) <= limit else f"{text[:limit]}..."
-    return text
+            text, limit = error.message, 3 * MAX_LENGTH
+            return text if len(text) <= limit else f"{text[:limit]}..."

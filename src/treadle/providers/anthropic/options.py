@@ -10,8 +10,9 @@ from typing import Any
 from treadle.errors import OptionError, check_names
 from treadle.messages import JSONDict, is_mapping
 from treadle.providers.anthropic.request import Conversation
+from treadle.providers.loose_schema import LooseSchema
 from treadle.providers.request_options import Option, merged, put, renamed, within
-from treadle.tools.schema_subsets import ANTHROPIC, NotInSubsetError, fit
+from treadle.tools.strict_schema import FORMATS, STRUCTURE, NotInSubsetError, is_scalar
 
 log = logging.getLogger("treadle.providers")
 
@@ -20,6 +21,22 @@ MAX_TOKENS = 16_384
 offers since Claude 4 takes it (the smallest maximum is 32,000, in Anthropic's list of models), and so does its SDK
 for a response that is not streamed, within 10 minutes. A ``budget_tokens`` of ``thinking`` is added to it: the API
 counts reasoning, and wants a limit above the budget."""
+
+
+class AnthropicSchema(LooseSchema):
+    """See "JSON Schema limitations" in https://platform.claude.com/docs/en/build-with-claude/structured-outputs.
+
+    The SDK's ``transform_schema`` has the same list.
+    """
+
+    keywords = {  # noqa: RUF012
+        **STRUCTURE,
+        "const": is_scalar,
+        "format": frozenset({*FORMATS, "uri"}).__contains__,
+        "minItems": (0, 1).__contains__,
+    }
+    has_type_lists = False
+    has_recursion = False
 
 
 def check_options(opts: Mapping[str, Any], parameters: Collection[str]) -> None:
@@ -105,7 +122,7 @@ def _finish_format(body: JSONDict) -> None:
     if given is None:
         return
     try:
-        form = {"type": "json_schema", "schema": fit(given, ANTHROPIC)}
+        form = {"type": "json_schema", "schema": AnthropicSchema(given).fitted()}
     except NotInSubsetError as error:
         raise OptionError(
             f"response_format: Anthropic's API has no form for this JSON schema: {error}; "

@@ -12,7 +12,8 @@ from treadle.errors import OptionError, check_names
 from treadle.messages import JSONDict, is_list, is_mapping
 from treadle.providers.gemini.client import milliseconds
 from treadle.providers.gemini.request import is_earlier
-from treadle.tools.schema_subsets import GEMINI, NotInSubsetError, fit
+from treadle.providers.loose_schema import LooseSchema
+from treadle.tools.strict_schema import STRUCTURE, NotInSubsetError
 
 BUDGETS = {
     "none": 0,
@@ -25,6 +26,18 @@ BUDGETS = {
 """Tokens for thoughts of models before Gemini 3, by OpenAI's efforts, as Google's chat completions have them."""
 _LEVELS = {**dict(zip(BUDGETS, BUDGETS, strict=True)), "none": "minimal"}
 """The same for later models, which always think."""
+
+
+class GeminiSchema(LooseSchema):
+    """See "JSON schema support" in https://ai.google.dev/gemini-api/docs/structured-output."""
+
+    keywords = {  # noqa: RUF012
+        **STRUCTURE,
+        **dict.fromkeys(("minimum", "maximum", "minItems", "maxItems")),
+        "format": ("date", "date-time", "time").__contains__,
+        "prefixItems": is_list,
+    }
+    is_closed = False
 
 
 def check_options(opts: Mapping[str, Any]) -> None:
@@ -212,7 +225,7 @@ def _function(given: Mapping[str, Any]) -> JSONDict:
 
 def _fitted(schema: Any) -> Any:
     try:
-        return fit(schema, GEMINI) if is_mapping(schema) else schema
+        return GeminiSchema(schema).fitted() if is_mapping(schema) else schema
     except NotInSubsetError:  # a field that has no value
         return {"type": "object"}
 

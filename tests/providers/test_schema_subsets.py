@@ -20,8 +20,10 @@ from pydantic import AnyUrl, BaseModel, Field, TypeAdapter
 from typing_extensions import TypedDict
 
 from treadle import Loop, Output
+from treadle.providers.anthropic.options import AnthropicSchema
+from treadle.providers.gemini.options import GeminiSchema
 from treadle.testing import ScriptedLLM
-from treadle.tools.schema_subsets import ANTHROPIC, GEMINI, OPENAI, NotInSubsetError, fit
+from treadle.tools.strict_schema import NotInSubsetError, strict_form
 
 # The documented subsets, written down a second time.
 
@@ -34,7 +36,7 @@ KEYWORDS = {
     "anthropic": COMMON | {"const", "format", "minItems"},
     "gemini": COMMON | {"format", "minimum", "maximum", "minItems", "maxItems", "prefixItems"},
 }
-SUBSETS = {"openai": OPENAI, "anthropic": ANTHROPIC, "gemini": GEMINI}
+SUBSETS = {"anthropic": AnthropicSchema, "gemini": GeminiSchema}
 
 
 def subschemas(node):
@@ -214,6 +216,7 @@ SCHEMAS = [
     (holding({"type": "object", "additionalProperties": False}), True),
     (holding({"type": "object", "patternProperties": {"^a": INT}}), False),
     (holding({"type": "object", "additionalProperties": INT}), False),
+    (holding({"type": "object", "additionalProperties": {}}), False),
     (holding(holding(INT, minProperties=1)), False),
     (holding(holding(INT, dependentRequired={"a": ["b"]})), False),
     (holding(holding(INT, required=["a", "b"])), False),
@@ -256,11 +259,13 @@ SCHEMAS = [
 ]  # fmt: skip
 
 
-def fitted(schema, subset, **options):
+def fitted(schema, provider):
     """The schema in the subset, or None; the given one stays as it is."""
     before = copy.deepcopy(schema)
     try:
-        return fit(schema, subset, **options)
+        if provider == "openai":
+            return strict_form(schema)
+        return SUBSETS[provider](schema).fitted()
     except NotInSubsetError:
         return None
     finally:
@@ -269,7 +274,7 @@ def fitted(schema, subset, **options):
 
 @pytest.mark.parametrize(("schema", "is_strict"), SCHEMAS, ids=lambda one: str(one)[62:110])
 def test_a_schema_is_strict_if_the_subset_has_all_its_keywords(schema, is_strict):
-    sent = fitted(schema, OPENAI)
+    sent = fitted(schema, "openai")
     assert (sent is not None) is is_strict
     if sent is not None:
         check(sent, "openai")
@@ -290,7 +295,7 @@ def test_an_ordinary_type_is_sent_closed_and_strict(kind, is_strict):
 def test_other_providers_get_their_subsets(given, provider):
     kind = given[0]
     schema = kind if isinstance(kind, dict) else TypeAdapter(kind).json_schema()
-    sent = fitted(schema, SUBSETS[provider], is_of_type=not isinstance(kind, dict))
+    sent = fitted(schema, provider)
     if sent is not None:
         check(sent, provider)
     if given[1] and "$ref': '#'" not in str(schema) and kind is not Tree:
@@ -301,11 +306,11 @@ def test_other_providers_get_their_subsets(given, provider):
     "schema", [INT, {"anyOf": [holding(INT)]}, {"$ref": "#/$defs/x", "$defs": {"x": holding(INT)}}]
 )
 def test_a_schema_whose_root_is_no_object_is_not_strict(schema):
-    assert fitted(schema, OPENAI) is None
+    assert fitted(schema, "openai") is None
 
 
 def test_a_schema_that_contains_itself_has_no_form_for_anthropic():
-    assert fitted(TypeAdapter(Tree).json_schema(), ANTHROPIC) is None
+    assert fitted(TypeAdapter(Tree).json_schema(), "anthropic") is None
 
 
 # Second opinions
@@ -316,12 +321,12 @@ def test_openais_own_function_makes_the_same_of_an_ordinary_type(kind):
     """The titles that pydantic generates and the defaults of null are left out, which says the same."""
     schema = TypeAdapter(kind).json_schema()
     theirs = _ensure_strict_json_schema(copy.deepcopy(schema), path=(), root=schema)
-    assert fit(schema, OPENAI, is_of_type=True) == theirs
+    assert strict_form(schema, is_of_type=True) == theirs
 
 
 @pytest.mark.parametrize("kind", [Plain, Nested, Forbidding, Data, PlainDict, WithDefault, Pet])
 def test_what_anthropics_own_function_would_still_change_is_nothing(kind):
-    sent = fit(TypeAdapter(kind).json_schema(), ANTHROPIC)
+    sent = AnthropicSchema(TypeAdapter(kind).json_schema()).fitted()
     again = anthropic.transform_schema(copy.deepcopy(sent))
 
     def without_types(node):  # the function leaves out the type of an enumeration
@@ -395,7 +400,7 @@ def completed(schema, root, value):
 @given(ROOTS, st.lists(VALUES, max_size=8))
 def test_what_is_strict_is_in_the_subset_and_has_the_same_values(schema, values):
     """Apart from values that fit two parts of a `oneOf`, which the check against the whole schema finds."""
-    sent = fitted(schema, OPENAI)
+    sent = fitted(schema, "openai")
     if sent is None:
         return
     check(sent, "openai")
@@ -411,6 +416,6 @@ def test_what_is_strict_is_in_the_subset_and_has_the_same_values(schema, values)
 @given(ROOTS)
 def test_what_other_providers_get_of_any_schema_is_in_their_subset(schema):
     for provider in ("anthropic", "gemini"):
-        sent = fitted(schema, SUBSETS[provider])
+        sent = fitted(schema, provider)
         if sent is not None:
             check(sent, provider)
