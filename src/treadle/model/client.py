@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
@@ -23,6 +22,7 @@ from treadle.model.info import (
     is_sdk_method,
     model_info,
     package_of,
+    url_of,
     without_partials,
 )
 from treadle.model.registry import check_model
@@ -45,17 +45,19 @@ class ModelClient:
         options: the options of every request.
         takes_parts: whether it takes content parts in tool messages; its attribute ``accepts_tool_result_parts``.
         provider: the provider of a response that names none; None if the class of the model has none.
+        length_option: the option that limits the tokens of a response; None if the class of the model has none.
         cost_of: takes a response and returns US dollars; None if the model has no such method.
     """
 
     def __init__(self, fn: LLMSendFn, llm_opts: Mapping[str, Any]) -> None:
         check_model(fn)
         self._fn = self._call = fn
-        if is_sdk_method(fn):
+        self._plain, self._filled, _ = without_partials(fn)
+        if is_sdk_method(self._plain):
             # Few runs need it.
             from treadle.model.wrong_model import check_method, checked_answers  # noqa: PLC0415
 
-            check_method(fn)
+            check_method(self._plain)
             self._call = checked_answers(fn)
         self._signature = signature = signature_of(fn)
         self.mode = signature.mode
@@ -65,14 +67,14 @@ class ModelClient:
         self._takes_dict = _is_opts(signature.second, self.options)
         self._takes_any = self._takes_dict or signature.takes_any
         self._check_options(self.options)
-        plain = without_partials(fn)
-        self.takes_parts = getattr(plain, "accepts_tool_result_parts", False) is True
-        # Attributes of the class: an object that makes up attributes, such as a mock, has neither.
-        kind: Any = plain.__class__
+        self.takes_parts = getattr(self._plain, "accepts_tool_result_parts", False) is True
+        # Attributes of the class: an object that makes up attributes, such as a mock, has none.
+        kind: Any = self._plain.__class__
         self.provider = text_or_none(getattr(kind, "provider", None)) or None
+        self.length_option = text_or_none(getattr(kind, "length_option", None))
         is_priced = callable(getattr(kind, "cost_of", None))
         self.cost_of: Callable[[Response], float | None] | None = (
-            attribute_of(plain, "cost_of") if is_priced else None
+            attribute_of(self._plain, "cost_of") if is_priced else None
         )
 
     def model_info(self) -> ModelInfo:
@@ -80,22 +82,15 @@ class ModelClient:
         return model_info(self._fn, self.options)
 
     @property
-    def length_option(self) -> str | None:
-        """The option that limits the tokens of a response, by the attribute ``length_option``; None if unknown."""
-        return text_or_none(attribute_of(type(without_partials(self._fn)), "length_option"))
-
-    @property
     def origin(self) -> str:
         """The server of the model, such as ``openai@api.openai.com``, or the name of the callable.
 
         A model may declare it: by the attribute ``origin``, or by ``provider`` and ``endpoint_url``, the base URL.
         """
-        fn = without_partials(self._fn)
-        names = ("origin", "provider", "endpoint_url")
-        declared, dialect, url = (text_or_none(attribute_of(fn, name)) for name in names)
+        fn, url = self._plain, url_of(self._plain)
+        declared, dialect = (text_or_none(attribute_of(fn, n)) for n in ("origin", "provider"))
         if is_sdk_method(fn):
             dialect = package_of(fn)
-            url = str(attribute_of(attribute_of(fn.__self__, "_client"), "base_url") or "")
         if not declared and dialect and url and "://" in url:
             return f"{dialect}@{host_of(url)}"
         return declared or f"{attribute_of(fn, '__module__')}.{callable_name(fn)}"
@@ -111,22 +106,15 @@ class ModelClient:
 
     def identity(self) -> list[Any]:
         """The attributes by which the callable identifies its model."""
-        info, fn = self.model_info(), self._fn
-        filled: list[Any] = []
-        while isinstance(fn, functools.partial):
-            filled += fn.args
-            fn = fn.func
-        owner, opts = attribute_of(fn, "__self__"), attribute_of(fn, "opts")
-        kind = fn if hasattr(fn, "__qualname__") else type(fn)
-        names = [attribute_of(kind, name) for name in ("__module__", "__qualname__")]
-        url = attribute_of(fn, "endpoint_url")
-        if not isinstance(url, str):
-            url = attribute_of(attribute_of(owner, "_client"), "base_url")
-        names.append(None if url is None else str(url))
+        info, fn = self.model_info(), self._plain
+        opts = attribute_of(fn, "opts")
+        kind = fn if hasattr(fn, "__qualname__") else fn.__class__
+        names = [attribute_of(kind, "__module__"), attribute_of(kind, "__qualname__"), url_of(fn)]
         if info.model is None:  # objects of one class may differ in anything
-            names += [dict(getattr(holder, "__dict__", ())) for holder in (fn, owner)]
+            holders = fn, attribute_of(fn, "__self__")
+            names += [dict(getattr(holder, "__dict__", ())) for holder in holders]
         asked = dict(opts if is_mapping(opts) else info.request)
-        return [info.provider, info.model, asked, filled, *names]
+        return [info.provider, info.model, asked, self._filled, *names]
 
     def opts_of(
         self, options: Mapping[str, Any], tools: Sequence[JSONDict] = (), tool_choice: Any = None
