@@ -255,7 +255,7 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}
 def test_an_empty_text_part_is_removed(message, kept):
     history, reports = repaired(USER, message)
     assert history == [USER, {**message, "content": kept}]
-    assert reports == ("messages[1]: its empty text parts were removed",)
+    assert reports == ("messages[1]: it had values that cannot be sent; replaced or removed",)
 
 
 def test_empty_text_parts_next_to_calls_and_in_results_are_removed():

@@ -6,13 +6,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from treadle.messages.message import ORIGIN, JSONDict, is_list, is_mapping
+from treadle.messages.parts import KNOWN_PARTS
 from treadle.messages.repair import is_blank
 
 _KEYS = frozenset({"role", "content", "name", "refusal", "tool_calls", ORIGIN})
 """The keys of an assistant message that every server reads."""
 _CALL_KEYS = frozenset({"id", "type", "function", "custom"})
-_PARTS = frozenset({"text", "refusal", "image_url", "input_audio", "file"})
-"""The types of the content parts that every server reads; a part has its type and the key of this name."""
 
 
 def has_bound_values(message: Mapping[str, Any]) -> bool:
@@ -72,8 +71,9 @@ def _portable(message: Mapping[str, Any]) -> JSONDict:
 
 
 def _keys_of_part(part: Mapping[str, Any]) -> frozenset[str]:
+    """The keys that every server reads: of a part of a known type, its type and the key of this name."""
     kind = str(part.get("type"))
-    return frozenset({"type", kind}) if kind in _PARTS else frozenset()
+    return frozenset({"type", kind}) if kind in KNOWN_PARTS else frozenset()
 
 
 def _only(holder: Mapping[str, Any], keys: Iterable[str]) -> JSONDict:

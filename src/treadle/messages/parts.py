@@ -61,22 +61,17 @@ def placeholder(part: Mapping[str, Any]) -> str:
     """A short text that differs for different parts, such as ``[image/png, 12,345 bytes, 3f2a9c1b]``."""
     kind = safe_str(part.get("type"))
     value = part.get(kind)
-    facts: JSONDict = value if is_dict(value) else {}
-    name = ""
-    if kind == "input_audio":
-        media, data = f"audio/{facts.get('format')}", safe_str(facts.get("data", ""))
-    elif kind == "file":
-        name = f"{safe_str(facts['filename'])}, " if facts.get("filename") else ""
-        if not facts.get("file_data"):
-            return f"[file {facts.get('file_id')}]"
-        given = safe_str(facts["file_data"])
-        media, data, _ = data_url(given) or DataURL("file", given, is_base64=True)
-    else:
-        url = safe_str(facts.get("url", value))
-        found = data_url(url)
-        if found is None:
-            return f"[{kind.removesuffix('_url')} at {url[:MAX_URL]}, {_digest(url)}]"
+    facts: JSONDict = value if is_dict(value) else {"url": value}
+    name = f"{safe_str(facts['filename'])}, " if facts.get("filename") else ""
+    if kind == "file" and not facts.get("file_data"):
+        return f"[file {facts.get('file_id')}]"
+    key = {"input_audio": "data", "file": "file_data"}.get(kind, "url")
+    given = safe_str(facts.get(key, value if key == "url" else ""))
+    media, data = "file" if kind == "file" else f"audio/{facts.get('format')}", given
+    if (found := data_url(given)) is not None:
         media, data, _ = found
+    elif key == "url":
+        return f"[{kind.removesuffix('_url')} at {given[:MAX_URL]}, {_digest(given)}]"
     size = len(data) * 3 // 4 - data[-2:].count("=")  # of base64
     return f"[{name}{media}, {size:,} bytes, {_digest(data)}]"
 
@@ -181,10 +176,9 @@ def sendable_parts(parts: Iterable[Any]) -> list[JSONDict]:
         if not isinstance(kind, str):
             continue
         made: JSONDict = sendable_json(part)
-        is_known = kind in _TEXTS or kind in made or len(made) == 1
-        make = _SENDABLE.get(kind) if is_known else None
-        if make is not None:
-            value = make(made.get(kind))
+        is_of_form = kind in _TEXTS or kind in made or len(made) == 1
+        if is_of_form and kind in KNOWN_PARTS:
+            value = KNOWN_PARTS[kind](made.get(kind))
             made = text_part(placeholder(made)) if value is None else {**made, kind: value}
         if kind not in _TEXTS or made[kind]:
             sent.append(made)
@@ -198,13 +192,9 @@ def _text(value: Any) -> str:
 def _image(value: Any) -> JSONDict | None:
     image: JSONDict = value if is_dict(value) else {"url": value}
     url = image.get("url")
-    if not isinstance(url, str) or not url.strip():
-        return None
-    found = data_url(url)
-    if found is None:
-        return image
-    sent = found.url if found.media.startswith("image/") else None
-    return {**image, "url": sent} if sent else None
+    if isinstance(url, str) and (found := data_url(url)) is not None:
+        url = found.url if found.media.startswith("image/") else None
+    return {**image, "url": url} if isinstance(url, str) and url.strip() else None
 
 
 def _audio(value: Any) -> JSONDict | None:
@@ -214,26 +204,20 @@ def _audio(value: Any) -> JSONDict | None:
 
 
 def _file(value: Any) -> JSONDict | None:
-    given = value.get("file_data") if is_dict(value) else None
+    file: JSONDict = value if is_dict(value) else {}
+    given = file.get("file_data")
     if not isinstance(given, str):
-        has_id = is_dict(value) and isinstance(value.get("file_id"), str) and value["file_id"]
-        return value if has_id else None
+        return file if isinstance(file.get("file_id"), str) and file["file_id"] else None
     found = data_url(given)
     if found is None and "://" in given[:MAX_SCHEME]:
-        return value
+        return file
     made = valid_base64(given) if found is None else found.url
-    return {**value, "file_data": made} if made else None
+    return {**file, "file_data": made} if made else None
 
 
-_TEXTS = frozenset({"text", "refusal"})
-_SENDABLE: Mapping[str, Callable[[Any], Any]] = {
-    "text": _text,
-    "refusal": _text,
-    "image_url": _image,
-    "input_audio": _audio,
-    "file": _file,
-}
-"""The value of a part that can be sent, by its type; None if there is none."""
+_TEXTS: Mapping[str, Callable[[Any], Any]] = {"text": _text, "refusal": _text}
+KNOWN_PARTS = {**_TEXTS, "image_url": _image, "input_audio": _audio, "file": _file}
+"""The types of the parts that every server reads, each with what makes the value that can be sent, or None."""
 
 
 def has_parts(message: Mapping[str, Any]) -> bool:
