@@ -15,11 +15,7 @@ _CALL_KEYS = frozenset({"id", "type", "function", "custom"})
 
 
 def has_bound_values(message: Mapping[str, Any]) -> bool:
-    """Whether an assistant message has values that only the server reads that sent them.
-
-    They are unknown keys of the message, of its calls and of its content parts, such as ``reasoning_details`` and
-    ``extra_content``, and content parts of other types. Keys without a value do not count.
-    """
+    """Whether a value of an assistant message, its calls and its parts is only read by the server that sent it."""
     content: Any = message.get("content")
     holders = [(message, _KEYS), *((call, _CALL_KEYS) for call in message.get("tool_calls") or ())]
     if is_list(content):

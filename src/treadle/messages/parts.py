@@ -13,13 +13,7 @@ from treadle.messages.sanitizing import sendable_json
 
 
 def is_content_part(value: object) -> TypeGuard[JSONDict]:
-    """Whether a value is a content part, and not other JSON that has a ``type``.
-
-    A part has the keys ``type`` and the one that has the name of the type, and no others:
-    ``{"type": "text", "text": str}``, ``{"type": "image_url", "image_url": {"url": str}}``,
-    ``{"type": "input_audio", "input_audio": {"data": str, "format": str}}``, or
-    ``{"type": "file", "file": {...}}`` with ``file_data`` or ``file_id``.
-    """
+    """Whether a value is a content part, and not other JSON that has a ``type``."""
     match value:
         case (
             {"type": "text", "text": str()}
@@ -33,10 +27,7 @@ def is_content_part(value: object) -> TypeGuard[JSONDict]:
 
 
 def content_parts(value: Any) -> list[JSONDict] | None:
-    """Copies of the parts that a value stands for; None for a value that is ordinary JSON.
-
-    It is a part, or a list or tuple with at least one part, and strings, which become text parts.
-    """
+    """Copies of the parts in a value, with strings as text parts; None for a value that is ordinary JSON."""
     given: list[Any] = [*value] if isinstance(value, (list, tuple)) else [value]
     others = [one for one in given if not isinstance(one, str)]
     if not others or not all(map(is_content_part, others)):

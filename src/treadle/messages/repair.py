@@ -44,17 +44,9 @@ def checked_messages(raw: Sequence[Any]) -> list[JSONDict]:
 def validate_messages(
     raw: Any, taken: Iterable[str] = ()
 ) -> tuple[list[JSONDict], tuple[str, ...]]:
-    """Copy and check messages, and repair what a provider would reject.
+    """Copy and check messages, and repair what a provider would reject; returns a line for each repair as well.
 
-    Args:
-        raw: a list of message dicts or of an SDK's message objects, or the text of a user message.
-        taken: ids that calls of these messages may not have, because later calls have them.
-
-    Returns:
-        A valid history of copies, and one line for each repair.
-
-    Raises:
-        InvalidMessagesError: it is not a list, a message is malformed, or no message remains.
+    No call gets an id that is ``taken``. `InvalidMessagesError` says what cannot be repaired.
     """
     if isinstance(raw, str):
         if raw.strip():  # the common prompt, in which there is nothing to check

@@ -43,11 +43,7 @@ class StreamAccumulator:
         return "".join(piece.text for piece in self._pieces)
 
     def response(self) -> Response:
-        """Assemble the response, after its last piece.
-
-        Raises:
-            ConnectionError: the stream ended without the piece that ends a response.
-        """
+        """Assemble the response; raises `ConnectionError` if the stream ended without the piece that ends it."""
         pieces = self._pieces
         reason = reduce(gravest, filter(None, (piece.finish_reason for piece in pieces)), None)
         if self._needs_finish_reason and reason is None:

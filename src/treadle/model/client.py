@@ -119,11 +119,7 @@ class ModelClient:
     def opts_of(
         self, options: Mapping[str, Any], tools: Sequence[JSONDict] = (), tool_choice: Any = None
     ) -> dict[str, Any]:
-        """Copies of the options that the model receives with one request, with the tools in OpenAI's form, if any.
-
-        Raises:
-            OptionError: an option that the callable does not take.
-        """
+        """Copies of the options that the model receives with one request, with the tools in OpenAI's form."""
         if options is not self.options:
             self._check_options(options)
         opts: dict[str, Any] = copy_json({**options}) if options else {}

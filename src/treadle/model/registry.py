@@ -182,16 +182,12 @@ MAX_SHOWN = 100
 
 
 def _unknown(name: str, by_name: Mapping[str, Provider]) -> str:
-    if not by_name:
-        return (
-            f"model: {name!r} is unknown, since no provider is registered; is treadle installed, so that its "
-            "entry points are found?"
-        )
     is_shown = len(name) <= MAX_SHOWN and not re.match(_KEY, name, re.ASCII)
     shown = repr(redacted(name)) if is_shown else "this name"
     first, colon, _ = name.partition(":")
     hint = did_you_mean(first, by_name) if colon else ""
     forms = ", ".join(form for one in dict.fromkeys(by_name.values()) for form in one.model_forms)
+    forms = forms or "none: no provider is registered; is treadle installed, with its entry points?"
     return f"model: {shown} is unknown{hint if 'mean' in hint else ''}; known are {forms}"
 
 

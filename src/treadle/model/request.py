@@ -303,14 +303,13 @@ def with_cost(response: Response, cost_of: Callable[[Response], float | None]) -
         # Without usage, few functions can compute a cost.
         level = logging.DEBUG if usage is None else logging.WARNING
         log.log(level, "cost_of= failed; the cost of this response is unknown", exc_info=True)
-        return response
-    if cost is None:
-        return response
-    if not is_cost(cost):
+        cost = None
+    if is_cost(cost):
+        usage = dataclasses.replace(usage or Usage(is_lower_bound=True), cost=cost)
+        return dataclasses.replace(response, usage=usage)
+    if cost is not None:
         log.warning("cost_of= returned %r, which is no cost in US dollars; it is unknown", cost)
-        return response
-    known = Usage(is_lower_bound=True) if usage is None else usage
-    return dataclasses.replace(response, usage=dataclasses.replace(known, cost=cost))
+    return response
 
 
 TimedResponse: TypeAlias = Timed[Response]

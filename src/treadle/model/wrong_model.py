@@ -30,11 +30,7 @@ def advice_on(value: Any) -> str:
 
 
 def check_method(fn: Any) -> None:
-    """Check that the responses of a method of an SDK are understood.
-
-    Raises:
-        OptionError: they are not; the text has the name of the model to use.
-    """
+    """Raise an `OptionError` if the responses of a method of an SDK are not understood."""
     package, kind = package_of(fn), fn.__self__.__class__.__name__
     # Of other packages, no method returns chat completions.
     is_chat = package == "openai" and "Completions" in kind
@@ -65,11 +61,7 @@ def checked_answers(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 async def checked_answer(answer: Awaitable[Any]) -> Any:
-    """What an SDK returns, if it can be a response or a stream.
-
-    Raises:
-        NotAResponseError: the server sent a page, or another text that is no JSON.
-    """
+    """What an SDK returns; raises `NotAResponseError` for a page, or another text that is no JSON."""
     raw = await answer
     problem = _problem_of(raw)
     if problem is not None:
