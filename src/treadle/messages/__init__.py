@@ -66,6 +66,7 @@ from treadle.messages.parts import (
     as_text_results as as_text_results,
     data_url as data_url,
     has_parts as has_parts,
+    join_messages as join_messages,
     is_content_part as is_content_part,
     placeholder as placeholder,
     sendable_parts as sendable_parts,
@@ -77,7 +78,6 @@ from treadle.messages.repair import (
     can_join as can_join,
     checked_messages as checked_messages,
     is_blank as is_blank,
-    join_messages as join_messages,
     validate_messages as validate_messages,
 )
 from treadle.messages.response import (

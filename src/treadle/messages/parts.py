@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import binascii
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeGuard
 
@@ -232,12 +233,11 @@ def as_text_results(messages: Sequence[JSONDict]) -> list[JSONDict]:
                 if part.get("type") != "text":
                     media += text_part(placeholder(part)), part
         elif media and role != "tool":
-            shown, media = [_INTRODUCTION, *media], []
+            shown, media = {"role": "user", "content": [_INTRODUCTION, *media]}, []
             if role == "user":
-                own = [text_part(content)] if isinstance(content, str) and content else content
-                changed = {**message, "content": [*shown, *(own or ())]}
+                changed = join_messages(shown, message)
             else:
-                sent.append({"role": "user", "content": shown})
+                sent.append(shown)
         sent.append(changed)
     if media:
         sent.append({"role": "user", "content": [_INTRODUCTION, *media]})
@@ -245,3 +245,24 @@ def as_text_results(messages: Sequence[JSONDict]) -> list[JSONDict]:
 
 
 _INTRODUCTION = text_part("Content of the tool results:")
+
+
+def join_messages(*messages: JSONDict) -> JSONDict:
+    """Join assistant messages, since providers require the roles to alternate."""
+    joined: JSONDict = {}
+    for message in messages:
+        joined.update(message)
+    joined.setdefault("content", None)
+    for key in ("content", "refusal"):
+        if key in joined:
+            joined[key] = joined_contents([message.get(key) for message in messages], "\n\n")
+    return joined
+
+
+def joined_contents(contents: Sequence[Any], separator: str) -> Any:
+    """Join message contents: texts with the separator, else as parts."""
+    found = [content for content in contents if content]
+    if all(isinstance(content, str) for content in found):
+        return separator.join(found) or contents[-1]
+    parts = ([text_part(one)] if isinstance(one, str) else one for one in found)
+    return [*itertools.chain.from_iterable(parts)]

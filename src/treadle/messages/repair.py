@@ -15,7 +15,7 @@ from treadle.errors import TreadleError
 from treadle.messages.history import History
 from treadle.messages.json_text import is_object, short_name
 from treadle.messages.message import ORIGIN, JSONDict, describe, is_list, problems_of, to_message
-from treadle.messages.parts import sendable_parts
+from treadle.messages.parts import join_messages, joined_contents, sendable_parts
 from treadle.messages.sanitizing import sendable, sendable_json, valid_arguments, valid_name
 
 
@@ -125,7 +125,7 @@ class _Repair:
         others = itertools.chain.from_iterable(waiting.values())
         for index, message in sorted(others, key=operator.itemgetter(0)):
             self._report(index, "it answers no call; it was kept as a user message")
-            content = _joined(("Result of an earlier tool call: ", message["content"]), "")
+            content = joined_contents(("Result of an earlier tool call: ", message["content"]), "")
             self.groups.append([{"role": "user", "content": content}])
 
     def _add(
@@ -213,30 +213,3 @@ def can_join(before: Mapping[str, Any], message: Mapping[str, Any]) -> bool:
 
 
 _PLACED = frozenset({"extra_content", "reasoning_details", "thinking_blocks"})
-
-
-def join_messages(*messages: JSONDict) -> JSONDict:
-    """Join assistant messages, since providers require the roles to alternate."""
-    joined: JSONDict = {}
-    for message in messages:
-        joined.update(message)
-    joined.setdefault("content", None)
-    for key in ("content", "refusal"):
-        if key in joined:
-            joined[key] = _joined([message.get(key) for message in messages], "\n\n")
-    return joined
-
-
-def _joined(contents: Sequence[Any], separator: str) -> Any:
-    """Join message contents: texts with the separator, else as parts."""
-    texts: list[str] = []
-    parts: list[Any] = []
-    for content in filter(None, contents):
-        if isinstance(content, str) and not parts:
-            texts.append(content)
-            continue
-        if texts:
-            parts.append({"type": "text", "text": separator.join(texts)})
-            texts.clear()
-        parts.extend([{"type": "text", "text": content}] if isinstance(content, str) else content)
-    return parts or separator.join(texts) or contents[-1]

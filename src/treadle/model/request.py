@@ -22,7 +22,7 @@ from contextvars import Context, copy_context
 from typing import Any, TypeAlias
 
 from treadle import effects
-from treadle.effects import Call, Reporter, Steps, Timed, in_context, is_awaitable
+from treadle.effects import CLEANUP_SECONDS, Call, Reporter, Steps, Timed, in_context, is_awaitable
 from treadle.effects.cleanup import Outcome, call_into, settle
 from treadle.messages import (
     Chunk,
@@ -200,7 +200,7 @@ class ModelRequest:
         except GeneratorExit:  # the event loop is closed: nothing can be awaited
             raise
         except BaseException:
-            with anyio.move_on_after(CLOSE_SECONDS, shield=True), _logged():
+            with anyio.move_on_after(CLEANUP_SECONDS, shield=True), _logged():
                 closed = _close(iterator, context)
                 if is_awaitable(closed):
                     await in_context(closed, context)
@@ -242,8 +242,6 @@ class ModelRequest:
 
 CHUNKS_AT_ONCE = 32
 """The number of pieces of a stream that are read before other tasks may run."""
-CLOSE_SECONDS = 5.0
-"""The maximum duration of closing a stream, in seconds."""
 _WHOLE = frozenset({dict, str, Response})
 """The classes of responses that are not streams."""
 _END = object()
