@@ -7,7 +7,8 @@ import pytest
 from pydantic import BaseModel
 
 from treadle import Err, LLMError, Loop, Ok, Response, ToolCall, Usage
-from treadle.messages import CallChunk, Chunk, NotAResponseError, to_chunk, to_response, to_usage
+from treadle.messages import CallChunk, Chunk, NotAResponseError
+from treadle.messages.decode import to_chunk, to_response, to_usage
 from treadle.messages.measurement import COUNTS
 
 USER = [{"role": "user", "content": "Hi"}]

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from treadle.messages import copy_json, join_messages
+from treadle.messages import copy_json
+from treadle.messages.parts import join_messages
 from treadle.messages.repair import NO_RESULT, repair_history
 from treadle.testing import check_history
 

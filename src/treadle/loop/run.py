@@ -65,11 +65,11 @@ from treadle.messages import (
     ModelCallStatus,
     Response,
     Timing,
-    join_messages,
     safe_str,
-    validate_messages,
 )
-from treadle.model import ModelInfo
+from treadle.messages.parts import join_messages
+from treadle.messages.repair import validate_messages
+from treadle.model.info import ModelInfo
 from treadle.pipeline import Progress, StageError
 from treadle.results import (
     DeadlineExceeded,

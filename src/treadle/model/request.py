@@ -24,22 +24,10 @@ from typing import Any, TypeAlias
 from treadle import effects
 from treadle.effects import CLEANUP_SECONDS, Call, Reporter, Steps, Timed, in_context, is_awaitable
 from treadle.effects.cleanup import Outcome, call_into, settle
-from treadle.messages import (
-    Chunk,
-    JSONDict,
-    Response,
-    StreamAccumulator,
-    Timing,
-    Usage,
-    as_text_results,
-    copy_json,
-    for_sdk,
-    has_parts,
-    is_cost,
-    settled,
-    to_chunk,
-    to_response,
-)
+from treadle.messages import Chunk, JSONDict, Response, Timing, Usage, copy_json, for_sdk, settled
+from treadle.messages.decode import is_cost, to_chunk, to_response
+from treadle.messages.parts import as_text_results, has_parts
+from treadle.messages.stream import StreamAccumulator
 from treadle.model.client import ModelClient
 from treadle.model.retry import MAX_ASKED_DELAY
 
