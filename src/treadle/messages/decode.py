@@ -121,16 +121,17 @@ def to_response(raw: Any) -> Response:
     )
 
 
-def check_no_error(*holders: Mapping[str, Any] | None) -> None:
+def check_no_error(holder: Mapping[str, Any] | None) -> None:
     """Raise the `ProviderError` that a server reports in a body, a piece of a stream or a choice, if any."""
-    for holder in filter(None, holders):
-        error, errors = holder.get("error"), holder.get("errors")
-        if isinstance(error, str) and error and "code" in holder:
-            error = {**holder, "message": error}
-        if not error and is_list(errors) and errors:
-            error = errors[0]
-        if error or holder.get("object") == "error":  # vLLM
-            raise provider_error(error or holder)
+    if not holder:
+        return
+    error, errors = holder.get("error"), holder.get("errors")
+    if isinstance(error, str) and error and "code" in holder:
+        error = {**holder, "message": error}
+    if not error and is_list(errors) and errors:
+        error = errors[0]
+    if error or holder.get("object") == "error":  # vLLM
+        raise provider_error(error or holder)
 
 
 def provider_error(error: Any, retryable: bool | None = None) -> ProviderError:
@@ -284,7 +285,7 @@ def to_usage(raw: Any) -> Usage | None:
     No request takes zero tokens: a server that reports zeros does not count. If only some of the tokens are
     reported, the usage is a lower bound.
     """
-    value = _as_mapping(raw) if raw is not None else None
+    value = _as_mapping(raw)
     if not value:
         return raw if isinstance(raw, Usage) else None
     prompt = _count(value, "input_tokens", "prompt_tokens")
@@ -295,11 +296,9 @@ def to_usage(raw: Any) -> Usage | None:
     cost = float(reported) if is_cost(reported) else None
     if not (prompt or answer or total):
         return None if cost is None else Usage(is_lower_bound=True, cost=cost)
-    if total is not None:  # one count may follow from the others
-        if prompt is None and answer is not None:
-            prompt = max(0, total - answer)
-        elif answer is None and prompt is not None:
-            answer = max(0, total - prompt)
+    if total is not None and (prompt is None) != (answer is None):  # one follows from the others
+        rest = max(0, total - (prompt or answer or 0))
+        prompt, answer = (rest, answer) if prompt is None else (prompt, rest)
     is_partial = prompt is None or answer is None
     if reasoning and total == (prompt or 0) + (answer or 0) + reasoning:
         answer = (answer or 0) + reasoning  # xAI counts it apart from the rest

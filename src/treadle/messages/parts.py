@@ -262,7 +262,10 @@ def join_messages(*messages: JSONDict) -> JSONDict:
 def joined_contents(contents: Sequence[Any], separator: str) -> Any:
     """Join message contents: texts with the separator, else as parts."""
     found = [content for content in contents if content]
-    if all(isinstance(content, str) for content in found):
-        return separator.join(found) or contents[-1]
-    parts = ([text_part(one)] if isinstance(one, str) else one for one in found)
+    texts = [*itertools.takewhile(lambda content: isinstance(content, str), found)]
+    text, others = separator.join(texts), found[len(texts) :]
+    if not others:
+        return text or contents[-1]
+    joined = filter(None, (text, *others))
+    parts = ([text_part(one)] if isinstance(one, str) else one for one in joined)
     return [*itertools.chain.from_iterable(parts)]
