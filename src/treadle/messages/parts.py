@@ -266,6 +266,6 @@ def joined_contents(contents: Sequence[Any], separator: str) -> Any:
     text, others = separator.join(texts), found[len(texts) :]
     if not others:
         return text or contents[-1]
-    joined = filter(None, (text, *others))
+    joined: Iterable[Any] = filter(None, (text, *others))
     parts = ([text_part(one)] if isinstance(one, str) else one for one in joined)
     return [*itertools.chain.from_iterable(parts)]
