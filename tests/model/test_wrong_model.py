@@ -43,7 +43,7 @@ class Broken:
         (
             SimpleNamespace(messages=SimpleNamespace(create=print)),
             "SimpleNamespace",
-            "calls this value and returns the text",
+            "a function that takes messages and returns the text",
         ),
         (SimpleNamespace(run=print, as_tool=print), "SimpleNamespace", "other.as_tool("),
         (Loop(), "Loop", "an agent or a loop is no model: make it a tool"),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from treadle.errors import TreadleError
@@ -97,9 +98,14 @@ canonical_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 def sha256(data: bytes) -> str:
     """The SHA-256 digest of data, in hexadecimal."""
+    return _hasher()(data).hexdigest()
+
+
+@functools.cache
+def _hasher() -> Callable[[bytes], Any]:
     import hashlib  # noqa: PLC0415 - it loads OpenSSL, which takes 3 ms
 
-    return hashlib.sha256(data).hexdigest()
+    return hashlib.sha256
 
 
 def format_path(parts: Iterable[str | int]) -> str:

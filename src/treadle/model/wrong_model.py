@@ -24,8 +24,8 @@ def advice_on(value: Any) -> str:
         return "an agent or a loop is no model: make it a tool, tools=[other.as_tool(...)]"
     return (
         "pass a name, such as 'openai:gpt-5-mini'; or a method of a client that returns chat completions, such as "
-        "functools.partial(client.chat.completions.create, model='...'); or a function that takes messages, calls "
-        "this value and returns the text or an assistant message"
+        "functools.partial(client.chat.completions.create, model='...'); or a function that takes messages and "
+        "returns the text or an assistant message"
     )
 
 
