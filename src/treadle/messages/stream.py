@@ -40,7 +40,7 @@ class StreamAccumulator:
     @property
     def text(self) -> str:
         """The text so far."""
-        return "".join(piece.text for piece in self._pieces)
+        return "".join([piece.text for piece in self._pieces])
 
     def response(self) -> Response:
         """Assemble the response; raises `ConnectionError` if the stream ended without the piece that ends it."""
@@ -48,7 +48,7 @@ class StreamAccumulator:
         reason = reduce(gravest, filter(None, (piece.finish_reason for piece in pieces)), None)
         if self._needs_finish_reason and reason is None:
             raise ConnectionError("the stream ended before the answer did: no finish reason came")
-        extra = _joined_object((piece.extra for piece in pieces), is_outer=True)
+        extra = _joined_object((piece.extra for piece in pieces if piece.extra), is_outer=True)
         return Response(
             content=self.text or None,
             tool_calls=_calls_of(chain.from_iterable(piece.tool_calls for piece in pieces)),
