@@ -64,7 +64,11 @@ class ModelClient:
         self.options: Mapping[str, Any] = read_only(dict(llm_opts))
         if not signature.takes_messages:
             raise OptionError(f"llm_send_fn: {callable_name(fn)} takes no messages")
-        self._takes_dict = _is_opts(signature.second, self.options)
+        second = signature.second  # it takes all options as one dict, or is a single option
+        self._takes_dict = second is not None and (
+            second.name in _OPTS_NAMES
+            or (second.default is second.empty and second.name not in _OPTION_NAMES | {*llm_opts})
+        )
         self._takes_any = self._takes_dict or signature.takes_any
         self._check_options(self.options)
         self.takes_parts = getattr(self._plain, "accepts_tool_result_parts", False) is True
@@ -179,14 +183,6 @@ class Signature:
 _OPTS_NAMES = frozenset({"opts", "options", "kwargs", "params"})
 _OPTION_NAMES = OPTIONS | {"tools", "tool_choice", "model"}
 """OpenAI's names of options that a model may take one by one."""
-
-
-def _is_opts(second: inspect.Parameter | None, options: Mapping[str, Any]) -> bool:
-    """Whether the second parameter takes all options as one dict, not a single option."""
-    if second is None or second.name in _OPTS_NAMES:
-        return second is not None
-    is_one = second.name in _OPTION_NAMES or second.name in options
-    return not is_one and second.default is second.empty
 
 
 _signatures: dict[Any, Signature] = {}
