@@ -26,7 +26,8 @@ from typing import Any
 
 from treadle import Loop, Response, Result, Usage, default_stages, stage, tool
 from treadle.events import CallNotRun, HistoryCompacted
-from treadle.messages import JSONDict, estimate_tokens, to_response
+from treadle.messages import JSONDict, estimate_tokens
+from treadle.messages.decode import to_response
 from treadle.sessions import SQLiteSessions, compact_history
 from treadle.stages import plan_calls
 from treadle.tools import NotRun

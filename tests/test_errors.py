@@ -16,7 +16,8 @@ from treadle.errors import (
     TreadleError,
     closest,
 )
-from treadle.messages import MalformedJSONError, NotAResponseError
+from treadle.messages import NotAResponseError
+from treadle.messages.json_text import MalformedJSONError
 from treadle.pipeline import PipelineError, StageError
 from treadle.pipeline.streams import NotOneItemError
 from treadle.results import RunError

@@ -20,7 +20,7 @@ from typing import Any
 from catalog import catalog
 
 from treadle import Loop, Response, Tool, ToolSearch
-from treadle.messages import estimate_usage
+from treadle.messages.estimate import estimate_usage
 from treadle.testing import ScriptedLLM, call, calls
 from treadle.tool_search.index import SearchIndex
 

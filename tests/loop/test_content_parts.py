@@ -19,7 +19,7 @@ from treadle import (
     stage,
     tool,
 )
-from treadle.messages import placeholder
+from treadle.messages.parts import placeholder
 from treadle.stages import dispatch_tools
 from treadle.testing import ScriptedLLM, call, calls, check_history
 from treadle.tools import MAX_BYTES

@@ -7,7 +7,8 @@ import pytest
 from pydantic import BaseModel
 
 from treadle import Err, LLMError, Loop, Ok, Response, ToolCall, Usage
-from treadle.messages import CallChunk, Chunk, NotAResponseError, to_chunk, to_response, to_usage
+from treadle.messages import CallChunk, Chunk, NotAResponseError
+from treadle.messages.decode import to_chunk, to_response, to_usage
 from treadle.messages.measurement import COUNTS
 
 USER = [{"role": "user", "content": "Hi"}]
@@ -161,11 +162,11 @@ WRONG = [
     (object, "got type <class 'object'>"),
     ({}, "got a dict with no keys"),
     ({"errs": "x", "code": 1}, "got a dict with errs, code"),
-    ({"choices": []}, "the chat completion has no choices[0].message: list []"),
-    ({"choices": None}, "the chat completion has no choices[0].message: nothing"),
-    ({"choices": [{}]}, "the chat completion has no choices[0].message: list [{}]"),
-    ({"choices": [{"message": None}]}, "the chat completion has no choices[0].message"),
-    ({"role": "user", "content": "x"}, "expected a message of the role assistant, got 'user'"),
+    ({"choices": []}, "expected a chat completion with choices[0].message, got list []"),
+    ({"choices": None}, "expected a chat completion with choices[0].message, got nothing"),
+    ({"choices": [{}]}, "expected a chat completion with choices[0].message, got list [{}]"),
+    ({"choices": [{"message": None}]}, "expected a chat completion with choices[0].message"),
+    ({"role": "user", "content": "x"}, "expected a message of the role assistant, got str 'user'"),
     (message(content=5), "message.content: expected text or a list of parts, got int 5"),
     (message(tool_calls="add"), "message.tool_calls: expected a list, got str 'add'"),
     (message(tool_calls=["add"]), "a call needs a function with a name, got str 'add'"),

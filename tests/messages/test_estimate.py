@@ -5,7 +5,7 @@ import json
 import pytest
 
 from treadle import Response, ToolCall, Usage
-from treadle.messages import estimate_usage
+from treadle.messages.estimate import estimate_usage
 
 TOOL = {"type": "function", "function": {"name": "add"}}
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 100_000}}

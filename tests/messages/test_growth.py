@@ -6,19 +6,11 @@ import pytest
 from tests.growth import is_linear
 
 from treadle import Loop
-from treadle.messages import (
-    CallChunk,
-    Chunk,
-    MalformedJSONError,
-    Response,
-    StreamAccumulator,
-    ToolCall,
-    parse_object,
-    sendable_json,
-    valid_arguments,
-    valid_name,
-)
+from treadle.messages import CallChunk, Chunk, Response, ToolCall, parse_object
+from treadle.messages.json_text import MalformedJSONError
 from treadle.messages.repair import repair_history
+from treadle.messages.sanitizing import sendable_json, valid_arguments, valid_name
+from treadle.messages.stream import StreamAccumulator
 from treadle.testing.history import history_problems
 from treadle.tools import tool
 from treadle.tools.output import Output, PartialReader, make_output

@@ -4,15 +4,15 @@ import json
 
 import pytest
 
-from treadle.messages import (
+from treadle.messages import parse_object, short_json, short_name
+from treadle.messages.json_text import (
+    MAX_LENGTH,
+    MAX_PATH,
     MalformedJSONError,
     canonical_json,
     format_path,
-    parse_object,
-    short_json,
-    short_name,
+    json_type,
 )
-from treadle.messages.json_text import MAX_LENGTH, MAX_PATH, json_type
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\t "])

@@ -5,15 +5,9 @@ import types
 import pytest
 from pydantic import BaseModel
 
-from treadle.messages import (
-    InvalidMessagesError,
-    copy_json,
-    describe,
-    problems_of,
-    to_message,
-    validate_messages,
-)
+from treadle.messages import InvalidMessagesError, copy_json, describe, problems_of, to_message
 from treadle.messages.message import ROLES
+from treadle.messages.repair import validate_messages
 
 USER = {"role": "user", "content": "Hi"}
 

@@ -5,7 +5,8 @@ import dataclasses
 import pytest
 
 from treadle import Loop, Response, ToolCall, tool
-from treadle.messages import History, estimate_tokens, for_sdk, has_bound_values
+from treadle.messages import History, estimate_tokens, for_sdk
+from treadle.messages.origin import has_bound_values
 from treadle.providers.middleware import Fallback, ResponseCache
 from treadle.testing import ScriptedLLM, check_history
 

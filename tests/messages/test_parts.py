@@ -2,8 +2,8 @@
 
 import pytest
 
-from treadle.messages import as_text_results, is_content_part, placeholder, sha256
-from treadle.messages.parts import content_parts
+from treadle.messages import sha256
+from treadle.messages.parts import as_text_results, content_parts, is_content_part, placeholder
 
 PNG = "data:image/png;base64,iVBORw0KGgo="
 IMAGE = {"type": "image_url", "image_url": {"url": PNG}}

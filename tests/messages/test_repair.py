@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from treadle.messages import copy_json, join_messages
+from treadle.messages import copy_json
+from treadle.messages.parts import join_messages
 from treadle.messages.repair import NO_RESULT, repair_history
 from treadle.testing import check_history
 
@@ -255,7 +256,7 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}
 def test_an_empty_text_part_is_removed(message, kept):
     history, reports = repaired(USER, message)
     assert history == [USER, {**message, "content": kept}]
-    assert reports == ("messages[1]: its empty text parts were removed",)
+    assert reports == ("messages[1]: it had values that cannot be sent; replaced or removed",)
 
 
 def test_empty_text_parts_next_to_calls_and_in_results_are_removed():

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from treadle.messages import sendable_json, valid_arguments, valid_name
+from treadle.messages.sanitizing import sendable_json, valid_arguments, valid_name
 
 
 @pytest.mark.parametrize("text", ["[1]", "5", "{", "nonsense", '{"a": NaN}'])

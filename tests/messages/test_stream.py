@@ -3,7 +3,9 @@
 import pytest
 
 from treadle import Usage
-from treadle.messages import CallChunk, Chunk, StreamAccumulator, ToolCall, to_chunk, to_response
+from treadle.messages import CallChunk, Chunk, ToolCall
+from treadle.messages.decode import to_chunk, to_response
+from treadle.messages.stream import StreamAccumulator
 
 
 def assembled(*raw):

@@ -92,7 +92,7 @@ class TestForms:
         with pytest.raises(ValueError, match="no signature"):
             inspect.signature(max)
         result = Loop.run_sync(USER, max)  # the greatest of one message is this message
-        assert "got 'user'" in result.reason.message
+        assert "got str 'user'" in result.reason.message
 
     def test_methods_objects_and_partials(self, seen):
         class Model:

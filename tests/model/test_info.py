@@ -8,7 +8,7 @@ import pytest
 
 from treadle import Loop
 from treadle.events import RunStarted
-from treadle.model import model_info
+from treadle.model.info import model_info
 
 USER = [{"role": "user", "content": "Hi"}]
 

@@ -10,8 +10,8 @@ import pytest
 
 from treadle.effects import drive_sync
 from treadle.messages import NotAResponseError
-from treadle.model import delay_before_retry, is_retryable, retry_after, status_of
-from treadle.model.retry import MAX_DELAY
+from treadle.model import is_retryable
+from treadle.model.retry import MAX_DELAY, delay_before_retry, retry_after, status_of
 
 
 def failure(cls=Exception, **facts):

@@ -28,36 +28,29 @@ async def pieces(messages):
 
 class Broken:
     @property
-    def chat(self):
+    def as_tool(self):
         raise ConnectionError
 
 
 @pytest.mark.parametrize(
     ("value", "kind", "advice"),
     [
-        (b"gpt-5-mini", "bytes", "a name of a model is text, such as 'openai:gpt-5-mini'"),
+        (b"gpt-5-mini", "bytes", "pass a name, such as 'openai:gpt-5-mini'"),
         (OpenAI(api_key="k"), "OpenAI", "functools.partial(client.chat.completions.create, "),
         (AsyncOpenAI(api_key="k"), "AsyncOpenAI", "client.chat.completions.create"),
         (pieces(USER), "async_generator", "pass the function itself, without calling it"),
-        (iter(ScriptedLLM().sent), "list_iterator", "the model is a callable that takes messages"),
+        (iter(ScriptedLLM().sent), "list_iterator", "or a function that takes messages"),
         (
             SimpleNamespace(messages=SimpleNamespace(create=print)),
             "SimpleNamespace",
-            "calls this client",
-        ),
-        (
-            SimpleNamespace(invoke=print),
-            "SimpleNamespace",
-            "calls this object and returns the text",
+            "a function that takes messages and returns the text",
         ),
         (SimpleNamespace(run=print, as_tool=print), "SimpleNamespace", "other.as_tool("),
         (Loop(), "Loop", "an agent or a loop is no model: make it a tool"),
         ([print], "list", "tools belong in tools="),
         ({"temperature": 0}, "dict", "options of the request in llm_opts="),
-        (42, "int", "the model is a callable that takes messages"),
-        (43, "int", "pass a name, such as 'openai:gpt-5-mini'; otherwise"),
-        (OpenAI(api_key="k"), "OpenAI", "pass a name, such as 'openai:gpt-5-mini', or a method"),
-        (Broken(), "Broken", "the model is a callable that takes messages"),
+        (42, "int", "pass a name, such as 'openai:gpt-5-mini'; or a method"),
+        (Broken(), "Broken", "or a function that takes messages"),
     ],
     ids=lambda given: given[:30] if isinstance(given, str) else type(given).__name__,
 )

@@ -6,7 +6,7 @@ import pytest
 
 from treadle import OptionError, Response, Usage, default_stages, tool
 from treadle.events import CompactionFailed, HistoryCompacted
-from treadle.messages import to_response
+from treadle.messages.decode import to_response
 from treadle.sessions import compact_history
 from treadle.sessions.attachments import attachments_of, digest_of
 from treadle.testing import ScriptedLLM, check_history

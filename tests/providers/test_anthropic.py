@@ -14,7 +14,9 @@ from tests.providers.back_anthropic import check_body, messages_of
 from tests.providers.histories import histories, texts
 
 from treadle import Err, Loop, OptionError, tool
-from treadle.messages import NotAResponseError, StreamAccumulator, is_list, placeholder
+from treadle.messages import NotAResponseError, is_list
+from treadle.messages.parts import placeholder
+from treadle.messages.stream import StreamAccumulator
 from treadle.providers import backend
 from treadle.providers.anthropic.response import response_of
 from treadle.providers.anthropic.stream import StreamReader

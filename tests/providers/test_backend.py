@@ -8,8 +8,8 @@ import pytest
 from tests.programs import run_program
 
 from treadle import Loop, MissingExtraError, OptionError
-from treadle.model import named_model, registry
-from treadle.model.registry import find_provider
+from treadle.model import registry
+from treadle.model.registry import find_provider, named_model
 from treadle.providers import add_alias, aliases, backend, embedder, providers
 from treadle.providers.endpoint import PLACEHOLDER
 from treadle.providers.openai import GrokModel, OpenAIModel

@@ -21,16 +21,9 @@ from tests.providers.histories import PIXEL, histories, texts
 
 from treadle import Err, Loop, ModelRetried, Ok, OptionError, TextDelta, ToolStarted, tool
 from treadle.errors import ProviderError
-from treadle.messages import (
-    Chunk,
-    NotAResponseError,
-    StreamAccumulator,
-    as_text_results,
-    is_list,
-    placeholder,
-    settled,
-    text_of_parts,
-)
+from treadle.messages import Chunk, NotAResponseError, is_list, settled
+from treadle.messages.parts import as_text_results, placeholder, text_of_parts
+from treadle.messages.stream import StreamAccumulator
 from treadle.model import is_retryable
 from treadle.providers import backend, embedder
 from treadle.providers.gemini.response import Reader

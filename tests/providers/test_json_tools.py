@@ -13,7 +13,9 @@ from tests.samples import add
 
 from treadle import Err, Loop, Ok, OptionError, Output, tool
 from treadle.events import TextDelta
-from treadle.messages import Chunk, Response, StreamAccumulator, Usage, to_response
+from treadle.messages import Chunk, Response, Usage
+from treadle.messages.decode import to_response
+from treadle.messages.stream import StreamAccumulator
 from treadle.pipeline import stage
 from treadle.providers import JSONToolModel, backend
 from treadle.providers.json_tools.conversation import plain_messages

@@ -14,7 +14,7 @@ from tests.http_server import ScriptedServer
 
 from treadle import Err, Loop, Ok, OptionError, Output, tool
 from treadle.events import ModelRetried, ReasoningDelta, TextDelta
-from treadle.messages import placeholder, text_of_parts
+from treadle.messages.parts import placeholder, text_of_parts
 from treadle.model import is_retryable
 from treadle.providers import JSONToolModel, backend
 from treadle.providers.ollama import PROVIDER, OllamaEmbedder, OllamaModel

@@ -17,7 +17,10 @@ from tests.providers.back_openai import check_body, messages_of
 from tests.providers.histories import histories
 
 from treadle import Loop, OptionError
-from treadle.messages import Chunk, StreamAccumulator, placeholder, to_chunk, to_response
+from treadle.messages import Chunk
+from treadle.messages.decode import to_chunk, to_response
+from treadle.messages.parts import placeholder
+from treadle.messages.stream import StreamAccumulator
 from treadle.providers import backend
 from treadle.providers.openai_messages import (
     CALL_KEYS,

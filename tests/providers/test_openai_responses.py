@@ -15,7 +15,9 @@ from tests.providers.histories import PAGES, PIXEL, SOUND, histories, texts
 
 from treadle import OptionError
 from treadle.errors import ProviderError
-from treadle.messages import Chunk, StreamAccumulator, placeholder
+from treadle.messages import Chunk
+from treadle.messages.parts import placeholder
+from treadle.messages.stream import StreamAccumulator
 from treadle.model import is_retryable
 from treadle.providers import backend, translation
 from treadle.providers.openai_responses.provider_state import FORMAT

@@ -7,7 +7,8 @@ import pytest
 from treadle import InvalidInput, LLMError
 from treadle.codec import decode, encode
 from treadle.effects import TimeLimitReached
-from treadle.model import is_retryable, retry_after, status_of
+from treadle.model import is_retryable
+from treadle.model.retry import retry_after, status_of
 from treadle.recording.log import Entry
 from treadle.tracebacks import leaves_of
 

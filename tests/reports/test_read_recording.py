@@ -14,7 +14,7 @@ import pytest
 from treadle import Chunk, Loop, Ok, Usage, approve
 from treadle.events import RunFinished
 from treadle.limits import Limits
-from treadle.messages import placeholder
+from treadle.messages.parts import placeholder
 from treadle.recording.builder import RunBuilder
 from treadle.recording.model import Run
 from treadle.recording.reader import (

@@ -8,7 +8,8 @@ import pytest
 from tests.ways import WAYS
 
 from treadle import Context, Loop, tool
-from treadle.messages import Usage, to_response
+from treadle.messages import Usage
+from treadle.messages.decode import to_response
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
 PAGE = Path(__file__).parents[2] / "docs" / "guide-stages.md"

@@ -12,7 +12,8 @@ from tests.samples import add
 
 from treadle import Loop, labels
 from treadle.context.calls import MAX_HINTS, MAX_LISTED
-from treadle.messages import MAX_VIOLATIONS, Response, ToolCall
+from treadle.messages import Response, ToolCall
+from treadle.messages.json_text import MAX_VIOLATIONS
 from treadle.stages import parse_tool_calls, validate_calls
 from treadle.stages._validate_calls import MAX_INLINE
 from treadle.testing import ScriptedLLM

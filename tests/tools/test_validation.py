@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, Field, field_validator
 from tests.growth import is_linear
 
 from treadle.errors import ToolDefinitionError
-from treadle.messages import MAX_COUNTED
+from treadle.messages.json_text import MAX_COUNTED
 from treadle.tools import Tool, as_tool, tool
 from treadle.tools.validation import SchemaValidator
 

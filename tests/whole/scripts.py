@@ -27,7 +27,7 @@ from treadle import (
     tool,
 )
 from treadle.messages import CallChunk
-from treadle.model import status_of
+from treadle.model.retry import status_of
 from treadle.stages import ask_model, default_stages, loop_decision, validate_calls
 from treadle.testing import ScriptedLLM, call, calls
 

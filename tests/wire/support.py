@@ -20,7 +20,8 @@ from tests.wire.conftest import weather
 from tests.wire.providers import PROVIDERS
 
 from treadle import Loop, Ok, OptionError, ReasoningDelta, TextDelta, ToolCallDelta
-from treadle.messages import as_text_results, has_parts, placeholder, text_part, to_response
+from treadle.messages.decode import to_response
+from treadle.messages.parts import as_text_results, has_parts, placeholder, text_part
 from treadle.providers import backend, embedder, providers
 
 IMAGE = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}

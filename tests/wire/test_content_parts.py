@@ -5,7 +5,7 @@ import json
 import pytest
 
 from treadle import Ok, tool
-from treadle.messages import placeholder
+from treadle.messages.parts import placeholder
 from treadle.testing import check_history
 
 pytestmark = pytest.mark.wire

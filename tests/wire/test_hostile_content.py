@@ -16,7 +16,8 @@ from tests.providers.histories import PAGES, PIXEL, SOUND
 from tests.wire.speaking import APIS, COMPLETE, WORDS, Said, Scripted, body
 
 from treadle import Loop, Ok, Response, ToolCall, tool
-from treadle.messages import for_sdk, sendable
+from treadle.messages import for_sdk
+from treadle.messages.sanitizing import sendable
 from treadle.providers import JSONToolModel, backend
 from treadle.testing import check_history
 

@@ -11,23 +11,20 @@ from treadle.context.iteration import Iteration
 from treadle.context.services import Note, uses_of
 from treadle.errors import OptionError, closest
 from treadle.messages import (
-    MAX_COUNTED,
-    MAX_VIOLATIONS,
     Ending,
-    MalformedJSONError,
     NotAResponseError,
     Response,
     ToolCall,
     ToolResult,
     describe,
-    is_content_part,
     is_mapping,
     parse_object,
-    sendable,
     short_name,
-    text_of_parts,
-    to_response,
 )
+from treadle.messages.decode import to_response
+from treadle.messages.json_text import MAX_COUNTED, MAX_VIOLATIONS, MalformedJSONError
+from treadle.messages.parts import is_content_part, text_of_parts
+from treadle.messages.sanitizing import sendable
 from treadle.tools import Approval, NotRun, Plan, PlanReason, as_made, fingerprint, marked, not_run
 
 IterationT = TypeVar("IterationT", bound=Iteration)

@@ -12,7 +12,8 @@ from treadle.context.history_edits import with_messages
 from treadle.context.iteration import NO_CALLS, Decision, Iteration
 from treadle.context.request import RequestChanges, check_request_changes, names_of
 from treadle.errors import OptionError, check_names
-from treadle.messages import History, Response, ToolCall, ToolResult, is_mapping, validate_messages
+from treadle.messages import History, Response, ToolCall, ToolResult, is_mapping
+from treadle.messages.repair import validate_messages
 from treadle.results import PendingCall, Reason, StoppedByStage
 from treadle.tools import NotRun, Plan, Tool, ToolLike, check_implementations, tool_result, toolset
 

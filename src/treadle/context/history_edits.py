@@ -8,7 +8,8 @@ from typing import Any
 from treadle.context.calls import IterationT, provides
 from treadle.context.iteration import Iteration
 from treadle.errors import OptionError
-from treadle.messages import History, JSONDict, checked_messages, describe, validate_messages
+from treadle.messages import History, JSONDict, describe
+from treadle.messages.repair import checked_messages, validate_messages
 
 
 def with_messages(ctx: IterationT, given: Any) -> IterationT:

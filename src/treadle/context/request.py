@@ -10,7 +10,7 @@ from typing import Any, TypedDict, Unpack
 from treadle.errors import OptionError, check_names
 from treadle.fast_dataclass import fast_dataclass
 from treadle.messages import JSONDict, is_mapping
-from treadle.model import check_no_tools
+from treadle.model.client import check_no_tools
 from treadle.tools import Tool
 
 TOOL_CHOICES = ("auto", "none", "required")

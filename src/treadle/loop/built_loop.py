@@ -13,7 +13,8 @@ from treadle.errors import OptionError
 from treadle.loop.custom_stage import checked
 from treadle.loop.options import OF_STAGES, OF_TOOLS, OPTIONS, STAGE_OPTIONS, Settings
 from treadle.messages import ReadOnlyDict
-from treadle.model import LLMSendFn, Model, named_model
+from treadle.model import LLMSendFn, Model
+from treadle.model.registry import named_model
 from treadle.pipeline import Pipeline, PipelineError, Stage
 from treadle.pipeline.compiler import Component
 from treadle.pipeline.components import components_of

@@ -29,7 +29,9 @@ from treadle.loop.handle import RunHandle
 from treadle.loop.observers import Observer
 from treadle.loop.session_turn import RunSession
 from treadle.messages import ReadOnlyDict
-from treadle.model import Model, ModelMiddleware, check_model, check_no_tools
+from treadle.model import Model, ModelMiddleware
+from treadle.model.client import check_no_tools
+from treadle.model.registry import check_model
 from treadle.pauses import Pauses
 from treadle.pipeline import Pipeline
 from treadle.pipeline.components import ComponentLike, Stage

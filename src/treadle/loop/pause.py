@@ -25,7 +25,8 @@ from treadle.errors import OptionError, PausedStateError
 from treadle.fast_dataclass import fast_dataclass
 from treadle.limits import Used
 from treadle.loop.built_loop import BuiltLoop
-from treadle.messages import JSONDict, ToolCall, is_mapping, sendable_json, sha256
+from treadle.messages import JSONDict, ToolCall, is_mapping, sha256
+from treadle.messages.sanitizing import sendable_json
 from treadle.pauses import (
     VERSION,
     ClaimStore,

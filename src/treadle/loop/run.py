@@ -54,12 +54,13 @@ from treadle.messages import (
     ModelCall,
     ModelCallStatus,
     Response,
-    join_messages,
     safe_str,
     short_name,
-    validate_messages,
 )
-from treadle.model import Model, ModelClient, ModelInfo
+from treadle.messages.parts import join_messages
+from treadle.messages.repair import validate_messages
+from treadle.model import Model, ModelClient
+from treadle.model.info import ModelInfo
 from treadle.pipeline import Progress, StageError
 from treadle.results import (
     DeadlineExceeded,

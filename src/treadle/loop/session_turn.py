@@ -10,16 +10,9 @@ from treadle import labels
 from treadle.context import Context
 from treadle.effects import NOW, Call, Steps, call_mode
 from treadle.errors import SessionError
-from treadle.messages import (
-    SYSTEM_ROLES,
-    JSONDict,
-    Response,
-    estimate_tokens,
-    join_messages,
-    safe_str,
-    to_message,
-    validate_messages,
-)
+from treadle.messages import SYSTEM_ROLES, JSONDict, Response, estimate_tokens, safe_str, to_message
+from treadle.messages.parts import join_messages
+from treadle.messages.repair import validate_messages
 from treadle.results import Err, InvalidInput, Ok, Paused, Result
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from treadle.messages import JSONDict, ToolResult, data_url, placeholder
+from treadle.messages import JSONDict, ToolResult
+from treadle.messages.parts import data_url, placeholder
 
 
 def blocks_of(result: ToolResult) -> list[JSONDict]:

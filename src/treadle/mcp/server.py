@@ -16,8 +16,8 @@ from treadle.mcp.errors import MCPConnectionError, ToolNotApprovedError
 from treadle.mcp.log import LEFT_OUT, warn
 from treadle.mcp.reconnecting_client import ReconnectingClient
 from treadle.mcp.targets import Target, check_installed
-from treadle.messages import JSONDict, is_mapping, safe_str, sendable_json, short_name, valid_name
-from treadle.messages.sanitizing import MAX_NAME
+from treadle.messages import JSONDict, is_mapping, safe_str, short_name
+from treadle.messages.sanitizing import MAX_NAME, sendable_json, valid_name
 from treadle.redaction import redacted
 from treadle.results import Err
 from treadle.tools import Tool, ToolBehaviour, ToolContext, tool_hint

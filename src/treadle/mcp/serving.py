@@ -17,7 +17,8 @@ from treadle.loop import Loop
 from treadle.loop.subagent import TASK_SCHEMA
 from treadle.mcp.blocks import blocks_of
 from treadle.mcp.targets import check_installed
-from treadle.messages import History, ToolResult, valid_name
+from treadle.messages import History, ToolResult
+from treadle.messages.sanitizing import valid_name
 from treadle.results import Err, Ok, Paused
 from treadle.stages import prepare_call
 from treadle.tools import (

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from treadle.errors import MissingExtraError, OptionError
 from treadle.http_bodies import client_options
 from treadle.mcp.wire import OnEnd, OnRefused, watched
-from treadle.messages import safe_str, valid_name
+from treadle.messages import safe_str
+from treadle.messages.sanitizing import valid_name
 from treadle.redaction import REDACTED, redacted
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from treadle.context import Context
 from treadle.errors import ToolDefinitionError
 from treadle.mcp.log import warn
 from treadle.mcp.server import MCPServer, RemoteTool
-from treadle.messages import valid_name
+from treadle.messages.sanitizing import valid_name
 from treadle.pipeline import Stage, stage
 from treadle.tools import Tool, ToolLike, toolset
 

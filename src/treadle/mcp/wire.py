@@ -9,7 +9,8 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequenc
 from typing import TYPE_CHECKING, Any, Self
 
 from treadle.mcp.log import warn
-from treadle.messages import JSONDict, is_dict, is_list, safe_str, sendable_json, short_name
+from treadle.messages import JSONDict, is_dict, is_list, safe_str, short_name
+from treadle.messages.sanitizing import sendable_json
 from treadle.redaction import redacted
 
 if TYPE_CHECKING:

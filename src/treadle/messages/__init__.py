@@ -5,32 +5,14 @@ Nothing here calls a backend.
 
 # ruff: noqa: I001 - the aliases of one module stand together
 from treadle.errors import safe_str as safe_str
-from treadle.messages.decode import (
-    NotAResponseError as NotAResponseError,
-    check_no_error as check_no_error,
-    is_cost as is_cost,
-    provider_error as provider_error,
-    to_chunk as to_chunk,
-    to_response as to_response,
-    to_usage as to_usage,
-)
-from treadle.messages.ending import (
-    Ending as Ending,
-    ending_of as ending_of,
-    is_of_context as is_of_context,
-)
+from treadle.messages.decode import NotAResponseError as NotAResponseError
+from treadle.messages.ending import Ending as Ending, is_of_context as is_of_context
 from treadle.messages.estimate import (
     CHARACTERS_PER_TOKEN as CHARACTERS_PER_TOKEN,
     estimate_tokens as estimate_tokens,
-    estimate_usage as estimate_usage,
 )
 from treadle.messages.history import History as History
 from treadle.messages.json_text import (
-    MAX_COUNTED as MAX_COUNTED,
-    MAX_VIOLATIONS as MAX_VIOLATIONS,
-    MalformedJSONError as MalformedJSONError,
-    canonical_json as canonical_json,
-    format_path as format_path,
     parse_object as parse_object,
     sha256 as sha256,
     short_json as short_json,
@@ -61,25 +43,8 @@ from treadle.messages.message import (
     read_only as read_only,
     to_message as to_message,
 )
-from treadle.messages.origin import for_sdk as for_sdk, has_bound_values as has_bound_values
-from treadle.messages.parts import (
-    as_text_results as as_text_results,
-    data_url as data_url,
-    has_parts as has_parts,
-    is_content_part as is_content_part,
-    placeholder as placeholder,
-    sendable_parts as sendable_parts,
-    text_of_parts as text_of_parts,
-    text_part as text_part,
-)
-from treadle.messages.repair import (
-    InvalidMessagesError as InvalidMessagesError,
-    can_join as can_join,
-    checked_messages as checked_messages,
-    is_blank as is_blank,
-    join_messages as join_messages,
-    validate_messages as validate_messages,
-)
+from treadle.messages.origin import for_sdk as for_sdk
+from treadle.messages.repair import InvalidMessagesError as InvalidMessagesError
 from treadle.messages.response import (
     CallChunk as CallChunk,
     Chunk as Chunk,
@@ -88,10 +53,3 @@ from treadle.messages.response import (
     ToolResult as ToolResult,
     settled as settled,
 )
-from treadle.messages.sanitizing import (
-    sendable as sendable,
-    sendable_json as sendable_json,
-    valid_arguments as valid_arguments,
-    valid_name as valid_name,
-)
-from treadle.messages.stream import StreamAccumulator as StreamAccumulator

@@ -41,11 +41,12 @@ _KINDS: Mapping[Any, tuple[tuple[type, ...], str]] = {
     "Usage | None": ((Usage, type(None)), "Usage"),
 }
 """The types of the values of a field by its annotation, and their description for errors."""
+_CALLS: Mapping[type[Any], type[Any]] = {Response: ToolCall, Chunk: CallChunk}
 _FIELDS = {
     kind: [
         (spec.name, _KINDS[spec.type]) for spec in dataclasses.fields(kind) if spec.type in _KINDS
     ]
-    for kind in (Response, Chunk, ToolCall, CallChunk)
+    for kind in (*_CALLS, *_CALLS.values())
 }
 
 
@@ -54,7 +55,7 @@ def _wrong(expectation: str, value: Any) -> NotAResponseError:
 
 
 def _checked(made: Any, base: type[Any]) -> Any:
-    """Check the types of the fields of an object that the backend made."""
+    """Check the types of the fields of an object that the backend made, and of its calls."""
     where = type(made).__name__
     for name, (kinds, expected) in _FIELDS[base]:
         value = getattr(made, name, ...)
@@ -63,26 +64,25 @@ def _checked(made: Any, base: type[Any]) -> Any:
     for key in made.extra:
         if not isinstance(key, str):
             raise _wrong(f"{where}.extra: expected keys that are text", key)
+    if base in _CALLS:
+        for call in made.tool_calls:
+            if not isinstance(call, _CALLS[base]):
+                raise _wrong(f"{where}.tool_calls: expected calls", call)
+            _checked(call, _CALLS[base])
+        _check_values(where, made.extra, made.usage)
     return made
 
 
-def _checked_answer(made: Any, base: type[Any], kind_of_call: type[Any]) -> Any:
-    """Check a `Response` or a `Chunk` that the backend made, and its calls."""
-    where, extra, usage = type(made).__name__, _checked(made, base).extra, made.usage
+def _check_values(where: str, extra: Mapping[str, Any], usage: Usage | None) -> None:
     parts = extra.get("content")
     if parts is not None and not (is_list(parts) and all(map(is_part, parts))):
         raise _wrong(f"{where}.extra['content']: expected a list of parts, each with a type", parts)
     if not isinstance(extra.get("refusal"), (str, type(None))):
         raise _wrong(f"{where}.extra['refusal']: expected text", extra["refusal"])
-    for call in made.tool_calls:
-        if not isinstance(call, kind_of_call):
-            raise _wrong(f"{where}.tool_calls: expected calls", call)
-        _checked(call, kind_of_call)
     if usage is not None and not all(_is_count(getattr(usage, name)) for name in COUNTS):
-        raise NotAResponseError("llm_send_fn: usage: expected numbers of tokens of at least 0")
+        raise _wrong("usage: expected numbers of tokens of at least 0", usage)
     if usage is not None and usage.cost is not None and not is_cost(usage.cost):
         raise _wrong("usage.cost: expected US dollars", usage.cost)
-    return made
 
 
 def _is_count(value: Any) -> bool:
@@ -98,7 +98,7 @@ def is_cost(value: Any) -> bool:
 def to_response(raw: Any) -> Response:
     """Convert the return value of a backend to a response; `NotAResponseError` says what another value is."""
     if isinstance(raw, Response):
-        return _checked_answer(raw, Response, ToolCall)
+        return _checked(raw, Response)
     if isinstance(raw, str):
         return Response(raw)
     value = _as_mapping(raw)
@@ -121,19 +121,17 @@ def to_response(raw: Any) -> Response:
     )
 
 
-def check_no_error(*holders: Mapping[str, Any] | None) -> None:
+def check_no_error(holder: Mapping[str, Any] | None) -> None:
     """Raise the `ProviderError` that a server reports in a body, a piece of a stream or a choice, if any."""
-    for holder in filter(None, holders):
-        error = holder.get("error")
-        if isinstance(error, str) and error and "code" in holder:
-            error = {**holder, "message": error}
-        if not error and holder.get("object") == "error":  # vLLM
-            error = holder
-        if not error:
-            errors = holder.get("errors")
-            error = errors[0] if is_list(errors) and errors else None
-        if error:
-            raise provider_error(error)
+    if not holder:
+        return
+    error, errors = holder.get("error"), holder.get("errors")
+    if isinstance(error, str) and error and "code" in holder:
+        error = {**holder, "message": error}
+    if not error and is_list(errors) and errors:
+        error = errors[0]
+    if error or holder.get("object") == "error":  # vLLM
+        raise provider_error(error or holder)
 
 
 def provider_error(error: Any, retryable: bool | None = None) -> ProviderError:
@@ -162,9 +160,7 @@ def _from_completion(value: Mapping[str, Any]) -> Response:
     check_no_error(first)
     message, reason = _as_mapping(first.get("message")), _reason_of(first)
     if message is None and reason is None:  # a filter may have replaced the message
-        raise NotAResponseError(
-            f"llm_send_fn: the chat completion has no choices[0].message: {describe(choices)}"
-        )
+        raise _wrong("expected a chat completion with choices[0].message", choices)
     message = _with_logprobs(message or NOTHING, first)
     return _from_message(message, reason, value.get("usage"), value)
 
@@ -187,9 +183,7 @@ def _from_message(
             "'anthropic:NAME', or return a Response with tool_calls"
         )
     if (message.get("role") or "assistant") != "assistant":
-        raise NotAResponseError(
-            f"llm_send_fn: expected a message of the role assistant, got {message['role']!r}"
-        )
+        raise _wrong("expected a message of the role assistant", message["role"])
     calls = tuple(map(_to_call, _calls_of(message)))
     if completion is message and not parts and _KNOWN.issuperset(message):
         return Response(_text_of(content), calls)  # the common case
@@ -291,7 +285,7 @@ def to_usage(raw: Any) -> Usage | None:
     No request takes zero tokens: a server that reports zeros does not count. If only some of the tokens are
     reported, the usage is a lower bound.
     """
-    value = _as_mapping(raw) if raw is not None else None
+    value = _as_mapping(raw)
     if not value:
         return raw if isinstance(raw, Usage) else None
     prompt = _count(value, "input_tokens", "prompt_tokens")
@@ -302,11 +296,9 @@ def to_usage(raw: Any) -> Usage | None:
     cost = float(reported) if is_cost(reported) else None
     if not (prompt or answer or total):
         return None if cost is None else Usage(is_lower_bound=True, cost=cost)
-    if total is not None:  # one count may follow from the others
-        if prompt is None and answer is not None:
-            prompt = max(0, total - answer)
-        elif answer is None and prompt is not None:
-            answer = max(0, total - prompt)
+    if total is not None and (prompt is None) != (answer is None):  # one follows from the others
+        rest = max(0, total - (prompt or answer or 0))
+        prompt, answer = (rest, answer) if prompt is None else (prompt, rest)
     is_partial = prompt is None or answer is None
     if reasoning and total == (prompt or 0) + (answer or 0) + reasoning:
         answer = (answer or 0) + reasoning  # xAI counts it apart from the rest
@@ -337,7 +329,7 @@ def _detail(value: Mapping[str, Any], name: str, *sides: str) -> int:
 def to_chunk(raw: Any) -> Chunk:
     """Convert one piece of a stream to a chunk; `NotAResponseError` says what another value is."""
     if isinstance(raw, Chunk):
-        return _checked_answer(raw, Chunk, CallChunk)
+        return _checked(raw, Chunk)
     if isinstance(raw, str):
         return Chunk(raw)
     value = _as_mapping(raw)

@@ -57,13 +57,11 @@ def estimate_tokens(
 
 def _of_message(message: Mapping[str, Any]) -> int:
     """The number of characters of a message; a part that is not text counts as many as its tokens take."""
-    count = 0
-    for key, value in message.items():
-        if key == "content" and is_list(value):
-            count += sum(map(_of_part, value))
-        elif key != ORIGIN:
-            count += _of_value(value)
-    return count
+    return sum(
+        sum(map(_of_part, value)) if key == "content" and is_list(value) else _of_value(value)
+        for key, value in message.items()
+        if key != ORIGIN
+    )
 
 
 def _of_part(part: Any) -> int:

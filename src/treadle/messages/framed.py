@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import unicodedata
 
@@ -36,14 +37,8 @@ def framed(tag: str, text: str, *others: str) -> str:
 
 def _is_tag(text: str, at: int, tag: str) -> bool:
     """Whether the name of a tag follows, in any case, after slashes, with space or hidden characters."""
-    matched = 0
-    for place in range(at, len(text)):
-        char = text[place]
-        plain = unicodedata.normalize("NFKC", char).casefold()
-        if plain == tag[matched]:
-            matched += 1
-            if matched == len(tag):
-                return True
-        elif not (char.isspace() or is_hidden(char) or (plain == "/" and not matched)):
-            return False
-    return False
+    chars = (text[place] for place in range(at, len(text)))
+    shown = (char for char in chars if not (char.isspace() or is_hidden(char)))
+    plain = (unicodedata.normalize("NFKC", char).casefold() for char in shown)
+    name = itertools.dropwhile("/".__eq__, plain)
+    return "".join(itertools.islice(name, len(tag))) == tag

@@ -60,14 +60,12 @@ class History(Sequence[JSONDict]):
         self, messages: Sequence[JSONDict], copies: Iterable[JSONDict] | None = None
     ) -> History:
         """Like `append`, with copies to hand out if the caller has them, and no tool message has content parts."""
-        longer = object.__new__(History)
-        if len(self._log.messages) == self._length:
-            longer._log = self._log
-        else:  # another history continues from here: branch off
-            longer._log = _Log()
-            longer._log.extend(self.raw())
-        longer._log.extend(messages, copies)
-        longer._length = self._length + len(messages)
+        longer, log = object.__new__(History), self._log
+        if len(log.messages) != self._length:  # another history continues from here: branch off
+            log = _Log()
+            log.extend(self.raw())
+        log.extend(messages, copies)
+        longer._log, longer._length = log, self._length + len(messages)
         return longer
 
     @property

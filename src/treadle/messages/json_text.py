@@ -23,7 +23,7 @@ MAX_DEPTH = 100
 
 
 class MalformedJSONError(TreadleError, ValueError):
-    """Arguments that are not a JSON object; the text says why."""
+    """A text that `parse_json` or `parse_object` does not read; the message says why."""
 
 
 def _refuse_constant(name: str) -> Any:
@@ -52,12 +52,7 @@ def _check_depth(value: Any, levels: int) -> None:
 
 
 def parse_json(text: str) -> Any:
-    """Parse JSON text that a model wrote. Of equal keys in an object, the last one counts.
-
-    Raises:
-        MalformedJSONError: it is not JSON, such as NaN; has a number that is too large for a float; or is nested
-            more than `MAX_DEPTH` levels deep.
-    """
+    """Parse JSON text that a model wrote, with numbers that a float can have, and at most `MAX_DEPTH` levels."""
     value: Any = None
     try:
         try:
@@ -79,11 +74,7 @@ def parse_json(text: str) -> Any:
 
 
 def parse_object(text: str) -> dict[str, Any]:
-    """Parse the arguments of a call; white space alone is an empty object.
-
-    Raises:
-        MalformedJSONError: see `parse_json`; or they are not an object.
-    """
+    """Parse the arguments of a call, as `parse_json` does; white space alone is an empty object."""
     value: Any = parse_json(text) if text.strip() else {}
     if not isinstance(value, dict):
         raise MalformedJSONError(

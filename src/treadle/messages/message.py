@@ -23,17 +23,10 @@ class MessageToolCall(TypedDict):
     function: FunctionCall
 
 
-class SystemMessage(TypedDict):
-    """Instructions for the model."""
+class InputMessage(TypedDict):
+    """Instructions for the model, or input of the user."""
 
-    role: Literal["system", "developer"]
-    content: Content
-
-
-class UserMessage(TypedDict):
-    """Input of the user."""
-
-    role: Literal["user"]
+    role: Literal["system", "developer", "user"]
     content: Content
 
 
@@ -53,7 +46,7 @@ class ToolMessage(TypedDict):
     content: Content
 
 
-Message: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessage
+Message: TypeAlias = InputMessage | AssistantMessage | ToolMessage
 """A chat message. Unknown keys are kept."""
 
 Messages: TypeAlias = str | Sequence[Message] | Sequence[Mapping[str, Any]]

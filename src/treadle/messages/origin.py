@@ -6,21 +6,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from treadle.messages.message import ORIGIN, JSONDict, is_list, is_mapping
+from treadle.messages.parts import KNOWN_PARTS
 from treadle.messages.repair import is_blank
 
 _KEYS = frozenset({"role", "content", "name", "refusal", "tool_calls", ORIGIN})
 """The keys of an assistant message that every server reads."""
 _CALL_KEYS = frozenset({"id", "type", "function", "custom"})
-_PARTS = frozenset({"text", "refusal", "image_url", "input_audio", "file"})
-"""The types of the content parts that every server reads; a part has its type and the key of this name."""
 
 
 def has_bound_values(message: Mapping[str, Any]) -> bool:
-    """Whether an assistant message has values that only the server reads that sent them.
-
-    They are unknown keys of the message, of its calls and of its content parts, such as ``reasoning_details`` and
-    ``extra_content``, and content parts of other types. Keys without a value do not count.
-    """
+    """Whether a value of an assistant message, its calls and its parts is only read by the server that sent it."""
     content: Any = message.get("content")
     holders = [(message, _KEYS), *((call, _CALL_KEYS) for call in message.get("tool_calls") or ())]
     if is_list(content):
@@ -72,8 +67,9 @@ def _portable(message: Mapping[str, Any]) -> JSONDict:
 
 
 def _keys_of_part(part: Mapping[str, Any]) -> frozenset[str]:
+    """The keys that every server reads: of a part of a known type, its type and the key of this name."""
     kind = str(part.get("type"))
-    return frozenset({"type", kind}) if kind in _PARTS else frozenset()
+    return frozenset({"type", kind}) if kind in KNOWN_PARTS else frozenset()
 
 
 def _only(holder: Mapping[str, Any], keys: Iterable[str]) -> JSONDict:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import binascii
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeGuard
 
@@ -13,13 +14,7 @@ from treadle.messages.sanitizing import sendable_json
 
 
 def is_content_part(value: object) -> TypeGuard[JSONDict]:
-    """Whether a value is a content part, and not other JSON that has a ``type``.
-
-    A part has the keys ``type`` and the one that has the name of the type, and no others:
-    ``{"type": "text", "text": str}``, ``{"type": "image_url", "image_url": {"url": str}}``,
-    ``{"type": "input_audio", "input_audio": {"data": str, "format": str}}``, or
-    ``{"type": "file", "file": {...}}`` with ``file_data`` or ``file_id``.
-    """
+    """Whether a value is a content part, and not other JSON that has a ``type``."""
     match value:
         case (
             {"type": "text", "text": str()}
@@ -33,10 +28,7 @@ def is_content_part(value: object) -> TypeGuard[JSONDict]:
 
 
 def content_parts(value: Any) -> list[JSONDict] | None:
-    """Copies of the parts that a value stands for; None for a value that is ordinary JSON.
-
-    It is a part, or a list or tuple with at least one part, and strings, which become text parts.
-    """
+    """Copies of the parts in a value, with strings as text parts; None for a value that is ordinary JSON."""
     given: list[Any] = [*value] if isinstance(value, (list, tuple)) else [value]
     others = [one for one in given if not isinstance(one, str)]
     if not others or not all(map(is_content_part, others)):
@@ -61,22 +53,17 @@ def placeholder(part: Mapping[str, Any]) -> str:
     """A short text that differs for different parts, such as ``[image/png, 12,345 bytes, 3f2a9c1b]``."""
     kind = safe_str(part.get("type"))
     value = part.get(kind)
-    facts: JSONDict = value if is_dict(value) else {}
-    name = ""
-    if kind == "input_audio":
-        media, data = f"audio/{facts.get('format')}", safe_str(facts.get("data", ""))
-    elif kind == "file":
-        name = f"{safe_str(facts['filename'])}, " if facts.get("filename") else ""
-        if not facts.get("file_data"):
-            return f"[file {facts.get('file_id')}]"
-        given = safe_str(facts["file_data"])
-        media, data, _ = data_url(given) or DataURL("file", given, is_base64=True)
-    else:
-        url = safe_str(facts.get("url", value))
-        found = data_url(url)
-        if found is None:
-            return f"[{kind.removesuffix('_url')} at {url[:MAX_URL]}, {_digest(url)}]"
+    facts: JSONDict = value if is_dict(value) else {"url": value}
+    name = f"{safe_str(facts['filename'])}, " if facts.get("filename") else ""
+    if kind == "file" and not facts.get("file_data"):
+        return f"[file {facts.get('file_id')}]"
+    key = {"input_audio": "data", "file": "file_data"}.get(kind, "url")
+    given = safe_str(facts.get(key, value if key == "url" else ""))
+    media, data = "file" if kind == "file" else f"audio/{facts.get('format')}", given
+    if (found := data_url(given)) is not None:
         media, data, _ = found
+    elif key == "url":
+        return f"[{kind.removesuffix('_url')} at {given[:MAX_URL]}, {_digest(given)}]"
     size = len(data) * 3 // 4 - data[-2:].count("=")  # of base64
     return f"[{name}{media}, {size:,} bytes, {_digest(data)}]"
 
@@ -181,10 +168,9 @@ def sendable_parts(parts: Iterable[Any]) -> list[JSONDict]:
         if not isinstance(kind, str):
             continue
         made: JSONDict = sendable_json(part)
-        is_known = kind in _TEXTS or kind in made or len(made) == 1
-        make = _SENDABLE.get(kind) if is_known else None
-        if make is not None:
-            value = make(made.get(kind))
+        is_of_form = kind in _TEXTS or kind in made or len(made) == 1
+        if is_of_form and kind in KNOWN_PARTS:
+            value = KNOWN_PARTS[kind](made.get(kind))
             made = text_part(placeholder(made)) if value is None else {**made, kind: value}
         if kind not in _TEXTS or made[kind]:
             sent.append(made)
@@ -198,13 +184,9 @@ def _text(value: Any) -> str:
 def _image(value: Any) -> JSONDict | None:
     image: JSONDict = value if is_dict(value) else {"url": value}
     url = image.get("url")
-    if not isinstance(url, str) or not url.strip():
-        return None
-    found = data_url(url)
-    if found is None:
-        return image
-    sent = found.url if found.media.startswith("image/") else None
-    return {**image, "url": sent} if sent else None
+    if isinstance(url, str) and (found := data_url(url)) is not None:
+        url = found.url if found.media.startswith("image/") else None
+    return {**image, "url": url} if isinstance(url, str) and url.strip() else None
 
 
 def _audio(value: Any) -> JSONDict | None:
@@ -214,26 +196,20 @@ def _audio(value: Any) -> JSONDict | None:
 
 
 def _file(value: Any) -> JSONDict | None:
-    given = value.get("file_data") if is_dict(value) else None
+    file: JSONDict = value if is_dict(value) else {}
+    given = file.get("file_data")
     if not isinstance(given, str):
-        has_id = is_dict(value) and isinstance(value.get("file_id"), str) and value["file_id"]
-        return value if has_id else None
+        return file if isinstance(file.get("file_id"), str) and file["file_id"] else None
     found = data_url(given)
     if found is None and "://" in given[:MAX_SCHEME]:
-        return value
+        return file
     made = valid_base64(given) if found is None else found.url
-    return {**value, "file_data": made} if made else None
+    return {**file, "file_data": made} if made else None
 
 
-_TEXTS = frozenset({"text", "refusal"})
-_SENDABLE: Mapping[str, Callable[[Any], Any]] = {
-    "text": _text,
-    "refusal": _text,
-    "image_url": _image,
-    "input_audio": _audio,
-    "file": _file,
-}
-"""The value of a part that can be sent, by its type; None if there is none."""
+_TEXTS: Mapping[str, Callable[[Any], Any]] = {"text": _text, "refusal": _text}
+KNOWN_PARTS = {**_TEXTS, "image_url": _image, "input_audio": _audio, "file": _file}
+"""The types of the parts that every server reads, each with what makes the value that can be sent, or None."""
 
 
 def has_parts(message: Mapping[str, Any]) -> bool:
@@ -257,12 +233,11 @@ def as_text_results(messages: Sequence[JSONDict]) -> list[JSONDict]:
                 if part.get("type") != "text":
                     media += text_part(placeholder(part)), part
         elif media and role != "tool":
-            shown, media = [_INTRODUCTION, *media], []
+            shown, media = {"role": "user", "content": [_INTRODUCTION, *media]}, []
             if role == "user":
-                own = [text_part(content)] if isinstance(content, str) and content else content
-                changed = {**message, "content": [*shown, *(own or ())]}
+                changed = join_messages(shown, message)
             else:
-                sent.append({"role": "user", "content": shown})
+                sent.append(shown)
         sent.append(changed)
     if media:
         sent.append({"role": "user", "content": [_INTRODUCTION, *media]})
@@ -270,3 +245,27 @@ def as_text_results(messages: Sequence[JSONDict]) -> list[JSONDict]:
 
 
 _INTRODUCTION = text_part("Content of the tool results:")
+
+
+def join_messages(*messages: JSONDict) -> JSONDict:
+    """Join assistant messages, since providers require the roles to alternate."""
+    joined: JSONDict = {}
+    for message in messages:
+        joined.update(message)
+    joined.setdefault("content", None)
+    for key in ("content", "refusal"):
+        if key in joined:
+            joined[key] = joined_contents([message.get(key) for message in messages], "\n\n")
+    return joined
+
+
+def joined_contents(contents: Sequence[Any], separator: str) -> Any:
+    """Join message contents: texts with the separator, else as parts."""
+    found = [content for content in contents if content]
+    texts = [*itertools.takewhile(lambda content: isinstance(content, str), found)]
+    text, others = separator.join(texts), found[len(texts) :]
+    if not others:
+        return text or contents[-1]
+    joined: Iterable[Any] = filter(None, (text, *others))
+    parts = ([text_part(one)] if isinstance(one, str) else one for one in joined)
+    return [*itertools.chain.from_iterable(parts)]

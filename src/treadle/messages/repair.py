@@ -15,7 +15,7 @@ from treadle.errors import TreadleError
 from treadle.messages.history import History
 from treadle.messages.json_text import is_object, short_name
 from treadle.messages.message import ORIGIN, JSONDict, describe, is_list, problems_of, to_message
-from treadle.messages.parts import sendable_parts
+from treadle.messages.parts import join_messages, joined_contents, sendable_parts
 from treadle.messages.sanitizing import sendable, sendable_json, valid_arguments, valid_name
 
 
@@ -44,17 +44,9 @@ def checked_messages(raw: Sequence[Any]) -> list[JSONDict]:
 def validate_messages(
     raw: Any, taken: Iterable[str] = ()
 ) -> tuple[list[JSONDict], tuple[str, ...]]:
-    """Copy and check messages, and repair what a provider would reject.
+    """Copy and check messages, and repair what a provider would reject; returns a line for each repair as well.
 
-    Args:
-        raw: a list of message dicts or of an SDK's message objects, or the text of a user message.
-        taken: ids that calls of these messages may not have, because later calls have them.
-
-    Returns:
-        A valid history of copies, and one line for each repair.
-
-    Raises:
-        InvalidMessagesError: it is not a list, a message is malformed, or no message remains.
+    No call gets an id that is ``taken``. `InvalidMessagesError` says what cannot be repaired.
     """
     if isinstance(raw, str):
         if raw.strip():  # the common prompt, in which there is nothing to check
@@ -75,107 +67,100 @@ NO_RESULT = "No result: this call was interrupted before its result was recorded
 
 
 def repair_history(
-    messages: Sequence[JSONDict], taken: Iterable[str] = ()
+    messages: Iterable[JSONDict], taken: Iterable[str] = ()
 ) -> tuple[list[JSONDict], tuple[str, ...]]:
     """Make a valid history of well-formed messages, which are changed in place; see `validate_messages`.
 
     No content is lost: a result without a call becomes a user message.
     """
-    return _Repair(taken).run(messages)
+    repair = _Repair(taken)
+    results: list[tuple[int, JSONDict]] = []  # the tool messages after a message
+    before: tuple[int, JSONDict] | None = None
+    for index, message in enumerate(messages):
+        repair.repair_values(index, message)
+        if message["role"] == "tool":
+            results.append((index, message))
+        else:
+            repair.add_exchange(before, results)
+            before, results = (index, message), []
+    repair.add_exchange(before, results)
+    history = [join_messages(*group) if group[1:] else group[0] for group in repair.groups]
+    return history, tuple(repair.repairs)
 
 
 class _Repair:
     def __init__(self, taken: Iterable[str]) -> None:
-        self._groups: list[list[JSONDict]] = []  # of messages that become one
-        self._repairs: list[str] = []
-        self._open: tuple[int, JSONDict] | None = None  # a message whose results follow
-        self._results: defaultdict[str, deque[tuple[int, JSONDict]]] = defaultdict(deque)
+        self.groups: list[list[JSONDict]] = []  # of messages that become one
+        self.repairs: list[str] = []
         self._taken = dict.fromkeys(taken, 1)
         self._new_ids = History()
 
-    def run(self, messages: Sequence[JSONDict]) -> tuple[list[JSONDict], tuple[str, ...]]:
-        for index, message in enumerate(messages):
-            self._repair_values(index, message)
-            if message["role"] == "tool":
-                self._results[message["tool_call_id"]].append((index, message))
-                continue
-            self._add_exchange()
-            if message["role"] == "assistant" and message.get("tool_calls"):
-                self._open = (index, message)
-            elif message["role"] != "assistant" or not self._is_empty(index, message):
-                self._add(index, message)
-        self._add_exchange()
-        joined = [join_messages(*group) if group[1:] else group[0] for group in self._groups]
-        return joined, tuple(self._repairs)
-
     def _report(self, index: int, what: str) -> None:
-        self._repairs.append(f"messages[{index}]: {what}")
+        self.repairs.append(f"messages[{index}]: {what}")
 
-    def _add(self, index: int, message: JSONDict) -> None:
-        """Append a message, or join it to the one before it."""
-        if self._groups and can_join(self._groups[-1][-1], message):
-            self._report(index, "it followed another assistant message; the two were joined")
-            self._groups[-1].append(message)
-        else:
-            self._groups.append([message])
-
-    def _repair_values(self, index: int, message: JSONDict) -> None:
+    def repair_values(self, index: int, message: JSONDict) -> None:
         """Replace what cannot be sent, but for calls and their ids."""
         values = {key: message[key] for key in message if key not in _FIELDS_OF_CALLS}
         if all(value.__class__ is str and value.isascii() for value in values.values()):
             return
-        sent = sendable_json(values)
-        parts = values.get("content")
+        sent, parts = sendable_json(values), values.get("content")
         if is_list(parts) and parts:
-            kept = [part for part in parts if part["type"] != "text" or part.get("text")]
-            if len(kept) < len(parts):
-                self._report(index, "its empty text parts were removed")
-            values["content"] = kept
-            sent["content"] = sendable_parts(kept)
+            nothing = None if message["role"] == "assistant" else ""
+            sent["content"] = sendable_parts(parts) or nothing
         if sent != values:
-            self._report(index, "it had values that cannot be sent; replaced")
-        if is_list(parts) and parts:
-            sent["content"] = sent["content"] or (None if message["role"] == "assistant" else "")
+            self._report(index, "it had values that cannot be sent; replaced or removed")
         others = {key: message[key] for key in message if key in _FIELDS_OF_CALLS}
         message.clear()
         message.update(sent, **others)
 
-    def _is_empty(self, index: int, message: JSONDict) -> bool:
-        if message.get("tool_calls") is not None:
-            del message["tool_calls"]
-            self._report(index, "its list of calls was empty; it was removed")
-        has_content = message.get("refusal") or message.get("extra_content")
-        is_empty = is_blank(message.get("content")) and not has_content
-        if is_empty:
-            self._report(index, "it was an empty assistant message; it was removed")
-        return is_empty
-
-    def _add_exchange(self) -> None:
-        """Append the open message with exactly one result for each call, in order; other results follow."""
-        if self._open is not None:
-            (index, message), self._open = self._open, None
-            results: list[tuple[int, JSONDict]] = []
-            for call in message["tool_calls"]:
-                old_id, waiting = call["id"], self._results.get(call["id"])
-                self._repair_call(index, call)
-                if waiting:
-                    results.append(waiting.popleft())
-                else:
-                    what = f"call {old_id!r} had no answer; it was answered as interrupted"
-                    self._report(index, what)
-                    results.append((0, {"role": "tool", "content": NO_RESULT}))
-                results[-1][1]["tool_call_id"] = call["id"]
-            places = [place for place, _ in results if place]
-            if places != sorted(places):
-                self._report(index, "its answers were put in the order of its calls")
-            self._add(index, message)
-            self._groups += ([result] for _, result in results)
-        others = itertools.chain.from_iterable(self._results.values())
+    def add_exchange(
+        self, before: tuple[int, JSONDict] | None, results: Sequence[tuple[int, JSONDict]]
+    ) -> None:
+        """Append a message with exactly one result for each of its calls, in order; other results follow."""
+        waiting: defaultdict[str, deque[tuple[int, JSONDict]]] = defaultdict(deque)
+        for index, result in results:
+            waiting[result["tool_call_id"]].append((index, result))
+        if before is not None:
+            self._add(*before, waiting)
+        others = itertools.chain.from_iterable(waiting.values())
         for index, message in sorted(others, key=operator.itemgetter(0)):
             self._report(index, "it answers no call; it was kept as a user message")
-            content = _joined(("Result of an earlier tool call: ", message["content"]), "")
-            self._groups.append([{"role": "user", "content": content}])
-        self._results.clear()
+            content = joined_contents(("Result of an earlier tool call: ", message["content"]), "")
+            self.groups.append([{"role": "user", "content": content}])
+
+    def _add(
+        self, index: int, message: JSONDict, waiting: defaultdict[str, deque[tuple[int, JSONDict]]]
+    ) -> None:
+        """Append a message and the results of its calls, or join it to the message before it."""
+        is_assistant = message["role"] == "assistant"
+        if is_assistant and not message.get("tool_calls"):
+            if message.get("tool_calls") is not None:
+                del message["tool_calls"]
+                self._report(index, "its list of calls was empty; it was removed")
+            has_content = message.get("refusal") or message.get("extra_content")
+            if is_blank(message.get("content")) and not has_content:
+                self._report(index, "it was an empty assistant message; it was removed")
+                return
+        places: list[int] = []
+        results: list[JSONDict] = []
+        for call in (is_assistant and message.get("tool_calls")) or ():
+            given, result = waiting[call["id"]], {"role": "tool", "content": NO_RESULT}
+            if given:
+                place, result = given.popleft()
+                places.append(place)
+            else:
+                what = f"call {call['id']!r} had no answer; it was answered as interrupted"
+                self._report(index, what)
+            self._repair_call(index, call)
+            results.append({**result, "tool_call_id": call["id"]})
+        if places != sorted(places):
+            self._report(index, "its answers were put in the order of its calls")
+        if self.groups and can_join(self.groups[-1][-1], message):
+            self._report(index, "it followed another assistant message; the two were joined")
+            self.groups[-1].append(message)
+        else:
+            self.groups.append([message])
+        self.groups += ([result] for result in results)
 
     def _repair_call(self, index: int, call: JSONDict) -> None:
         """Give a call a unique id, a valid name, arguments that can be parsed, and text that can be encoded."""
@@ -228,30 +213,3 @@ def can_join(before: Mapping[str, Any], message: Mapping[str, Any]) -> bool:
 
 
 _PLACED = frozenset({"extra_content", "reasoning_details", "thinking_blocks"})
-
-
-def join_messages(*messages: JSONDict) -> JSONDict:
-    """Join assistant messages, since providers require the roles to alternate."""
-    joined: JSONDict = {}
-    for message in messages:
-        joined.update(message)
-    joined.setdefault("content", None)
-    for key in ("content", "refusal"):
-        if key in joined:
-            joined[key] = _joined([message.get(key) for message in messages], "\n\n")
-    return joined
-
-
-def _joined(contents: Sequence[Any], separator: str) -> Any:
-    """Join message contents: texts with the separator, else as parts."""
-    texts: list[str] = []
-    parts: list[Any] = []
-    for content in filter(None, contents):
-        if isinstance(content, str) and not parts:
-            texts.append(content)
-            continue
-        if texts:
-            parts.append({"type": "text", "text": separator.join(texts)})
-            texts.clear()
-        parts.extend([{"type": "text", "text": content}] if isinstance(content, str) else content)
-    return parts or separator.join(texts) or contents[-1]

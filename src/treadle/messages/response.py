@@ -183,10 +183,7 @@ def settled(response: Response) -> Response:
     In a complete response, every call is whole that the provider does not mark as incomplete. In one that was cut,
     a call is whole if its arguments have begun and it has an end: the response was streamed (arguments that are no
     closed JSON object are invalid in any case), or another call follows, or the provider marks the call as
-    complete. No call of a filtered response is whole.
-
-    Raises:
-        ProviderError: the provider could not finish the response.
+    complete. No call of a filtered response is whole. A failed response is raised, as a `ProviderError`.
     """
     ending = response.ending
     if ending is _COMPLETE:

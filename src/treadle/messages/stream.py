@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Iterable, Mapping
+from functools import reduce
 from itertools import chain
 from typing import Any
 
@@ -20,14 +20,8 @@ class StreamAccumulator:
     """Assembles the pieces of a streamed response."""
 
     def __init__(self) -> None:
-        self._texts: list[str] = []
-        self._calls: list[_CallAccumulator] = []
-        self._open: dict[int, _CallAccumulator] = {}
-        self._extra: list[Mapping[str, Any]] = []
+        self._pieces: list[Chunk] = []
         self._usage: Usage | None = None
-        self._finish_reason: str | None = None
-        self._model: str | None = None
-        self._id: str | None = None
         self._needs_finish_reason = False
         self._choice: int | None = None
 
@@ -40,52 +34,51 @@ class StreamAccumulator:
             self._choice = chunk.choice
         if self._choice not in {None, chunk.choice}:
             return False
-        self._texts.append(chunk.text)
-        for piece in chunk.tool_calls:
-            call = self._open.get(piece.index)
-            if call is None and self._calls and not (piece.id or piece.name):
-                call = self._calls[-1]  # a piece of arguments with a wrong index
-            if call is None or call.ends_before(piece):
-                call = self._open[piece.index] = _CallAccumulator(piece.index)
-                self._calls.append(call)
-            call.add(piece)
-        self._extra.append(chunk.extra)
-        if chunk.finish_reason:
-            self._finish_reason = gravest(self._finish_reason, chunk.finish_reason)
-        self._model = chunk.model or self._model
-        self._id = chunk.id or self._id
+        self._pieces.append(chunk)
         return True
 
     @property
     def text(self) -> str:
         """The text so far."""
-        return "".join(self._texts)
+        return "".join([piece.text for piece in self._pieces])
 
     def response(self) -> Response:
-        """Assemble the response, after its last piece.
-
-        Raises:
-            ConnectionError: the stream ended without the piece that ends a response.
-        """
-        if self._needs_finish_reason and self._finish_reason is None:
+        """Assemble the response; raises `ConnectionError` if the stream ended without the piece that ends it."""
+        pieces = self._pieces
+        reason = reduce(gravest, filter(None, (piece.finish_reason for piece in pieces)), None)
+        if self._needs_finish_reason and reason is None:
             raise ConnectionError("the stream ended before the answer did: no finish reason came")
-        calls: dict[Any, ToolCall] = {}
-        for number, call in enumerate(sorted(self._calls, key=lambda call: call.index)):
-            made = call.joined()
-            # Some servers send a call again under another index.
-            calls.setdefault((made.id, made.name, made.arguments) if made.id else number, made)
-        extra = _joined_object(self._extra, _joined)
+        extra = _joined_object((piece.extra for piece in pieces if piece.extra), is_outer=True)
         return Response(
             content=self.text or None,
-            tool_calls=tuple(calls.values()),
-            finish_reason=self._finish_reason,
+            tool_calls=_calls_of(chain.from_iterable(piece.tool_calls for piece in pieces)),
+            finish_reason=reason,
             usage=self._usage,
-            model=self._model,
-            id=self._id,
+            model=next((piece.model for piece in reversed(pieces) if piece.model), None),
+            id=next((piece.id for piece in reversed(pieces) if piece.id), None),
             extra=extra,
             refusal=take_refusal(extra),
             is_streamed=True,
         )
+
+
+def _calls_of(pieces: Iterable[CallChunk]) -> tuple[ToolCall, ...]:
+    found: list[_CallAccumulator] = []
+    by_index: dict[int, _CallAccumulator] = {}
+    for piece in pieces:
+        call = by_index.get(piece.index)
+        if call is None and found and not (piece.id or piece.name):
+            call = found[-1]  # a piece of arguments with a wrong index
+        if call is None or call.ends_before(piece):
+            call = by_index[piece.index] = _CallAccumulator(piece.index)
+            found.append(call)
+        call.add(piece)
+    calls: dict[Any, ToolCall] = {}
+    for number, call in enumerate(sorted(found, key=lambda call: call.index)):
+        made = call.joined()
+        # Some servers send a call again under another index.
+        calls.setdefault((made.id, made.name, made.arguments) if made.id else number, made)
+    return tuple(calls.values())
 
 
 def _merged(before: Usage, now: Usage) -> Usage:
@@ -135,7 +128,7 @@ class _CallAccumulator:
         self.is_whole = piece.is_whole if self.is_whole is None else self.is_whole
 
     def joined(self) -> ToolCall:
-        pieces, extra = self.arguments, _joined_object(self.extra, _joined)
+        pieces, extra = self.arguments, _joined_object(self.extra, is_outer=True)
         if len(pieces) > 1 and pieces[-1].lstrip().startswith("{"):
             before = "".join(pieces[:-1])
             if is_object(before) and is_object(pieces[-1]):
@@ -146,47 +139,40 @@ class _CallAccumulator:
 
 # Unknown keys
 
-_TEXTS = frozenset({*REASONING_KEYS, "refusal", "thinking"})
+_TEXTS = frozenset({*REASONING_KEYS, "refusal", "thinking", "text", "summary"})
 """The keys of texts, of which two equal pieces may follow each other."""
-_SIGNATURES: Mapping[str, bool] = dict.fromkeys(
-    ("signature", "thought_signature", "thoughtSignature"), True
-)
-_TEXTS_OF_BLOCKS: Mapping[str, bool] = {
-    **dict.fromkeys(("text", "summary", "thinking"), False),
-    **dict.fromkeys(("data", "signature"), True),
-}
-"""The keys of an object whose values are pieces of a text; whether servers repeat a whole value in each piece."""
+_IN_PIECES = _TEXTS | {"data", "signature", "thought_signature", "thoughtSignature"}
+"""The keys of values that come in pieces. Some servers repeat the whole in each piece, unless it is a text."""
 _SAME = ("type", "index", "part", "format")
 """The keys that pieces of one block have in common. ``part`` is the position of a part within its block."""
 
 
-def _joined_object(
-    pieces: Iterable[Mapping[str, Any]], join: Callable[[str, list[Any]], Any]
-) -> JSONDict:
+def _joined_object(pieces: Iterable[Mapping[str, Any]], is_outer: bool = False) -> JSONDict:
     """Objects as one, in which the values of each key are joined; values that are None do not count."""
     found: dict[str, list[Any]] = {}
     for piece in pieces:
         for key, value in piece.items():
             found.setdefault(key, []).extend(() if value is None else (value,))
-    return {key: join(key, values) if values else None for key, values in found.items()}
+    return {
+        key: _joined(key, values, is_outer) if values else None for key, values in found.items()
+    }
 
 
-def _joined(key: str, values: list[Any]) -> Any:
-    """The value of a key of a response or a call: texts, lists and objects are joined, others replaced."""
-    if all(map(is_list, values)):
+def _joined(key: str, values: list[Any], is_outer: bool) -> Any:
+    """The values of a key: texts and objects are joined, others replaced; also lists, of a response or a call.
+
+    There, each text may come in pieces; within an object, those of some keys.
+    """
+    if is_outer and all(map(is_list, values)):
         return _joined_blocks(chain.from_iterable(values))
-    # Servers repeat a value that is no piece of a text, such as a name or a signature, in each piece.
-    return _joined_part({key: key not in _TEXTS}, key, values)
-
-
-def _joined_part(texts: Mapping[str, bool], key: str, values: list[Any]) -> Any:
-    """The value of a key of an object within: objects and some texts are joined, others replaced."""
     if all(map(is_dict, values)):
-        return _joined_object(values, partial(_joined_part, _SIGNATURES))
-    if key in texts and all(isinstance(value, str) for value in values):
-        is_repeated = texts[key] and values.count(values[0]) == len(values)
-        return values[0] if is_repeated else "".join(values)
-    return values[-1]
+        return _joined_object(values)
+    is_in_pieces = is_outer or key in _IN_PIECES
+    if not is_in_pieces or not all(isinstance(value, str) for value in values):
+        return values[-1]
+    # Servers repeat a value that is no piece of a text, such as a name or a signature, in each piece.
+    is_repeated = key not in _TEXTS and values.count(values[0]) == len(values)
+    return values[0] if is_repeated else "".join(values)
 
 
 def _joined_blocks(items: Iterable[Any]) -> list[Any]:
@@ -207,14 +193,13 @@ def _joined_blocks(items: Iterable[Any]) -> list[Any]:
             blocks.append([])
         blocks[-1].append(item)
         known.update((key, item[key]) for key in ("id", "signature") if item.get(key))
-    join = partial(_joined_part, _TEXTS_OF_BLOCKS)
-    return [_joined_object(block, join) if len(block) > 1 else block[0] for block in blocks]
+    return [_joined_object(block) if len(block) > 1 else block[0] for block in blocks]
 
 
 def _is_piece(item: JSONDict) -> bool:
     """Whether an item may be a piece of a block."""
-    is_numbered = item.get("index") is not None and not _TEXTS_OF_BLOCKS.keys().isdisjoint(item)
-    return is_numbered or (item.get("type") == "thinking" and "thinking" in item)
+    is_block = item.get("index") is not None or item.get("type") == "thinking"
+    return is_block and not _IN_PIECES.isdisjoint(item)
 
 
 def _goes_on(known: JSONDict, item: JSONDict) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
@@ -23,6 +22,7 @@ from treadle.model.info import (
     is_sdk_method,
     model_info,
     package_of,
+    url_of,
     without_partials,
 )
 from treadle.model.registry import check_model
@@ -45,34 +45,40 @@ class ModelClient:
         options: the options of every request.
         takes_parts: whether it takes content parts in tool messages; its attribute ``accepts_tool_result_parts``.
         provider: the provider of a response that names none; None if the class of the model has none.
+        length_option: the option that limits the tokens of a response; None if the class of the model has none.
         cost_of: takes a response and returns US dollars; None if the model has no such method.
     """
 
     def __init__(self, fn: LLMSendFn, llm_opts: Mapping[str, Any]) -> None:
         check_model(fn)
         self._fn = self._call = fn
-        if is_sdk_method(fn):
+        self._plain, self._filled, _ = without_partials(fn)
+        if is_sdk_method(self._plain):
             # Few runs need it.
             from treadle.model.wrong_model import check_method, checked_answers  # noqa: PLC0415
 
-            check_method(fn)
+            check_method(self._plain)
             self._call = checked_answers(fn)
         self._signature = signature = signature_of(fn)
         self.mode = signature.mode
         self.options: Mapping[str, Any] = read_only(dict(llm_opts))
         if not signature.takes_messages:
             raise OptionError(f"llm_send_fn: {callable_name(fn)} takes no messages")
-        self._takes_dict = _is_opts(signature.second, self.options)
+        second = signature.second  # it takes all options as one dict, or is a single option
+        self._takes_dict = second is not None and (
+            second.name in _OPTS_NAMES
+            or (second.default is second.empty and second.name not in _OPTION_NAMES | {*llm_opts})
+        )
         self._takes_any = self._takes_dict or signature.takes_any
         self._check_options(self.options)
-        plain = without_partials(fn)
-        self.takes_parts = getattr(plain, "accepts_tool_result_parts", False) is True
-        # Attributes of the class: an object that makes up attributes, such as a mock, has neither.
-        kind: Any = plain.__class__
+        self.takes_parts = getattr(self._plain, "accepts_tool_result_parts", False) is True
+        # Attributes of the class: an object that makes up attributes, such as a mock, has none.
+        kind: Any = self._plain.__class__
         self.provider = text_or_none(getattr(kind, "provider", None)) or None
+        self.length_option = text_or_none(getattr(kind, "length_option", None))
         is_priced = callable(getattr(kind, "cost_of", None))
         self.cost_of: Callable[[Response], float | None] | None = (
-            attribute_of(plain, "cost_of") if is_priced else None
+            attribute_of(self._plain, "cost_of") if is_priced else None
         )
 
     def model_info(self) -> ModelInfo:
@@ -80,22 +86,15 @@ class ModelClient:
         return model_info(self._fn, self.options)
 
     @property
-    def length_option(self) -> str | None:
-        """The option that limits the tokens of a response, by the attribute ``length_option``; None if unknown."""
-        return text_or_none(attribute_of(type(without_partials(self._fn)), "length_option"))
-
-    @property
     def origin(self) -> str:
         """The server of the model, such as ``openai@api.openai.com``, or the name of the callable.
 
         A model may declare it: by the attribute ``origin``, or by ``provider`` and ``endpoint_url``, the base URL.
         """
-        fn = without_partials(self._fn)
-        names = ("origin", "provider", "endpoint_url")
-        declared, dialect, url = (text_or_none(attribute_of(fn, name)) for name in names)
+        fn, url = self._plain, url_of(self._plain)
+        declared, dialect = (text_or_none(attribute_of(fn, n)) for n in ("origin", "provider"))
         if is_sdk_method(fn):
             dialect = package_of(fn)
-            url = str(attribute_of(attribute_of(fn.__self__, "_client"), "base_url") or "")
         if not declared and dialect and url and "://" in url:
             return f"{dialect}@{host_of(url)}"
         return declared or f"{attribute_of(fn, '__module__')}.{callable_name(fn)}"
@@ -111,31 +110,20 @@ class ModelClient:
 
     def identity(self) -> list[Any]:
         """The attributes by which the callable identifies its model."""
-        info, fn = self.model_info(), self._fn
-        filled: list[Any] = []
-        while isinstance(fn, functools.partial):
-            filled += fn.args
-            fn = fn.func
-        owner, opts = attribute_of(fn, "__self__"), attribute_of(fn, "opts")
-        kind = fn if hasattr(fn, "__qualname__") else type(fn)
-        names = [attribute_of(kind, name) for name in ("__module__", "__qualname__")]
-        url = attribute_of(fn, "endpoint_url")
-        if not isinstance(url, str):
-            url = attribute_of(attribute_of(owner, "_client"), "base_url")
-        names.append(None if url is None else str(url))
+        info, fn = self.model_info(), self._plain
+        opts = attribute_of(fn, "opts")
+        kind = fn if hasattr(fn, "__qualname__") else fn.__class__
+        names = [attribute_of(kind, "__module__"), attribute_of(kind, "__qualname__"), url_of(fn)]
         if info.model is None:  # objects of one class may differ in anything
-            names += [dict(getattr(holder, "__dict__", ())) for holder in (fn, owner)]
+            holders = fn, attribute_of(fn, "__self__")
+            names += [dict(getattr(holder, "__dict__", ())) for holder in holders]
         asked = dict(opts if is_mapping(opts) else info.request)
-        return [info.provider, info.model, asked, filled, *names]
+        return [info.provider, info.model, asked, self._filled, *names]
 
     def opts_of(
         self, options: Mapping[str, Any], tools: Sequence[JSONDict] = (), tool_choice: Any = None
     ) -> dict[str, Any]:
-        """Copies of the options that the model receives with one request, with the tools in OpenAI's form, if any.
-
-        Raises:
-            OptionError: an option that the callable does not take.
-        """
+        """Copies of the options that the model receives with one request, with the tools in OpenAI's form."""
         if options is not self.options:
             self._check_options(options)
         opts: dict[str, Any] = copy_json({**options}) if options else {}
@@ -195,14 +183,6 @@ class Signature:
 _OPTS_NAMES = frozenset({"opts", "options", "kwargs", "params"})
 _OPTION_NAMES = OPTIONS | {"tools", "tool_choice", "model"}
 """OpenAI's names of options that a model may take one by one."""
-
-
-def _is_opts(second: inspect.Parameter | None, options: Mapping[str, Any]) -> bool:
-    """Whether the second parameter takes all options as one dict, not a single option."""
-    if second is None or second.name in _OPTS_NAMES:
-        return second is not None
-    is_one = second.name in _OPTION_NAMES or second.name in options
-    return not is_one and second.default is second.empty
 
 
 _signatures: dict[Any, Signature] = {}

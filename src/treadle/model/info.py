@@ -42,13 +42,9 @@ class ModelInfo(NamedTuple):
 
 def model_info(fn: Any, opts: Mapping[str, Any]) -> ModelInfo:
     """The model of a callable, as its attributes show it; ``opts`` take precedence over the options there."""
-    request: dict[str, Any] = dict(opts)
-    while isinstance(fn, functools.partial):
-        request = {**fn.keywords, **request}
-        fn = fn.func
+    fn, _, keywords = without_partials(fn)
     own = attribute_of(fn, "opts")
-    if is_dict(own):
-        request = {**own, **request}
+    request: dict[str, Any] = {**(own if is_dict(own) else {}), **keywords, **opts}
     return ModelInfo(
         text_or_none(request.get("model")) or text_or_none(attribute_of(fn, "model")) or None,
         text_or_none(attribute_of(fn, "provider")) or _PROVIDERS.get(package_of(fn)),
@@ -62,17 +58,27 @@ def host_of(url: str) -> str:
     return host.removesuffix(":443" if url.startswith("https:") else ":80")
 
 
-def without_partials(fn: Any) -> Any:
-    """The callable within partials."""
+def without_partials(fn: Any) -> tuple[Any, list[Any], dict[str, Any]]:
+    """The callable within partials, and their arguments; the keywords of the outer ones take precedence."""
+    filled, keywords = list[Any](), dict[str, Any]()
     while isinstance(fn, functools.partial):
+        filled += fn.args
+        keywords = {**fn.keywords, **keywords}
         fn = fn.func
-    return fn
+    return fn, filled, keywords
 
 
 def is_sdk_method(fn: Any) -> bool:
-    """Whether a callable is a method of a provider's SDK, or a partial of one."""
-    fn = without_partials(fn)
+    """Whether a callable is a method of a provider's SDK."""
     return attribute_of(fn, "__self__") is not None and package_of(fn) in _PROVIDERS
+
+
+def url_of(fn: Any) -> str | None:
+    """The base URL that a callable declares, or that of the client whose method it is; None if there is none."""
+    url = attribute_of(fn, "endpoint_url")
+    if not isinstance(url, str):
+        url = attribute_of(attribute_of(attribute_of(fn, "__self__"), "_client"), "base_url")
+    return None if url is None else str(url)
 
 
 def package_of(fn: Any) -> str:

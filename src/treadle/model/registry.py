@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any, TypeAlias
@@ -174,32 +175,20 @@ def check_model(fn: object) -> None:
         raise OptionError(f"llm_send_fn: expected a callable, got {kind}; {advice_on(fn)}")
 
 
-LEAST_KEY = 20
-"""The length of a random name from which on it may be an API key."""
+_KEY = r"sk-|(?=[\w-]{20,}$)(?=.*\d)(?=.*[a-z])(?=.*[A-Z])"
+"""A name that may be an API key: some start with ``sk-``, others are long and random."""
 MAX_SHOWN = 100
 """The length of an unknown name that an error shows."""
 
 
 def _unknown(name: str, by_name: Mapping[str, Provider]) -> str:
-    if not by_name:
-        return (
-            f"model: {name!r} is unknown, since no provider is registered; is treadle installed, so that its "
-            "entry points are found?"
-        )
-    is_shown = len(name) <= MAX_SHOWN and not _may_be_key(name)
+    is_shown = len(name) <= MAX_SHOWN and not re.match(_KEY, name, re.ASCII)
     shown = repr(redacted(name)) if is_shown else "this name"
     first, colon, _ = name.partition(":")
     hint = did_you_mean(first, by_name) if colon else ""
     forms = ", ".join(form for one in dict.fromkeys(by_name.values()) for form in one.model_forms)
+    forms = forms or "none: no provider is registered; is treadle installed, with its entry points?"
     return f"model: {shown} is unknown{hint if 'mean' in hint else ''}; known are {forms}"
-
-
-def _may_be_key(name: str) -> bool:
-    """Whether a name may be an API key: some start with ``sk-``, others are long and random."""
-    is_word = name.replace("-", "").replace("_", "").isalnum() and name.isascii()
-    kinds = (str.isdigit, str.islower, str.isupper)
-    is_random = is_word and all(any(map(kind, name)) for kind in kinds)
-    return name.startswith("sk-") or (len(name) >= LEAST_KEY and is_random)
 
 
 def backend(

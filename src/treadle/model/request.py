@@ -22,24 +22,12 @@ from contextvars import Context, copy_context
 from typing import Any, TypeAlias
 
 from treadle import effects
-from treadle.effects import Call, Reporter, Steps, Timed, in_context, is_awaitable
+from treadle.effects import CLEANUP_SECONDS, Call, Reporter, Steps, Timed, in_context, is_awaitable
 from treadle.effects.cleanup import Outcome, call_into, settle
-from treadle.messages import (
-    Chunk,
-    JSONDict,
-    Response,
-    StreamAccumulator,
-    Timing,
-    Usage,
-    as_text_results,
-    copy_json,
-    for_sdk,
-    has_parts,
-    is_cost,
-    settled,
-    to_chunk,
-    to_response,
-)
+from treadle.messages import Chunk, JSONDict, Response, Timing, Usage, copy_json, for_sdk, settled
+from treadle.messages.decode import is_cost, to_chunk, to_response
+from treadle.messages.parts import as_text_results, has_parts
+from treadle.messages.stream import StreamAccumulator
 from treadle.model.client import ModelClient
 from treadle.model.retry import MAX_ASKED_DELAY
 
@@ -200,7 +188,7 @@ class ModelRequest:
         except GeneratorExit:  # the event loop is closed: nothing can be awaited
             raise
         except BaseException:
-            with anyio.move_on_after(CLOSE_SECONDS, shield=True), _logged():
+            with anyio.move_on_after(CLEANUP_SECONDS, shield=True), _logged():
                 closed = _close(iterator, context)
                 if is_awaitable(closed):
                     await in_context(closed, context)
@@ -242,8 +230,6 @@ class ModelRequest:
 
 CHUNKS_AT_ONCE = 32
 """The number of pieces of a stream that are read before other tasks may run."""
-CLOSE_SECONDS = 5.0
-"""The maximum duration of closing a stream, in seconds."""
 _WHOLE = frozenset({dict, str, Response})
 """The classes of responses that are not streams."""
 _END = object()
@@ -303,14 +289,13 @@ def with_cost(response: Response, cost_of: Callable[[Response], float | None]) -
         # Without usage, few functions can compute a cost.
         level = logging.DEBUG if usage is None else logging.WARNING
         log.log(level, "cost_of= failed; the cost of this response is unknown", exc_info=True)
-        return response
-    if cost is None:
-        return response
-    if not is_cost(cost):
+        cost = None
+    if is_cost(cost):
+        usage = dataclasses.replace(usage or Usage(is_lower_bound=True), cost=cost)
+        return dataclasses.replace(response, usage=usage)
+    if cost is not None:
         log.warning("cost_of= returned %r, which is no cost in US dollars; it is unknown", cost)
-        return response
-    known = Usage(is_lower_bound=True) if usage is None else usage
-    return dataclasses.replace(response, usage=dataclasses.replace(known, cost=cost))
+    return response
 
 
 TimedResponse: TypeAlias = Timed[Response]

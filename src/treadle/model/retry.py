@@ -112,8 +112,6 @@ def has_broken_connection(error: BaseException) -> bool:
 
 
 def _is_connection_error(error: Any) -> bool:
-    if isinstance(error, (ConnectionError, TimeoutError)):
-        return True
     is_of_network = isinstance(error, OSError) and error.errno in _CONNECTION_ERRNO
     return is_of_network or _is_any(error, _CONNECTION_CLASSES)
 
@@ -124,12 +122,9 @@ def _is_any(error: Any, names: frozenset[str]) -> bool:
 
 def codes_of(error: BaseException) -> set[str]:
     """The codes, types and statuses of an error in lower case, by the names of OpenAI, Anthropic and Google."""
-    body = attribute_of(error, "body")
-    nested = body.get("error") if is_mapping(body) else None
-    found = [attribute_of(error, "code"), attribute_of(error, "type")]
-    for holder in (body, nested):
-        if is_mapping(holder):
-            found += [holder.get("code"), holder.get("type"), holder.get("status")]
+    body = _part(error, "body")
+    holders, names = (error, body, _part(body, "error")), ("code", "type", "status")
+    found = (_part(holder, name) for holder in holders for name in names)
     return {str(code).lower() for code in found if isinstance(code, (str, int))}
 
 

@@ -4,62 +4,37 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from functools import reduce
 from typing import Any
 
 from treadle.effects import is_awaitable
 from treadle.errors import OptionError
 from treadle.messages import NotAResponseError
-from treadle.model.info import attribute_of, without_partials
-
-_PARTIAL = "functools.partial(client.chat.completions.create, model='...')"
-_CALLABLE = "the model is a callable that takes messages"
-_NAME = "pass a name, such as 'openai:gpt-5-mini'"
-_OF_METHODS = {
-    "chat.completions.create": f"{_NAME}, or a method of the client: {_PARTIAL}",
-    "messages.create models.generate_content converse": (
-        f"{_NAME}, or a function that takes messages, calls this client and returns the text"
-    ),
-    "as_tool": (
-        "an agent or a loop is no model: make it a tool, tools=[other.as_tool(...)], or a function that takes "
-        "messages, runs it and returns its text"
-    ),
-    "run run_sync invoke ainvoke kickoff predict generate chat complete": (
-        "pass a function that takes messages, calls this object and returns the text or an assistant message"
-    ),
-}
-"""The methods by which an object is known, and the advice on it; the first one that fits."""
+from treadle.model.info import attribute_of, package_of
 
 
 def advice_on(value: Any) -> str:
     """What to pass as the model in place of a value that is not callable."""
-    if isinstance(value, bytes):
-        return "a name of a model is text, such as 'openai:gpt-5-mini'"
     if inspect.isawaitable(value) or inspect.isasyncgen(value) or inspect.isgenerator(value):
         if inspect.iscoroutine(value) and inspect.getcoroutinestate(value) == inspect.CORO_CREATED:
             value.close()  # else Python warns that it was never awaited
         return "pass the function itself, without calling it; the loop calls it for each request"
     if isinstance(value, (list, tuple, dict)):
-        return f"tools belong in tools=, options of the request in llm_opts=; {_CALLABLE}"
-    for paths, advice in _OF_METHODS.items():
-        methods = (reduce(attribute_of, path.split("."), value) for path in paths.split())
-        if any(map(callable, methods)):
-            return advice
-    return f"{_NAME}; otherwise {_CALLABLE}, such as {_PARTIAL}"
+        return "tools belong in tools=, options of the request in llm_opts="
+    if callable(attribute_of(value, "as_tool")):
+        return "an agent or a loop is no model: make it a tool, tools=[other.as_tool(...)]"
+    return (
+        "pass a name, such as 'openai:gpt-5-mini'; or a method of a client that returns chat completions, such as "
+        "functools.partial(client.chat.completions.create, model='...'); or a function that takes messages and "
+        "returns the text or an assistant message"
+    )
 
 
 def check_method(fn: Any) -> None:
-    """Check that the responses of a method of an SDK, or of a partial of one, are understood.
-
-    Raises:
-        OptionError: they are not; the text has the name of the model to use.
-    """
-    owner: Any = getattr(without_partials(fn), "__self__", None)
-    package, kind = owner.__class__.__module__.partition(".")[0], owner.__class__.__name__
+    """Raise an `OptionError` if the responses of a method of an SDK are not understood."""
+    package, kind = package_of(fn), fn.__self__.__class__.__name__
     # Of other packages, no method returns chat completions.
-    if package in {"groq", "mistralai", "cohere"} or (
-        package == "openai" and "Completions" in kind
-    ):
+    is_chat = package == "openai" and "Completions" in kind
+    if is_chat or package in {"groq", "mistralai", "cohere"}:
         return
     provider = {"google": "gemini", "openai": "openai-responses"}.get(package, package)
     raise OptionError(
@@ -86,11 +61,7 @@ def checked_answers(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 async def checked_answer(answer: Awaitable[Any]) -> Any:
-    """What an SDK returns, if it can be a response or a stream.
-
-    Raises:
-        NotAResponseError: the server sent a page, or another text that is no JSON.
-    """
+    """What an SDK returns; raises `NotAResponseError` for a page, or another text that is no JSON."""
     raw = await answer
     problem = _problem_of(raw)
     if problem is not None:

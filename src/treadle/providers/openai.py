@@ -6,7 +6,8 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from treadle.errors import OptionError, did_you_mean
-from treadle.messages import JSONDict, provider_error
+from treadle.messages import JSONDict
+from treadle.messages.decode import provider_error
 from treadle.model.wrong_model import checked_answer
 from treadle.providers.openai_client import OPENAI, XAI, OpenAIEmbedder, new_client, parameters_of
 from treadle.providers.openai_messages import known_messages

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from treadle.messages import JSONDict, is_list, is_mapping, placeholder, text_part
+from treadle.messages import JSONDict, is_list, is_mapping
+from treadle.messages.parts import placeholder, text_part
 from treadle.providers.call_ids import fitting_id
 from treadle.providers.translation import image_of
 

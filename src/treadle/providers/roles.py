@@ -7,7 +7,8 @@ from typing import Literal, TypeAlias
 
 from treadle.errors import OptionError, one_of
 from treadle.fast_dataclass import light_dataclass
-from treadle.model import Embedder, LLMSendFn, Model, check_model, embedder, named_model
+from treadle.model import LLMSendFn, Model, embedder
+from treadle.model.registry import Embedder, check_model, named_model
 
 Role: TypeAlias = Literal["chat", "summary", "memory"]
 """The roles of models that answer."""

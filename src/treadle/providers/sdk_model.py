@@ -8,8 +8,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any, ClassVar
 
 from treadle.errors import OptionError
-from treadle.messages import Chunk, JSONDict, Response, check_no_error, for_sdk, is_mapping
-from treadle.model import Provider, host_of
+from treadle.messages import Chunk, JSONDict, Response, for_sdk, is_mapping
+from treadle.messages.decode import check_no_error
+from treadle.model.info import host_of
+from treadle.model.registry import Provider
 from treadle.providers.prices import Prices, listed_cost
 from treadle.providers.sdk_connection import SDKConnection
 

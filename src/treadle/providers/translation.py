@@ -7,8 +7,9 @@ import logging
 from collections.abc import Container, Mapping
 from typing import Any
 
-from treadle.messages import JSONDict, data_url, is_list, is_mapping, placeholder
+from treadle.messages import JSONDict, is_list, is_mapping
 from treadle.messages.framed import framed
+from treadle.messages.parts import data_url, placeholder
 
 log = logging.getLogger("treadle.providers")
 

@@ -10,7 +10,8 @@ from treadle.loop.built_loop import BuiltLoop
 from treadle.loop.options import OPTIONS
 from treadle.loop.subagent import Subagent
 from treadle.messages import ATOMS, JSONDict, is_mapping
-from treadle.model import Model, ModelInfo, model_info
+from treadle.model import Model
+from treadle.model.info import ModelInfo, model_info
 from treadle.pipeline import Stage
 from treadle.redaction import is_credential, without_credentials
 from treadle.shown import callable_name

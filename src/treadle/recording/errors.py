@@ -11,7 +11,8 @@ from typing import Any, cast
 
 from treadle.codec import NotDataError, decode, encode, imported, name_of
 from treadle.messages import JSONDict, safe_str
-from treadle.model import is_retryable, retry_after, status_of
+from treadle.model import is_retryable
+from treadle.model.retry import retry_after, status_of
 from treadle.tracebacks import leaves_of
 
 _MAX_CHAINED = 16

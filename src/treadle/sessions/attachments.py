@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from treadle.messages import JSONDict, canonical_json, is_list, is_mapping, sha256
+from treadle.messages import JSONDict, is_list, is_mapping, sha256
+from treadle.messages.json_text import canonical_json
 
 KEYS = (
     "image_url",  # OpenAI

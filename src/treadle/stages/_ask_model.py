@@ -13,37 +13,21 @@ from treadle.context import NO_CALLS, Context, Request, expect, with_second_resp
 from treadle.context.request import TOOL_CHOICES
 from treadle.effects import NOW, Call, Emit, Reporter, Sleep, Steps, without_frame
 from treadle.errors import check_names
-from treadle.messages import (
-    Chunk,
-    JSONDict,
-    ModelCall,
-    ModelCallStatus,
-    Response,
-    Timing,
-    as_text_results,
-    estimate_usage,
-    has_parts,
-    join_messages,
-    safe_str,
-    sendable,
-    sendable_json,
-    validate_messages,
-)
+from treadle.messages import Chunk, JSONDict, ModelCall, ModelCallStatus, Response, Timing, safe_str
+from treadle.messages.estimate import estimate_usage
+from treadle.messages.parts import as_text_results, has_parts, join_messages
+from treadle.messages.repair import validate_messages
+from treadle.messages.sanitizing import sendable, sendable_json
 from treadle.model import (
-    BASE_DELAY,
-    MAX_ASKED_DELAY,
-    EventsOf,
     ModelClient,
     ModelMiddleware,
     ModelRequest,
     StreamInterruptedError,
     TimedResponse,
-    delay_before_retry,
     is_retryable,
-    retry_after,
-    through,
-    with_cost,
 )
+from treadle.model.request import EventsOf, through, with_cost
+from treadle.model.retry import BASE_DELAY, MAX_ASKED_DELAY, delay_before_retry, retry_after
 from treadle.pipeline import stage
 from treadle.redaction import redacted
 from treadle.results import LLMError
@@ -81,7 +65,7 @@ def ask_model(  # noqa: C901, PLR0912 - a part of it would cost a generator in e
         max_retries: the number of attempts after the first, for temporary errors; see
             `treadle.model.is_retryable`.
         retry_delay: seconds before the second attempt; each further delay is twice as long, up to 30 s. If the
-            server asks for a wait, that takes precedence; see `treadle.model.retry_after`.
+            server asks for a wait, that takes precedence; see `treadle.model.retry.retry_after`.
         max_retry_delay: the longest wait that a server may ask for, in seconds. If it asks for more, the request
             is not sent again: the run ends with `LLMError`, which names the time.
         on_retry: may change the request before it is sent again: its model, its temperature, its messages.

@@ -14,7 +14,7 @@ from treadle.effects import NOW, Call, Emit, Mode, Reporter, Steps, Then, Timed,
 from treadle.errors import OutcomeUnknownError, Retry
 from treadle.events import ToolRetried
 from treadle.messages import ToolCall, ToolResult, copy_json, safe_str
-from treadle.model import doubled
+from treadle.model.retry import doubled
 from treadle.results import Err, Ok, Paused
 from treadle.stages._progress import ProgressReporter
 from treadle.tools import (

@@ -11,25 +11,17 @@ from typing import Any
 from treadle.context import Context, decision_on, with_parsed_calls
 from treadle.effects import Emit, Steps
 from treadle.events import RepeatWarned
-from treadle.messages import (
-    ORIGIN,
-    Ending,
-    History,
-    JSONDict,
-    ToolCall,
-    ToolResult,
-    can_join,
-    has_bound_values,
-    is_list,
-    join_messages,
+from treadle.messages import ORIGIN, Ending, History, JSONDict, ToolCall, ToolResult, is_list
+from treadle.messages.origin import has_bound_values
+from treadle.messages.parts import join_messages, sendable_parts, text_part
+from treadle.messages.repair import can_join
+from treadle.messages.sanitizing import (
+    is_plain,
     sendable,
     sendable_json,
-    sendable_parts,
-    text_part,
     valid_arguments,
     valid_name,
 )
-from treadle.messages.sanitizing import is_plain
 from treadle.pipeline import stage
 from treadle.stages._answers import edit_note, is_unknown, unknown
 from treadle.tools import NOTE_FROM, Catalog, NotRun, as_made, not_run

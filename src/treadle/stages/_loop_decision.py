@@ -11,7 +11,8 @@ from treadle.checks import FLAG, number
 from treadle.context import Context, decision_on
 from treadle.effects import Call, Steps, Then, call_mode, is_awaitable
 from treadle.errors import Retry
-from treadle.messages import MAX_VIOLATIONS, Ending, ToolCall, ToolResult, is_of_context, safe_str
+from treadle.messages import Ending, ToolCall, ToolResult, is_of_context, safe_str
+from treadle.messages.json_text import MAX_VIOLATIONS
 from treadle.pipeline import stage
 from treadle.results import EmptyResponse, OutputMissing, PendingCall, ResponseIncomplete
 from treadle.stages._answers import edit_note, refusal

@@ -11,18 +11,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from treadle.messages import (
-    JSONDict,
-    Response,
-    ToolCall,
-    ToolResult,
-    data_url,
-    is_list,
-    is_mapping,
-    safe_str,
-    sendable,
-    sendable_json,
-)
+from treadle.messages import JSONDict, Response, ToolCall, ToolResult, is_list, is_mapping, safe_str
+from treadle.messages.parts import data_url
+from treadle.messages.sanitizing import sendable, sendable_json
 from treadle.redaction import redacted
 from treadle.telemetry import names
 from treadle.tracebacks import format_traceback, shortened

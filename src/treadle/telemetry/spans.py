@@ -9,7 +9,8 @@ from typing import Any
 from opentelemetry.trace import Link, Span, SpanContext, Status, StatusCode, TraceFlags
 
 from treadle.events import RunStarted
-from treadle.messages import Response, sendable
+from treadle.messages import Response
+from treadle.messages.sanitizing import sendable
 from treadle.telemetry import names
 
 

@@ -7,17 +7,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
-from treadle.messages import (
-    can_join,
-    is_blank,
-    is_list,
-    problems_of,
-    sendable_json,
-    sendable_parts,
-    to_message,
-    valid_arguments,
-    valid_name,
-)
+from treadle.messages import is_list, problems_of, to_message
+from treadle.messages.parts import sendable_parts
+from treadle.messages.repair import can_join, is_blank
+from treadle.messages.sanitizing import sendable_json, valid_arguments, valid_name
 
 
 class InvalidHistoryError(AssertionError):

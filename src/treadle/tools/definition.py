@@ -11,7 +11,9 @@ from treadle.checks import FLAG, ValueCheck, check_fields, checked, choice, inst
 from treadle.effects import Mode, call_mode, generator_mode, is_sync_callable
 from treadle.errors import OptionError, ToolDefinitionError
 from treadle.fast_dataclass import light_dataclass
-from treadle.messages import MAX_COUNTED, copy_json, format_path, safe_str, short_name, valid_name
+from treadle.messages import copy_json, safe_str, short_name
+from treadle.messages.json_text import MAX_COUNTED, format_path
+from treadle.messages.sanitizing import valid_name
 from treadle.tools.fingerprints import DEDUPE_MODES, Dedupe
 from treadle.tools.tool_context import ToolContext
 from treadle.type_vars import ParamsT, ReturnT_co

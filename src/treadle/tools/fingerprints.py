@@ -7,7 +7,8 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
-from treadle.messages import ATOMS, ToolCall, canonical_json, is_list, sha256
+from treadle.messages import ATOMS, ToolCall, is_list, sha256
+from treadle.messages.json_text import canonical_json
 
 Dedupe: TypeAlias = Literal["evidence", "strict", "off"]
 """When a repeated call is skipped, that is answered with its earlier result.

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypedDict, TypeVar, U
 from treadle.checks import FUNCTIONS, check_fields, checked, choice, copied, number
 from treadle.errors import OptionError, check_names
 from treadle.fast_dataclass import fast_dataclass, light_dataclass
-from treadle.messages import CallChunk, Chunk, is_mapping, safe_str, valid_name
+from treadle.messages import CallChunk, Chunk, is_mapping, safe_str
 from treadle.messages.json_text import MalformedJSONError, parse_json
+from treadle.messages.sanitizing import valid_name
 from treadle.tools.conversion import as_tool
 from treadle.tools.definition import Tool, parsed
 from treadle.tools.docstrings import read_docstring

@@ -25,8 +25,8 @@ from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012, specification_with
 
 from treadle.errors import ToolDefinitionError
-from treadle.messages import MAX_COUNTED, format_path, is_list, is_mapping, short_json, short_name
-from treadle.messages.json_text import MAX_LENGTH, json_type
+from treadle.messages import is_list, is_mapping, short_json, short_name
+from treadle.messages.json_text import MAX_COUNTED, MAX_LENGTH, format_path, json_type
 from treadle.tools.patterns import UnsupportedPatternError, matcher_of
 
 STEPS, STEPS_PER_VALUE = 50_000, 500

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from treadle import Loop, Response, Usage, default_stages, stage, tool
 from treadle.events import CallNotRun, CompactionFailed, HistoryCompacted
-from treadle.messages import to_response
+from treadle.messages.decode import to_response
 from treadle.sessions import compact_history
 from treadle.sessions.compaction.view import HEADING
 from treadle.testing import ScriptedLLM, call, check_history

@@ -23,7 +23,8 @@ from treadle.durable.temporal.blob_store import (
     get_content,
     put_content,
 )
-from treadle.messages import JSONDict, canonical_json, is_dict, is_list, is_mapping, sha256
+from treadle.messages import JSONDict, is_dict, is_list, is_mapping, sha256
+from treadle.messages.json_text import canonical_json
 
 CACHE_BYTES = 64 * 2**20
 """How much a worker keeps of the conversations that it has read last, as JSON."""

@@ -13,7 +13,8 @@ from treadle.codec import decode, encode
 from treadle.durable.temporal.fitness import is_limit
 from treadle.effects import Call, Steps
 from treadle.messages import JSONDict, ToolCall
-from treadle.model import ModelClient, ModelRequest, TimedResponse, through
+from treadle.model import ModelClient, ModelRequest, TimedResponse
+from treadle.model.request import through
 from treadle.stages import ProgressReporter, call_effect, events_of_chunks
 from treadle.tools import ToolCallTable, ToolContext
 

@@ -7,15 +7,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from treadle.messages import (
-    JSONDict,
-    is_list,
-    is_mapping,
-    parse_object,
-    sha256,
-    valid_arguments,
-)
+from treadle.messages import JSONDict, is_list, is_mapping, parse_object, sha256
 from treadle.messages.parts import DataURL, data_url
+from treadle.messages.sanitizing import valid_arguments
 from treadle.providers.anthropic.provider_state import REASONING, own_of, placed_blocks
 from treadle.providers.call_ids import fitting_id
 from treadle.providers.translation import (

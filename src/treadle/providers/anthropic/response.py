@@ -6,15 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from treadle.messages import (
-    JSONDict,
-    NotAResponseError,
-    Response,
-    ToolCall,
-    Usage,
-    check_no_error,
-    is_list,
-)
+from treadle.messages import JSONDict, NotAResponseError, Response, ToolCall, Usage, is_list
+from treadle.messages.decode import check_no_error
 from treadle.providers.anthropic.provider_state import (
     REASONING,
     detail_of,

@@ -6,7 +6,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
-from treadle.messages import CallChunk, Chunk, JSONDict, parse_object, valid_arguments
+from treadle.messages import CallChunk, Chunk, JSONDict, parse_object
+from treadle.messages.sanitizing import valid_arguments
 from treadle.providers.anthropic.provider_state import (
     REASONING,
     detail_of,

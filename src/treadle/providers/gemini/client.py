@@ -14,7 +14,8 @@ import anyio
 
 from treadle.errors import ProviderError
 from treadle.http_bodies import LAST_PIECES, client_options
-from treadle.messages import JSONDict, NotAResponseError, check_no_error, is_mapping
+from treadle.messages import JSONDict, NotAResponseError, is_mapping
+from treadle.messages.decode import check_no_error
 from treadle.providers.embedding import SDKEmbedder
 from treadle.providers.endpoint import PLACEHOLDER, Endpoint
 from treadle.providers.sdk_connection import MissingKeyError, RedirectError, SDKConnection

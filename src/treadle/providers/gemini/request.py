@@ -8,16 +8,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from treadle.messages import (
-    JSONDict,
-    as_text_results,
-    is_list,
-    is_mapping,
-    parse_object,
-    text_of_parts,
-    valid_arguments,
-)
-from treadle.messages.parts import data_url, valid_base64
+from treadle.messages import JSONDict, is_list, is_mapping, parse_object
+from treadle.messages.parts import as_text_results, data_url, text_of_parts, valid_base64
+from treadle.messages.sanitizing import valid_arguments
 from treadle.providers.gemini.provider_state import placed_parts, signature_bytes, signature_of
 from treadle.providers.translation import (
     BEGINNING,

@@ -6,7 +6,8 @@ import dataclasses
 import json
 from typing import Any
 
-from treadle.messages import CallChunk, Chunk, JSONDict, Response, StreamAccumulator, Usage
+from treadle.messages import CallChunk, Chunk, JSONDict, Response, Usage
+from treadle.messages.stream import StreamAccumulator
 from treadle.providers.gemini.provider_state import detail, google, signature_text
 
 _BLOCKED_OTHER = "BLOCK_REASON_OTHER"

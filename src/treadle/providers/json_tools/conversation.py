@@ -6,7 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from treadle.messages import JSONDict, is_list, parse_object, text_part, valid_arguments
+from treadle.messages import JSONDict, is_list, parse_object
+from treadle.messages.parts import text_part
+from treadle.messages.sanitizing import valid_arguments
 from treadle.providers.json_tools.offer import ANSWER, ARGUMENTS, CALLS, TOOL, Offer
 
 

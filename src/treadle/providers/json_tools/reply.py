@@ -9,8 +9,8 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Ma
 from typing import Any, TypeAlias
 
 from treadle.messages import CallChunk, Chunk, Response, ToolCall, is_list, is_mapping, safe_str
-from treadle.messages import to_chunk as as_chunk
-from treadle.messages import to_response as as_response
+from treadle.messages.decode import to_chunk as as_chunk
+from treadle.messages.decode import to_response as as_response
 from treadle.providers.json_tools.offer import ANSWER, ARGUMENTS, CALLS, TOOL, Offer
 
 Reply: TypeAlias = tuple[str | None, tuple[ToolCall, ...]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from treadle.errors import MissingExtraError, OptionError
-from treadle.model import Provider
+from treadle.model.registry import Provider
 
 
 def _open(

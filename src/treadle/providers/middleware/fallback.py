@@ -14,12 +14,10 @@ from treadle.model import (
     SendRequest,
     StreamInterruptedError,
     TimedResponse,
-    check_model,
     is_retryable,
-    retry_after,
-    status_of,
 )
-from treadle.model.retry import RETRYABLE_STATUS, codes_of
+from treadle.model.registry import check_model
+from treadle.model.retry import RETRYABLE_STATUS, codes_of, retry_after, status_of
 from treadle.providers.middleware.other_models import answered_by, client_of, name_of
 from treadle.tracebacks import leaves_of
 

@@ -10,15 +10,9 @@ from treadle import labels
 from treadle.effects import Bounded, Call, Parallel, Reporter, Signal, Sleep, Steps, Stopped
 from treadle.errors import OptionError
 from treadle.messages import Chunk
-from treadle.model import (
-    EventsOf,
-    Model,
-    ModelRequest,
-    SendRequest,
-    StreamInterruptedError,
-    TimedResponse,
-    check_model,
-)
+from treadle.model import Model, ModelRequest, SendRequest, StreamInterruptedError, TimedResponse
+from treadle.model.registry import check_model
+from treadle.model.request import EventsOf
 from treadle.providers.middleware.other_models import answered_by, client_of
 
 

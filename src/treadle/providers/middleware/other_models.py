@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 
-from treadle.model import Model, ModelClient, TimedResponse, named_model
+from treadle.model import Model, ModelClient, TimedResponse
+from treadle.model.registry import named_model
 
 
 def client_of(model: Model | ModelClient) -> ModelClient:
     """A model or its name as a client; a named model is opened when it is first used.
 
     Raises:
-        OptionError, MissingExtraError: see `treadle.model.named_model`.
+        OptionError, MissingExtraError: see `treadle.model.registry.named_model`.
     """
     if isinstance(model, ModelClient):
         return model

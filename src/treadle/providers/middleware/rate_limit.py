@@ -14,15 +14,10 @@ from treadle.effects import NOW, Call, Mode, Sleep, Steps
 from treadle.errors import OptionError
 from treadle.fast_dataclass import light_dataclass
 from treadle.forks import renew_after_fork
-from treadle.messages import Response, estimate_usage
-from treadle.model import (
-    ModelRequest,
-    SendRequest,
-    SharedLimit,
-    TimedResponse,
-    retry_after,
-    status_of,
-)
+from treadle.messages import Response
+from treadle.messages.estimate import estimate_usage
+from treadle.model import ModelRequest, SendRequest, SharedLimit, TimedResponse
+from treadle.model.retry import retry_after, status_of
 from treadle.providers.middleware.limit_keys import Per, check_per, key_of
 from treadle.queues import Queues
 from treadle.redaction import redacted

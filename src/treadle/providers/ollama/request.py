@@ -6,13 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from treadle.errors import OptionError, did_you_mean
-from treadle.messages import (
-    JSONDict,
-    is_list,
-    is_mapping,
-    parse_object,
-    valid_arguments,
-)
+from treadle.messages import JSONDict, is_list, is_mapping, parse_object
+from treadle.messages.sanitizing import valid_arguments
 from treadle.providers.json_tools.offer import schema_of
 from treadle.providers.translation import image_of, text_for
 

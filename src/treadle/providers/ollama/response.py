@@ -14,11 +14,10 @@ from treadle.messages import (
     Response,
     ToolCall,
     Usage,
-    check_no_error,
     describe,
     is_mapping,
-    to_usage,
 )
+from treadle.messages.decode import check_no_error, to_usage
 from treadle.providers.ollama.request import FORMAT
 
 _KNOWN = frozenset({"role", "content", "thinking", "tool_calls", "images"})

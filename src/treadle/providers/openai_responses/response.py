@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from treadle.messages import (
-    NotAResponseError,
-    Response,
-    ToolCall,
-    check_no_error,
-    ending_of,
-    is_list,
-    provider_error,
-    to_usage,
-)
+from treadle.messages import NotAResponseError, Response, ToolCall, is_list
+from treadle.messages.decode import check_no_error, provider_error, to_usage
+from treadle.messages.ending import ending_of
 from treadle.providers.openai_responses.provider_state import (
     BETWEEN_MESSAGES,
     details_of,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, NoReturn
 
-from treadle.messages import CallChunk, Chunk, JSONDict, provider_error
+from treadle.messages import CallChunk, Chunk, JSONDict
+from treadle.messages.decode import provider_error
 from treadle.providers.openai_responses.provider_state import (
     BETWEEN_MESSAGES,
     detail,

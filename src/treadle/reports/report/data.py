@@ -11,15 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from treadle.codec import finite, to_json_line
-from treadle.messages import (
-    ORIGIN,
-    JSONDict,
-    Usage,
-    is_content_part,
-    is_dict,
-    is_list,
-    placeholder,
-)
+from treadle.messages import ORIGIN, JSONDict, Usage, is_dict, is_list
+from treadle.messages.parts import is_content_part, placeholder
 from treadle.recording.model import Call, Iteration, Recording, Retry, Run
 from treadle.reports.report import explain
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from treadle.context import Context, check_call
-from treadle.messages import JSONDict, ToolCall, sendable
+from treadle.messages import JSONDict, ToolCall
+from treadle.messages.sanitizing import sendable
 from treadle.sessions.compaction.strategies import request_of, text_of
 
 MAX_ARGUMENTS = 100

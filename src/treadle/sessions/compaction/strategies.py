@@ -7,17 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from treadle.errors import OptionError
-from treadle.messages import (
-    InvalidMessagesError,
-    JSONDict,
-    MalformedJSONError,
-    canonical_json,
-    describe,
-    is_list,
-    parse_object,
-    text_of_parts,
-    validate_messages,
-)
+from treadle.messages import InvalidMessagesError, JSONDict, describe, is_list, parse_object
+from treadle.messages.json_text import MalformedJSONError, canonical_json
+from treadle.messages.parts import text_of_parts
+from treadle.messages.repair import validate_messages
 from treadle.sessions.attachments import attachments_of
 
 READ_RESULT = "read_result"

@@ -8,7 +8,8 @@ from typing import Any
 
 from treadle.context import Context
 from treadle.fast_dataclass import light_dataclass
-from treadle.messages import SYSTEM_ROLES, History, JSONDict, text_part
+from treadle.messages import SYSTEM_ROLES, History, JSONDict
+from treadle.messages.parts import text_part
 from treadle.sessions.attachments import attachments_of, distinct
 from treadle.sessions.compaction.progress import ListedCall
 from treadle.sessions.compaction.strategies import Strategy

@@ -11,8 +11,9 @@ from treadle import labels
 from treadle.context import Context
 from treadle.effects import Call, Mode, Steps
 from treadle.errors import OptionError
-from treadle.messages import is_list, is_mapping, text_of_parts
+from treadle.messages import is_list, is_mapping
 from treadle.messages.framed import framed
+from treadle.messages.parts import text_of_parts
 from treadle.pipeline import Stage, stage
 from treadle.sessions.memory.facts import Fact, one_line
 from treadle.sessions.memory.ranking import MAX_SEARCHED, choose

@@ -7,14 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from treadle.fast_dataclass import light_dataclass
-from treadle.messages import (
-    CHARACTERS_PER_TOKEN,
-    JSONDict,
-    is_list,
-    is_mapping,
-    safe_str,
-    text_of_parts,
-)
+from treadle.messages import CHARACTERS_PER_TOKEN, JSONDict, is_list, is_mapping, safe_str
+from treadle.messages.parts import text_of_parts
 
 MAX_DATA = 1_000
 """The number of characters of a tool result, or of the arguments of a call, that are read: facts about the user

@@ -18,9 +18,8 @@ from treadle.messages import (
     ToolCall,
     is_dict,
     is_list,
-    to_chunk,
-    to_response,
 )
+from treadle.messages.decode import to_chunk, to_response
 from treadle.testing.chaos.dice import CONTROLS, SURROGATE, Dice, Table, always, one_of
 from treadle.testing.chaos.errors import ERRORS, raising
 from treadle.testing.chaos.replies import Endless, Piece, Reply, Silence, UnclosableError
