@@ -183,6 +183,7 @@ def test_a_custom_reason_has_the_attributes_that_it_declares_or_inherits():
     own = Own("max_cost", 1, 2)
     assert (own.stop_reason, own.is_guard, own.allows_last_answer) == ("own", True, True)
     assert (Other("x").stop_reason, Other("x").is_guard, str(Other("x"))) == ("error", False, "x")
+    assert pickle.loads(pickle.dumps(RunError("x"))).args == ("x",)  # noqa: S301
 
 
 @pytest.mark.parametrize("stop_reason", REASONS)

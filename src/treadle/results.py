@@ -48,6 +48,8 @@ class RunError(TreadleError):
 
     def __reduce__(self) -> Any:
         made: Any = self
+        if not dataclasses.is_dataclass(made):  # a reason of a user
+            return super().__reduce__()
         values = {spec.name: getattr(made, spec.name) for spec in dataclasses.fields(made)}
         if isinstance(values.get("cause"), BaseException):
             values["cause"] = portable(values["cause"])
