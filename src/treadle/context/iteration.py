@@ -16,7 +16,7 @@ from treadle.model import ModelClient
 from treadle.results import PendingCall, Reason
 from treadle.run_state import RunState
 from treadle.shown import shown_fields
-from treadle.tools import Approval, Plan, Tool
+from treadle.tools import Approval, Plan, Resolver, Tool
 
 
 class Decision(StrEnum):
@@ -100,6 +100,11 @@ class Iteration:
     def max_iterations(self) -> int:
         """The limit of iterations."""
         return self.run.budget.limits.max_iterations
+
+    @property
+    def resolve_tool(self) -> Resolver | None:
+        """The resolver, which runs the calls of tools without a function."""
+        return self.run.resolver
 
     @property
     def is_injected(self) -> bool:
