@@ -16,7 +16,7 @@ from treadle.messages import ReadOnlyDict
 from treadle.model import LLMSendFn, Model, named_model
 from treadle.pipeline import Pipeline, PipelineError, Stage
 from treadle.pipeline.compiler import Component
-from treadle.pipeline.components import components_of
+from treadle.pipeline.components import Container, components_of
 from treadle.stages import BUILT_IN, GIVEN, ask_model, check_options, default_stages
 from treadle.tools import (
     Catalog,
@@ -141,7 +141,8 @@ def _provides(component: Component, name: str) -> bool:
     """Whether a component, or a stage nested in it, provides a field of the context."""
     if isinstance(component, Stage):
         return name in component.provides
-    return any(_provides(inner, name) for part in component.nested() for inner in part)
+    parts = component.parts.values() if isinstance(component, Container) else ()
+    return any(_provides(inner, name) for part in parts for inner in part)
 
 
 def _built(component: Component, chosen: Mapping[str, Any], taken: set[str]) -> Component:
@@ -158,8 +159,7 @@ def _built(component: Component, chosen: Mapping[str, Any], taken: set[str]) -> 
         options = {**{name: chosen[name] for name in mine}, **stage.options}
         check_options(stage, options)
         return dataclasses.replace(stage, options=options) if mine else stage
-    nested = [tuple(_built(c, chosen, taken) for c in part) for part in component.nested()]
-    return component.with_nested(nested) if nested else component
+    return component.with_parts(lambda part: tuple(_built(c, chosen, taken) for c in part))
 
 
 def _tools_of(settings: Settings) -> tuple[dict[str, Tool], OutputContract | None]:

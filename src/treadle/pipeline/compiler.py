@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import itertools
 import types
 import typing
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from enum import IntEnum
-from typing import Any, ClassVar, NamedTuple, TypeAlias, cast
+from typing import Any, ClassVar, TypeAlias
 
 from treadle.effects import Mode, call_mode, generator_mode
 from treadle.errors import did_you_mean
@@ -53,6 +54,7 @@ class Op:
     component: Any = None
     target: int = -1
     until: Condition | None = None
+    mode: Mode = Mode.ASYNC  # in which a ``CALL`` runs
 
     def __repr__(self) -> str:
         return f"Op({self.kind.name}, {self.name!r})"  # options of a stage may be secrets
@@ -78,15 +80,9 @@ class Component:
     """Whether items go on to the next component."""
     is_point: ClassVar[bool] = False
     """Whether it is a target of jumps: points have a separate namespace, and no item enters there."""
-    is_for_streams: ClassVar[bool] = False
-    """Whether it drops, makes or converts items, so that only a `StreamPipeline` runs it."""
 
-    def nested(self) -> list[Components]:
-        """The sequences of components inside this one."""
-        return []
-
-    def with_nested(self, _nested: Sequence[Components], /) -> Component:
-        """A copy with other sequences of components inside; see `nested`."""
+    def with_parts(self, _change: Callable[[Components], Components], /) -> Component:
+        """A copy in which each sequence of components inside is changed."""
         return self
 
     def add_to(self, _compiler: Compiler, _name: str, /) -> None:
@@ -94,12 +90,8 @@ class Component:
         raise PipelineError(f"{self!r} is not a known kind of component")
 
 
-class Named(NamedTuple):
-    """A component with its full name, such as ``embedded.stage``."""
-
-    name: str
-    component: Component
-    is_top: bool
+EXIT = None
+"""The point at the end of a scope."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -108,13 +100,11 @@ class Scope:
 
     prefix: str
     until: Condition | None = None
-    exits: list[Op] = dataclasses.field(default_factory=list[Op])
-    points: dict[str, int] = dataclasses.field(default_factory=dict[str, int])
-    gotos: list[tuple[str, Op, Filled]] = dataclasses.field(
-        default_factory=list[tuple[str, Op, Filled]]
+    points: dict[Hashable, int] = dataclasses.field(default_factory=dict[Hashable, int])
+    jumps: list[tuple[Hashable, Op, Filled]] = dataclasses.field(
+        default_factory=list[tuple[Hashable, Op, Filled]]
     )
-    left: list[Filled] = dataclasses.field(default_factory=list[Filled])
-    """The fields that are filled at each `done`."""
+    """The operations that may go to a point, each with the fields that are filled there."""
 
 
 class Compiler:
@@ -126,55 +116,47 @@ class Compiler:
         until: Condition | None,
         item: type | None,
         given: Collection[str],
-        *,
-        for_streams: bool,
     ) -> None:
         self.ops: list[Op] = []
-        self.named: list[Named] = []
-        """All components, nested ones included, in the order in which they were written."""
+        self.named: list[tuple[str, Component]] = []
+        """All components, nested ones included, in the order in which they were written, each with its full name,
+        such as ``embedded.stage``."""
+        self.top: list[str] = []
+        """The names of the components that are not nested."""
         self.entry_points: dict[str, int] = {}
         """The positions at which an item may enter, by the name of the component, which is not nested."""
         self.fields = fields_of(item)
         self.filled: Filled = frozenset(given)
         self.scope = Scope("", until)
-        self._for_streams = for_streams
         self._names: set[str] = set()
         self._depth = 0
         self.add_scope(components, self.scope)
-        self.emit(Op(Kind.END))
+        self.ops.append(Op(Kind.END))
 
     def add_scope(self, components: Sequence[Component], scope: Scope) -> None:
         """Add components that have separate points and exits."""
         outer, self.scope = self.scope, scope
         self.add(components)
+        self.add_point(EXIT)
         self.scope = outer
-        for op in scope.exits:
-            op.target = len(self.ops)
-        for point, op, _ in scope.gotos:
+        for point, op, _ in scope.jumps:
             if point not in scope.points:
+                known = [name for name in scope.points if isinstance(name, str)]
                 raise PipelineError(
                     f"{op.name!r} refers to goto_point({point!r}), which does not exist"
-                    f"{did_you_mean(point, scope.points)}"
+                    f"{did_you_mean(point, known)}"
                 )
             op.target = scope.points[point]
-        self.filled = filled_in_all(self.filled, *scope.left)
 
     def add(self, components: Sequence[Component]) -> None:
         """Add components to the current scope."""
         self._depth += 1
         for component in components:
-            name = self._name(component)
-            if component.is_for_streams and not self._for_streams:
-                raise PipelineError(
-                    f"{name!r} drops, makes or converts items, which takes a StreamPipeline of "
-                    f"treadle.pipeline.streams"
-                )
-            component.add_to(self, name)
+            component.add_to(self, self._name(component))
         self._depth -= 1
 
     def _name(self, component: Component) -> str:
         name = base = self.scope.prefix + component.name
-        is_top = self._depth == 1
         if not component.is_point:
             number = 1
             while component.anonymous and name in self._names:
@@ -185,32 +167,36 @@ class Compiler:
                     f"there are two components named {name!r}; rename one, as in stage(fn, name=...)"
                 )
             self._names.add(name)
-            if is_top:
+            if self._depth == 1:
                 self.entry_points[name] = len(self.ops)
-        self.named.append(Named(name, component, is_top))
+        if self._depth == 1:
+            self.top.append(name)
+        self.named.append((name, component))
         return name
 
-    def emit(self, op: Op) -> Op:
-        """Append an operation."""
-        self.ops.append(op)
-        return op
-
-    def emit_jump(self, name: str, when: Condition) -> Op:
-        """Append a jump to ``target`` that depends on a condition."""
+    def add_jump(self, name: str, when: Condition, point: Hashable, filled: Filled = None) -> None:
+        """Append a jump of the items that meet a condition to a point of the scope."""
         after = len(self.ops) + 1
 
         def choose(item: Any) -> int:
             return op.target if when(item) else after
 
-        op = self.emit(Op(Kind.JUMP, name, choose))
-        return op
+        op = Op(Kind.JUMP, name, choose)
+        self.ops.append(op)
+        self.scope.jumps.append((point, op, filled))
 
-    def emit_result(self, op: Op) -> None:
+    def add_point(self, point: Hashable) -> None:
+        """Note the position of a point. A jump from further down has at least the fields that are filled here."""
+        self.scope.points[point] = len(self.ops)
+        jumps = (filled for name, _, filled in self.scope.jumps if name == point)
+        self.filled = filled_in_all(self.filled, *jumps)
+
+    def add_result(self, op: Op) -> None:
         """Append an operation after which the item leaves the scope if ``until`` holds."""
-        if self.scope.until is not None:
-            op.until = self.scope.until
-            self.scope.exits.append(op)
-        self.emit(op)
+        op.until = self.scope.until
+        if op.until is not None:
+            self.scope.jumps.append((EXIT, op, None))
+        self.ops.append(op)
 
 
 def filled_in_all(*ways: Filled) -> Filled:
@@ -233,11 +219,7 @@ def kind_of(fn: Callable[..., Any], name: str) -> Kind:
 
 def fields_of(item: type | None) -> frozenset[str] | None:
     """The names of the fields that a type of items declares; None if it declares none."""
-    if item is None:
-        return None
-    if dataclasses.is_dataclass(item):
-        return frozenset(field.name for field in dataclasses.fields(item))
-    classes: tuple[type, ...] = getattr(cast("Any", item), "__mro__", ())
+    classes: tuple[type, ...] = getattr(item, "__mro__", ())
     return frozenset(name for cls in classes for name in inspect.get_annotations(cls)) or None
 
 
@@ -246,7 +228,7 @@ def classes_of(item: Any) -> tuple[type, ...]:
     origin: Any = typing.get_origin(item) or item
     if origin in {typing.Union, types.UnionType}:
         members = [classes_of(member) for member in typing.get_args(item)]
-        return tuple(cls for classes in members for cls in classes) if all(members) else ()
+        return tuple(itertools.chain(*members)) if all(members) else ()
     if typing.is_typeddict(origin):
         return (dict,)
     if origin is None or origin is Any or getattr(origin, "_is_protocol", False):

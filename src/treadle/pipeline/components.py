@@ -23,15 +23,14 @@ from treadle.effects import Mode, call_mode
 from treadle.errors import did_you_mean
 from treadle.fast_dataclass import fast_dataclass
 from treadle.pipeline.compiler import (
+    EXIT,
     Compiler,
     Component,
     Components,
     Condition,
-    Filled,
     Kind,
     Op,
     Scope,
-    filled_in_all,
     kind_of,
 )
 from treadle.pipeline.errors import PipelineError
@@ -104,7 +103,7 @@ class Stage(Component, Generic[ParamsT, ReturnT_co]):
             raise PipelineError(
                 f"stage {name!r} cannot be called with the item as its only argument: {error}"
             ) from error
-        compiler.emit_result(Op(kind_of(fn, name), name, fn, self))
+        compiler.add_result(Op(kind_of(fn, name), name, fn, self))
 
 
 class _Decorator(Protocol):
@@ -167,8 +166,9 @@ def stage(
         )
     if not callable(fn):
         raise PipelineError(f"a stage must be callable, not {type(fn).__name__}")
-    label, old = name_of(fn), cast("Stage", fn)
+    old = cast("Stage", fn)
     if not isinstance(fn, Stage):
+        label = name_of(fn)
         old = Stage(label, fn, {}, anonymous=label == "lambda")
     made = replace(
         old,
@@ -195,17 +195,16 @@ def _field_names(given: Sequence[str]) -> tuple[str, ...]:
 
 def _check_options(made: Stage, options: Mapping[str, Any]) -> None:
     try:
-        parameters = list(inspect.signature(made.fn).parameters.values())
+        parameters = [*inspect.signature(made.fn).parameters.values()][
+            1:
+        ]  # the first takes the item
     except ValueError:  # a builtin without a signature
         return
-    if any(one.kind is one.VAR_KEYWORD for one in parameters):
-        return
-    if parameters and parameters[0].kind <= inspect.Parameter.VAR_POSITIONAL:
-        del parameters[0]  # it takes the item
     keywords = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
     known = [one.name for one in parameters if one.kind in keywords]
+    takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters)
     for option in options:
-        if option not in known:
+        if option not in known and not takes_any:
             raise PipelineError(
                 f"stage {made.name!r} has no option {option!r}{did_you_mean(option, known)}"
             )
@@ -223,22 +222,25 @@ def check_plain(fn: object, what: str) -> None:
 
 
 @fast_dataclass
-class Switch(Component):
+class Container(Component):
+    """The base of the components with others inside: sequences of components by key, such as that of a branch."""
+
+    parts: Mapping[Any, Components]
+
+    def with_parts(self, change: Callable[[Components], Components], /) -> Component:
+        """A copy in which each sequence of components inside is changed; if none changes, the same object."""
+        parts = {key: change(part) for key, part in self.parts.items()}
+        return self if parts == self.parts else replace(self, parts=parts)
+
+
+@fast_dataclass
+class Switch(Container):
     """Sends the item to one of several branches, made by `switch`."""
 
     shape = '{{"{}"}}'
     title = "switch {0}"
 
     fn: Callable[[Any], Hashable]
-    branches: Mapping[Any, Components]
-
-    def nested(self) -> list[Components]:
-        """The branches."""
-        return list(self.branches.values())
-
-    def with_nested(self, nested: Sequence[Components], /) -> Component:
-        """A copy with other branches."""
-        return replace(self, branches=dict(zip(self.branches, nested, strict=True)))
 
     def add_to(self, compiler: Compiler, name: str, /) -> None:
         """Add a jump to the branch of the item, and the branches, each with a jump to their end."""
@@ -251,17 +253,14 @@ class Switch(Component):
                 raise KeyError(f"no branch for {key!r}; the branches are {known}")
             return positions[key]
 
-        compiler.emit(Op(Kind.JUMP, name, choose))
-        ends: list[Op] = []
-        before, after = compiler.filled, list[Filled]()
-        for key, branch in self.branches.items():
+        compiler.ops.append(Op(Kind.JUMP, name, choose))
+        before, end = compiler.filled, object()
+        for key, branch in self.parts.items():
             positions[key], compiler.filled = len(compiler.ops), before
             compiler.add(branch)
-            after.append(compiler.filled)
-            ends.append(compiler.emit_jump("", lambda _: True))
-        for end in ends:
-            end.target = len(compiler.ops)
-        compiler.filled = filled_in_all(*after)
+            compiler.add_jump("", lambda _: True, end, compiler.filled)
+        compiler.filled = None
+        compiler.add_point(end)
 
 
 def switch(
@@ -284,7 +283,7 @@ def switch(
             f"switch {label!r} has no branches: expected a mapping, got {type(branches).__name__}"
         )
     made = {key: components_of(branch) for key, branch in branches.items()}
-    return Switch(label, fn, made, anonymous=name is None and label == "lambda")
+    return Switch(label, made, fn, anonymous=name is None and label == "lambda")
 
 
 @fast_dataclass
@@ -292,15 +291,14 @@ class Goto(Component):
     """Jumps to a point of the pipeline, made by `goto`."""
 
     shape = '{{"{}"}}'
-    title = "goto {1.point}"
+    title = "goto {1.point} if {0}"
 
-    point: str
+    point: str | None
     when: Condition
 
     def add_to(self, compiler: Compiler, name: str, /) -> None:
         """Add a jump, whose target is known at the end of the scope."""
-        jump = compiler.emit_jump(name, self.when)
-        compiler.scope.gotos.append((self.point, jump, compiler.filled))
+        compiler.add_jump(name, self.when, self.point, compiler.filled)
 
 
 def goto(point: str, when: Condition, name: str | None = None) -> Goto:
@@ -325,31 +323,19 @@ class GotoPoint(Component):
 
     def add_to(self, compiler: Compiler, name: str, /) -> None:
         """Note the position."""
-        scope = compiler.scope
-        if self.name in scope.points:
+        if self.name in compiler.scope.points:
             raise PipelineError(f"there are two goto_points named {name!r}")
-        scope.points[self.name] = len(compiler.ops)
-        # A goto further down jumps back with at least the fields that are filled here.
-        jumps = (filled for point, _, filled in scope.gotos if point == self.name)
-        compiler.filled = filled_in_all(compiler.filled, *jumps)
+        compiler.add_point(self.name)
 
 
 goto_point = GotoPoint
 
 
 @fast_dataclass
-class Done(Component):
-    """Lets items leave the pipeline early, made by `done`."""
+class Done(Goto):
+    """Lets items leave the pipeline early, made by `done`: a jump to the end of the scope."""
 
-    shape = '{{"{}"}}'
     title = "done {0}"
-
-    when: Condition
-
-    def add_to(self, compiler: Compiler, name: str, /) -> None:
-        """Add a jump to the end of the scope."""
-        compiler.scope.exits.append(compiler.emit_jump(name, self.when))
-        compiler.scope.left.append(compiler.filled)
 
 
 def done(when: Condition, name: str | None = None) -> Done:
@@ -360,22 +346,7 @@ def done(when: Condition, name: str | None = None) -> Done:
         name: the name; None generates one.
     """
     check_plain(when, "the condition of a done")
-    return Done(name or "done", when, anonymous=name is None)
-
-
-@fast_dataclass
-class Container(Component):
-    """The base of the components that run others, whose points and exits are separate."""
-
-    components: Components
-
-    def nested(self) -> list[Components]:
-        """The components inside."""
-        return [self.components]
-
-    def with_nested(self, nested: Sequence[Components], /) -> Component:
-        """A copy with other components inside."""
-        return replace(self, components=nested[0])
+    return Done(name or "done", EXIT, when, anonymous=name is None)
 
 
 @fast_dataclass
@@ -395,9 +366,9 @@ class Embed(Container):
         def until(item: Any) -> bool:
             return any(condition(item) for condition in conditions)
 
-        compiler.add_scope(self.components, Scope(f"{name}.", until if conditions else None))
+        compiler.add_scope(self.parts[""], Scope(f"{name}.", until if conditions else None))
         if outer is not None:
-            compiler.scope.exits.append(compiler.emit_jump(name, outer))
+            compiler.add_jump(name, outer, EXIT)
 
 
 @fast_dataclass
@@ -409,7 +380,7 @@ class Tbd(Component):
 
     def add_to(self, compiler: Compiler, name: str, /) -> None:
         """Add an operation that does nothing."""
-        compiler.emit(Op(Kind.PLAIN, name))
+        compiler.ops.append(Op(Kind.PLAIN, name))
 
 
 tbd = Tbd

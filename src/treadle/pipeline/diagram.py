@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from treadle.pipeline.compiler import Component
-from treadle.pipeline.components import Container, Done, Goto, GotoPoint, Switch
+from treadle.pipeline.components import Container, Goto, GotoPoint, Switch
 
 Ends: TypeAlias = list[tuple[str, str]]
 """Nodes that the next node is connected to, each with the label of the edge."""
@@ -44,26 +44,22 @@ class _Flowchart:
     def part(self, components: Sequence[Component], ends: Ends) -> Ends:
         """Draw components that have separate points and a separate end."""
         points: dict[str, str] = {}
-        jumps: list[tuple[str, str]] = []
-        exits: Ends = []
+        jumps: list[tuple[str, str | None]] = []
 
         def draw(component: Component, ends: Ends) -> Ends:
             shape = component.shape.format(_escaped(component.name))
-            if isinstance(component, Container):
+            if isinstance(component, Container) and not isinstance(component, Switch):
                 self.lines.append(f'subgraph g{next(self._numbers)}["{shape}"]')
-                ends = self.part(component.components, ends)
+                ends = self.part(component.parts[""], ends)
                 self.lines.append("end")
                 return ends
             node = self.node(shape, ends)
             match component:
-                case Switch(branches=branches):
-                    ways = [(branch, [(node, str(key))]) for key, branch in branches.items()]
+                case Switch(parts=parts):
+                    ways = [(branch, [(node, str(key))]) for key, branch in parts.items()]
                     return [end for branch, ends in ways for end in draw_all(branch, ends)]
                 case Goto(point=point):
                     jumps.append((node, point))
-                    return [(node, "no")]
-                case Done():
-                    exits.append((node, "yes"))
                     return [(node, "no")]
                 case GotoPoint(name=name):
                     points[name] = node
@@ -78,8 +74,11 @@ class _Flowchart:
 
         ends = draw_all(components, ends)
         for node, point in jumps:
-            self._edge(node, points[point], "yes")
-        return [*ends, *exits]
+            if point is None:
+                ends.append((node, "yes"))
+            else:
+                self._edge(node, points[point], "yes")
+        return ends
 
 
 def _escaped(label: str) -> str:
@@ -94,24 +93,17 @@ def text(components: Sequence[Component]) -> str:
 
 def _outline(components: Sequence[Component], indent: str) -> Iterator[str]:
     for component in components:
-        yield f"{indent}{_title(component)}"
-        if isinstance(component, Switch):
-            for key, branch in component.branches.items():
-                yield f"{indent}  {_on_one_line(str(key))}:"
-                yield from _outline(branch, f"{indent}    ")
-        else:
-            for inner in component.nested():
-                yield from _outline(inner, f"{indent}  ")
-
-
-def _title(component: Component) -> str:
-    name, title = component.name, component.title
-    if component.anonymous and title == f"{name} {{0}}":  # not "done done"
-        return name
-    title = title.format(name, component)
-    if isinstance(component, Goto) and not component.anonymous:
-        title += f" if {name}"
-    return _on_one_line(title)
+        name, title = component.name, component.title
+        is_in_name = (
+            component.anonymous and name.split()[:1] == title.split()[:1]
+        )  # not "done done"
+        yield indent + _on_one_line(name if is_in_name else title.format(name, component))
+        for key, part in component.parts.items() if isinstance(component, Container) else ():
+            inner = f"{indent}  "
+            if isinstance(component, Switch):
+                yield f"{inner}{_on_one_line(str(key))}:"
+                inner += "  "
+            yield from _outline(part, inner)
 
 
 def _on_one_line(text: str) -> str:

@@ -31,11 +31,10 @@ class DeadEnd(Component):
     shape = '[/"{}"/]'
     title = "dead_end {0}"
     continues = False
-    is_for_streams = True
 
     def add_to(self, compiler: Compiler, name: str, /) -> None:
         """Add the end of an item."""
-        compiler.emit(Op(Kind.DROP, name))
+        compiler.ops.append(Op(Kind.DROP, name))
         compiler.filled = None
 
 
@@ -50,14 +49,13 @@ class Composer(Component):
 
     shape = '[["{}"]]'
     title = "composer {0}"
-    is_for_streams = True
 
     fn: Callable[[Any, Any], tuple[Iterable[Any], Any]]
     memo: Any
 
     def add_to(self, compiler: Compiler, name: str, /) -> None:
         """Add a call of the function."""
-        compiler.emit_result(Op(Kind.COMPOSE, name, self.fn, self))
+        compiler.add_result(Op(Kind.COMPOSE, name, self.fn, self))
 
 
 def composer(
@@ -82,7 +80,6 @@ class PlugWith(Container):
 
     shape = "{} (plugged)"
     title = "plug_with {0}"
-    is_for_streams = True
 
     plug: Callable[[Any], Any]
     unplug: Callable[[Any, Any], Any]
@@ -91,9 +88,9 @@ class PlugWith(Container):
         """Add the components between the two functions; the outer ``until`` and fields do not apply to them."""
         outer = compiler.fields, compiler.filled
         compiler.fields = compiler.filled = None
-        compiler.emit(Op(Kind.PLUG, name, self.plug))
-        compiler.add_scope(self.components, Scope(f"{name}/"))
-        compiler.emit_result(Op(Kind.UNPLUG, name, self.unplug))
+        compiler.ops.append(Op(Kind.PLUG, name, self.plug))
+        compiler.add_scope(self.parts[""], Scope(f"{name}/"))
+        compiler.add_result(Op(Kind.UNPLUG, name, self.unplug))
         compiler.fields, compiler.filled = outer
 
 
@@ -122,7 +119,8 @@ def plug_with(adapter: Any, components: ComponentLike, name: str | None = None) 
         )
     check_plain(plug, f"the plug of {label!r}")
     check_plain(unplug, f"the unplug of {label!r}")
-    return PlugWith(label, components_of(components), plug, unplug, anonymous=name is None)
+    parts = {"": components_of(components)}
+    return PlugWith(label, parts, plug, unplug, anonymous=name is None)
 
 
 @fast_dataclass

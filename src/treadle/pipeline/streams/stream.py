@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections import deque
 from collections.abc import (
     AsyncGenerator,
@@ -59,7 +58,7 @@ class NotOneItemError(TreadleError, LookupError):
 class StreamPipeline(Pipeline[ItemT]):
     """A pipeline for many items, in which components may drop, make and convert items; see `Pipeline`."""
 
-    _is_for_streams: ClassVar[bool] = True
+    _last_kind: ClassVar[Kind] = Kind.UNPLUG
 
     def steps(
         self, item: ItemT, progress: Progress | None = None, *, start: str | None = None
@@ -128,6 +127,14 @@ class StreamPipeline(Pipeline[ItemT]):
         return Stream(list(map(_limited, ops)), self._classes, concurrency, ordered=ordered)
 
 
+@dataclasses.dataclass(slots=True, eq=False)
+class Outcome:
+    """The results of an item, or why there are none; None while it is in progress."""
+
+    results: list[Any] | Exception | None = None
+    is_read: Signal = dataclasses.field(default_factory=Signal)
+
+
 class Stream(AsyncIterator[T]):
     """The state that the items of one stream share: memos, limits, turns and results; also their async reader."""
 
@@ -146,11 +153,9 @@ class Stream(AsyncIterator[T]):
         }
         self._turns = Queues()
         """Workers draw items in turn; an item joins the queue of each composer: memos depend on the order."""
-        self._numbers = itertools.count()
+        self._outcomes: deque[Outcome] = deque()
+        """In the order in which they are read: that of the items, or that in which they were completed."""
         self._is_drained = False
-        self._ready: deque[tuple[list[Any] | Exception, Signal]] = deque()
-        self._waiting: dict[int, tuple[list[Any] | Exception, Signal]] = {}
-        self._next = 0
         self._is_over = False
         self._results = self._read()
         self._arrived = anyio.Event()
@@ -192,15 +197,18 @@ class Stream(AsyncIterator[T]):
 
     def _read(self) -> Iterator[T]:
         """The results in their order; `WAIT` while the next one is not there."""
-        while self._ready or not self._is_over:
-            if not self._ready:
+        while True:
+            results = self._outcomes[0].results if self._outcomes else None
+            if results is not None:
+                is_read = self._outcomes.popleft().is_read
+                if isinstance(results, Exception):
+                    raise results
+                yield from results
+                is_read.set()
+            elif self._is_over:
+                return
+            else:
                 yield WAIT
-                continue
-            results, is_read = self._ready.popleft()
-            if isinstance(results, Exception):
-                raise results
-            yield from results
-            is_read.set()
 
     def _finish(self, _value: None = None, _error: Exception | None = None) -> None:
         self._is_over = True
@@ -227,58 +235,49 @@ class Stream(AsyncIterator[T]):
 
     def _draw(self, source: Source[T]) -> Steps[Steps[Signal] | None]:
         """Draw an item; return the steps that run it, or None at the end of the source."""
-        number = next(self._numbers)
         try:
             if not self._is_drained:
                 item = yield from _next_of(source)
                 turns = {one: self._turns.enter(str(one)) for one in self._composers}
-                return self._run(number, item, turns)
+                outcome = Outcome()
+                if self._is_ordered:
+                    self._outcomes.append(outcome)
+                return self._run(outcome, item, turns)
         except StopAsyncIteration:
             self._is_drained = True
         except Exception as error:  # noqa: BLE001 - raised after the items before it
             self._is_drained = True
-            self._add(number, error)
+            self._outcomes.append(Outcome(error))
+            self._arrived.set()
         return None
 
-    def _run(self, number: int, item: T, turns: dict[int, Signal]) -> Steps[Signal]:
+    def _run(self, outcome: Outcome, item: T, turns: dict[int, Signal]) -> Steps[Signal]:
         def admit(position: int) -> Steps[None]:
             if not turns[position].is_set:
                 yield Wait(turns[position])
             if self._composers[position]:  # entered once: the next item may follow at once
                 self._turns.leave(str(position), turns[position])
 
-        results: list[Any] | Exception
         try:
-            results = yield from execute_all(
+            outcome.results = yield from execute_all(
                 self._ops, self._classes, item, Progress(), memos=self._memos, admit=admit
             )
         except Exception as error:  # noqa: BLE001 - raised where the results are read
-            results = error
+            outcome.results = error
         finally:
             for position, turn in turns.items():
                 self._turns.leave(str(position), turn)
-        return self._add(number, results)
-
-    def _add(self, number: int, results: list[Any] | Exception) -> Signal:
-        """Add results, in their order; return a signal that is set when they were read."""
-        is_read = Signal()
-        self._waiting[number if self._is_ordered else self._next] = results, is_read
-        while self._next in self._waiting:
-            self._ready.append(self._waiting.pop(self._next))
-            self._next += 1
+        if not self._is_ordered:
+            self._outcomes.append(outcome)
         self._arrived.set()
-        return is_read
+        return outcome.is_read
 
 
 def _threaded(op: Op) -> Op:
     """Run a replicated plain stage in a worker thread, so that its items run concurrently."""
     if op.kind is not Kind.PLAIN or not isinstance(op.component, Replicated):
         return op
-
-    def run(item: Any) -> Steps[Any]:
-        return (yield Call(op.fn, item, mode=Mode.THREAD, label="stage", key=op.name))
-
-    return dataclasses.replace(op, kind=Kind.GENERATOR, fn=run)
+    return dataclasses.replace(op, kind=Kind.CALL, mode=Mode.THREAD)
 
 
 def _limited(op: Op) -> Op:
