@@ -37,7 +37,6 @@ from treadle.pauses import (
     digest_of,
     is_state,
 )
-from treadle.pauses.claims import resumed_already
 from treadle.pauses.resume_holder import ResumeHolder
 from treadle.results import Paused, PendingCall, Reason
 from treadle.run_state import RunState
@@ -89,7 +88,7 @@ def sealed(
     *,
     pause_id: str,
     last_seq: int,
-    secret: bytes | None,
+    secret: str | bytes | None,
 ) -> JSONDict:
     """The state of a paused run as signed JSON data; raises `PausedStateError` if a value is not JSON."""
     for name, value in context.memo.items():
@@ -190,7 +189,10 @@ class PausedRun:
             self._claims.insert(0, self._file)
             given = self._file.state
         opened, tools = _opened(given), loop.tools
-        self.state, self._digest = check_state(opened, loop.settings.pauses.key), opened["digest"]
+        self.state, self._digest = (
+            check_state(opened, loop.settings.pauses.secret),
+            opened["digest"],
+        )
         self._check_tools(tools)
         stage, pause_id = self.state["stage"], self.state["pause_id"]
         if not loop.pipeline.has_entry(stage):
@@ -225,7 +227,7 @@ class PausedRun:
         decisions = decode(start["decisions"])
         # A recording leaves credentials out, so its digest is another one.
         state = {key: value for key, value in start["paused"].items() if key != "digest"}
-        state["digest"] = digest_of(state, loop.settings.pauses.key)
+        state["digest"] = digest_of(state, loop.settings.pauses.secret)
         made = cls(loop, state, decisions, None, take_over=start.get("take_over", False))
         recorded: Any = _RecordedClaims()
         made._claims = [recorded] * start.get("claims", 0)
@@ -309,7 +311,8 @@ class PausedRun:
                 asked.append(store)
                 claim = functools.partial(store.claim, take_over=self.take_over)
                 if not (yield self._calling(store, claim, labels.CLAIM_PAUSE)):
-                    raise PausedStateError(resumed_already(pause_id))  # noqa: TRY301 - undone below
+                    text = f"the paused state is stale: {pause_id!r} was resumed already"
+                    raise PausedStateError(text)  # noqa: TRY301 - undone below
             # A run that took the pause over leaves it as it was: calls may have run before.
             outcome = "interrupted" if self.take_over else "undone"
             result = yield from steps

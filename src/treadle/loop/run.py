@@ -130,7 +130,7 @@ class Run:
         self.pipeline, self.tools = loop.pipeline, loop.tools
         self.session: RunSession | None = loop.settings.session
         self._finishes = loop.settings.limits.on_limit == "finish"
-        self._secret = loop.settings.pauses.key
+        self._secret = loop.settings.pauses.secret
         self.handle = handle
         self.services = services
         self.state = services.state

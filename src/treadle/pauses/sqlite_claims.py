@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from treadle.databases.sqlite import opened, path_of_file
 from treadle.errors import PausedStateError
-from treadle.pauses.claims import Outcome, claimed, interrupted, resumed_already
+from treadle.pauses.claims import Outcome, claimed
 from treadle.pauses.resume_holder import ResumeHolder
 
 if TYPE_CHECKING:
@@ -53,7 +53,12 @@ class SQLiteClaims:
                 (pause_id,),
             ).fetchone()
             if row is not None:
-                _check_free(take_over, pause_id, *row)
+                claimant_before, since, status = row
+                if status == "done":
+                    return False
+                holder = None if status == "interrupted" else ResumeHolder.parse(claimant_before)
+                if not take_over or (holder and holder.is_running()):
+                    raise PausedStateError(claimed(pause_id, holder, since))
             db.execute(
                 "INSERT OR REPLACE INTO treadle_claims VALUES (?, ?, ?, 'claimed')",
                 (pause_id, claimant, time.time()),
@@ -79,14 +84,3 @@ class SQLiteClaims:
             db.execute(_TABLE)
             yield db
             db.execute("COMMIT")
-
-
-def _check_free(take_over: bool, pause_id: str, claimant: str, since: float, status: str) -> None:
-    """Raise `PausedStateError` if a pause cannot be taken over from its claimant."""
-    if status == "done":
-        raise PausedStateError(resumed_already(pause_id))
-    if status == "interrupted" and not take_over:
-        raise PausedStateError(interrupted(pause_id))
-    holder = ResumeHolder.parse(claimant)
-    if status == "claimed" and not (take_over and not (holder and holder.is_running())):
-        raise PausedStateError(claimed(pause_id, holder, since))
