@@ -11,7 +11,6 @@ from typing import (
     Concatenate,
     Generic,
     ParamSpec,
-    Protocol,
     Self,
     TypeAlias,
     TypeVar,
@@ -106,10 +105,6 @@ class Stage(Component, Generic[ParamsT, ReturnT_co]):
         compiler.add_result(Op(kind_of(fn, name), name, fn, self))
 
 
-class _Decorator(Protocol):
-    def __call__(self, fn: Callable[Concatenate[Any, P], R], /) -> Stage[P, R]: ...
-
-
 @overload
 def stage(
     fn: Callable[Concatenate[Any, P], R],
@@ -129,7 +124,7 @@ def stage(
     provides: Sequence[str] = (),
     replaces: Stage[..., Any] | None = None,
     **options: Any,
-) -> _Decorator: ...
+) -> Callable[[Callable[Concatenate[Any, P], R]], Stage[P, R]]: ...
 def stage(
     fn: Any = None,
     name: str | None = None,
