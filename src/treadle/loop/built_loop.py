@@ -16,7 +16,7 @@ from treadle.messages import ReadOnlyDict
 from treadle.model import LLMSendFn, Model, named_model
 from treadle.pipeline import Pipeline, PipelineError, Stage
 from treadle.pipeline.compiler import Component
-from treadle.pipeline.components import Container, components_of
+from treadle.pipeline.components import components_of
 from treadle.stages import BUILT_IN, GIVEN, ask_model, check_options, default_stages
 from treadle.tools import (
     Catalog,
@@ -141,8 +141,7 @@ def _provides(component: Component, name: str) -> bool:
     """Whether a component, or a stage nested in it, provides a field of the context."""
     if isinstance(component, Stage):
         return name in component.provides
-    parts = component.parts.values() if isinstance(component, Container) else ()
-    return any(_provides(inner, name) for part in parts for inner in part)
+    return any(_provides(inner, name) for part in component.parts.values() for inner in part)
 
 
 def _built(component: Component, chosen: Mapping[str, Any], taken: set[str]) -> Component:

@@ -7,9 +7,9 @@ import inspect
 import itertools
 import types
 import typing
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from treadle.effects import Mode, call_mode, generator_mode
 from treadle.errors import did_you_mean
@@ -60,6 +60,19 @@ class Op:
         return f"Op({self.kind.name}, {self.name!r})"  # options of a stage may be secrets
 
 
+class Look(NamedTuple):
+    """How a component is drawn: texts that are formatted with the name, the title with the component as well."""
+
+    shape: str = '["{}"]'  # the node in a flowchart, or the title of a box
+    title: str = "{0}"  # the line in an outline
+    jump: Hashable = None  # the point to which items may jump from here
+    is_point: bool = (
+        False  # a target of jumps: points have separate names, and no item enters there
+    )
+    is_box: bool = False  # around the components inside, which have separate points
+    continues: bool = True  # whether items go on to the next component
+
+
 @fast_dataclass
 class Component:
     """The base of all components.
@@ -72,14 +85,9 @@ class Component:
     name: str
     anonymous: bool = dataclasses.field(default=False, kw_only=True)
 
-    shape: ClassVar[str] = '["{}"]'
-    """The node in a flowchart, or the title of a box, formatted with the name."""
-    title: ClassVar[str] = "{0}"
-    """The line in an outline, formatted with the name and the component."""
-    continues: ClassVar[bool] = True
-    """Whether items go on to the next component."""
-    is_point: ClassVar[bool] = False
-    """Whether it is a target of jumps: points have a separate namespace, and no item enters there."""
+    look: ClassVar[Look] = Look()
+    parts: ClassVar[Mapping[Any, Components]] = {}
+    """The sequences of components inside by key, such as that of a branch."""
 
     def with_parts(self, _change: Callable[[Components], Components], /) -> Component:
         """A copy in which each sequence of components inside is changed."""
@@ -90,7 +98,7 @@ class Component:
         raise PipelineError(f"{self!r} is not a known kind of component")
 
 
-EXIT = None
+EXIT = ("the end",)
 """The point at the end of a scope."""
 
 
@@ -157,7 +165,7 @@ class Compiler:
 
     def _name(self, component: Component) -> str:
         name = base = self.scope.prefix + component.name
-        if not component.is_point:
+        if not component.look.is_point:
             number = 1
             while component.anonymous and name in self._names:
                 number += 1

@@ -28,8 +28,8 @@ from treadle.pipeline.compiler import (
     Components,
     Condition,
     Kind,
+    Look,
     Op,
-    Scope,
     kind_of,
 )
 from treadle.pipeline.errors import PipelineError
@@ -217,50 +217,26 @@ def check_plain(fn: object, what: str) -> None:
 
 
 @fast_dataclass
-class Container(Component):
-    """The base of the components with others inside: sequences of components by key, such as that of a branch."""
+class Part(Component):
+    """A component that is no stage, with the function that adds its operations."""
 
-    parts: Mapping[Any, Components]
+    look: Look = field(repr=False)  # type: ignore[misc]  # pyright: ignore[reportIncompatibleVariableOverride]  # its own
+    parts: Mapping[Any, Components] = field()  # type: ignore[misc]  # pyright: ignore[reportIncompatibleVariableOverride]
+    add: Callable[[Compiler, str, Mapping[Any, Components]], None] = field(repr=False)
 
     def with_parts(self, change: Callable[[Components], Components], /) -> Component:
         """A copy in which each sequence of components inside is changed; if none changes, the same object."""
         parts = {key: change(part) for key, part in self.parts.items()}
         return self if parts == self.parts else replace(self, parts=parts)
 
-
-@fast_dataclass
-class Switch(Container):
-    """Sends the item to one of several branches, made by `switch`."""
-
-    shape = '{{"{}"}}'
-    title = "switch {0}"
-
-    fn: Callable[[Any], Hashable]
-
     def add_to(self, compiler: Compiler, name: str, /) -> None:
-        """Add a jump to the branch of the item, and the branches, each with a jump to their end."""
-        positions: dict[Any, int] = {}
-
-        def choose(item: Any) -> int:
-            key = self.fn(item)
-            if key not in positions:
-                known = ", ".join(repr(branch) for branch in positions)
-                raise KeyError(f"no branch for {key!r}; the branches are {known}")
-            return positions[key]
-
-        compiler.ops.append(Op(Kind.JUMP, name, choose))
-        before, end = compiler.filled, object()
-        for key, branch in self.parts.items():
-            positions[key], compiler.filled = len(compiler.ops), before
-            compiler.add(branch)
-            compiler.add_jump("", lambda _: True, end, compiler.filled)
-        compiler.filled = None
-        compiler.add_point(end)
+        """Add the operations of this component, which has this full name."""
+        self.add(compiler, name, self.parts)
 
 
 def switch(
     fn: Callable[[Any], Hashable], branches: Mapping[Any, ComponentLike], name: str | None = None
-) -> Switch:
+) -> Component:
     """Choose a branch for each item.
 
     Args:
@@ -277,26 +253,32 @@ def switch(
         raise PipelineError(
             f"switch {label!r} has no branches: expected a mapping, got {type(branches).__name__}"
         )
+
+    def add(compiler: Compiler, name: str, parts: Mapping[Any, Components]) -> None:
+        positions: dict[Any, int] = {}
+
+        def choose(item: Any) -> int:
+            key = fn(item)
+            if key not in positions:
+                known = ", ".join(repr(branch) for branch in positions)
+                raise KeyError(f"no branch for {key!r}; the branches are {known}")
+            return positions[key]
+
+        compiler.ops.append(Op(Kind.JUMP, name, choose))
+        before, end = compiler.filled, object()
+        for key, branch in parts.items():
+            positions[key], compiler.filled = len(compiler.ops), before
+            compiler.add(branch)
+            compiler.add_jump("", lambda _: True, end, compiler.filled)
+        compiler.filled = None
+        compiler.add_point(end)
+
+    look = Look('{{"{}"}}', "switch {0}")
     made = {key: components_of(branch) for key, branch in branches.items()}
-    return Switch(label, made, fn, anonymous=name is None and label == "lambda")
+    return Part(label, look, made, add, anonymous=name is None and label == "lambda")
 
 
-@fast_dataclass
-class Goto(Component):
-    """Jumps to a point of the pipeline, made by `goto`."""
-
-    shape = '{{"{}"}}'
-    title = "goto {1.point} if {0}"
-
-    point: str | None
-    when: Condition
-
-    def add_to(self, compiler: Compiler, name: str, /) -> None:
-        """Add a jump, whose target is known at the end of the scope."""
-        compiler.add_jump(name, self.when, self.point, compiler.filled)
-
-
-def goto(point: str, when: Condition, name: str | None = None) -> Goto:
+def goto(point: str, when: Condition, name: str | None = None) -> Component:
     """Send items that meet a condition to a `goto_point`, which may be earlier or later.
 
     Args:
@@ -305,35 +287,11 @@ def goto(point: str, when: Condition, name: str | None = None) -> Goto:
         name: the name; None generates one.
     """
     check_plain(when, f"the condition of a goto to {point!r}")
-    return Goto(name or f"goto {point}", point, when, anonymous=name is None)
+    title = "{0}" if name is None else "goto {1.look.jump} if {0}"
+    return _jump(name or f"goto {point}", point, when, title, anonymous=name is None)
 
 
-@fast_dataclass
-class GotoPoint(Component):
-    """The target of a `goto`. It leaves the item unchanged."""
-
-    shape = '(("{}"))'
-    title = "goto_point {0}"
-    is_point = True
-
-    def add_to(self, compiler: Compiler, name: str, /) -> None:
-        """Note the position."""
-        if self.name in compiler.scope.points:
-            raise PipelineError(f"there are two goto_points named {name!r}")
-        compiler.add_point(self.name)
-
-
-goto_point = GotoPoint
-
-
-@fast_dataclass
-class Done(Goto):
-    """Lets items leave the pipeline early, made by `done`: a jump to the end of the scope."""
-
-    title = "done {0}"
-
-
-def done(when: Condition, name: str | None = None) -> Done:
+def done(when: Condition, name: str | None = None) -> Component:
     """Let items that meet a condition leave the whole pipeline here, as its result.
 
     Args:
@@ -341,44 +299,37 @@ def done(when: Condition, name: str | None = None) -> Done:
         name: the name; None generates one.
     """
     check_plain(when, "the condition of a done")
-    return Done(name or "done", EXIT, when, anonymous=name is None)
+    title = "{0}" if name is None else "done {0}"
+    return _jump(name or "done", EXIT, when, title, anonymous=name is None)
 
 
-@fast_dataclass
-class Embed(Container):
-    """The components and the ``until`` of another pipeline, made by `embed`."""
+def _jump(name: str, point: Hashable, when: Condition, title: str, *, anonymous: bool) -> Component:
+    def add(compiler: Compiler, name: str, _: object) -> None:
+        compiler.add_jump(name, when, point, compiler.filled)
 
-    shape = "{}"
-    title = "embed {0}"
-
-    until: Condition | None = None
-
-    def add_to(self, compiler: Compiler, name: str, /) -> None:
-        """Add the components, and the end of both pipelines for an item that meets the outer ``until``."""
-        outer = compiler.scope.until
-        conditions = [until for until in (self.until, outer) if until is not None]
-
-        def until(item: Any) -> bool:
-            return any(condition(item) for condition in conditions)
-
-        compiler.add_scope(self.parts[""], Scope(f"{name}.", until if conditions else None))
-        if outer is not None:
-            compiler.add_jump(name, outer, EXIT)
+    return Part(name, Look('{{"{}"}}', title, jump=point), {}, add, anonymous=anonymous)
 
 
-@fast_dataclass
-class Tbd(Component):
+def goto_point(name: str, *, anonymous: bool = False) -> Component:
+    """The target of a `goto`. It leaves the item unchanged."""
+
+    def add(compiler: Compiler, full_name: str, _: object) -> None:
+        if name in compiler.scope.points:
+            raise PipelineError(f"there are two goto_points named {full_name!r}")
+        compiler.add_point(name)
+
+    look = Look('(("{}"))', "goto_point {0}", is_point=True)
+    return Part(name, look, {}, add, anonymous=anonymous)
+
+
+def tbd(name: str, *, anonymous: bool = False) -> Component:
     """A placeholder: the item passes through, and diagrams show it as to be done."""
 
-    shape = '>"{} (to be done)"]'
-    title = "{0} (to be done)"
-
-    def add_to(self, compiler: Compiler, name: str, /) -> None:
-        """Add an operation that does nothing."""
+    def add(compiler: Compiler, name: str, _: object) -> None:
         compiler.ops.append(Op(Kind.PLAIN, name))
 
-
-tbd = Tbd
+    look = Look('>"{} (to be done)"]', "{0} (to be done)")
+    return Part(name, look, {}, add, anonymous=anonymous)
 
 
 def components_of(given: ComponentLike) -> Components:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import TypeAlias
 
-from treadle.pipeline.compiler import Component
-from treadle.pipeline.components import Container, Goto, GotoPoint, Switch
+from treadle.pipeline.compiler import EXIT, Component
 
 Ends: TypeAlias = list[tuple[str, str]]
 """Nodes that the next node is connected to, each with the label of the edge."""
@@ -43,29 +42,27 @@ class _Flowchart:
 
     def part(self, components: Sequence[Component], ends: Ends) -> Ends:
         """Draw components that have separate points and a separate end."""
-        points: dict[str, str] = {}
-        jumps: list[tuple[str, str | None]] = []
+        points: dict[Hashable, str] = {}
+        jumps: list[tuple[str, Hashable]] = []
 
         def draw(component: Component, ends: Ends) -> Ends:
-            shape = component.shape.format(_escaped(component.name))
-            if isinstance(component, Container) and not isinstance(component, Switch):
+            look, parts = component.look, component.parts
+            shape = look.shape.format(_escaped(component.name))
+            if look.is_box:
                 self.lines.append(f'subgraph g{next(self._numbers)}["{shape}"]')
-                ends = self.part(component.parts[""], ends)
+                ends = self.part(parts[""], ends)
                 self.lines.append("end")
                 return ends
             node = self.node(shape, ends)
-            match component:
-                case Switch(parts=parts):
-                    ways = [(branch, [(node, str(key))]) for key, branch in parts.items()]
-                    return [end for branch, ends in ways for end in draw_all(branch, ends)]
-                case Goto(point=point):
-                    jumps.append((node, point))
-                    return [(node, "no")]
-                case GotoPoint(name=name):
-                    points[name] = node
-                case _:
-                    pass
-            return [(node, "")] if component.continues else []
+            if look.is_point:
+                points[component.name] = node
+            if look.jump is not None:
+                jumps.append((node, look.jump))
+                return [(node, "no")]
+            if not parts:
+                return [(node, "")] if look.continues else []
+            ways = [(branch, [(node, str(key))]) for key, branch in parts.items()]
+            return [end for branch, ends in ways for end in draw_all(branch, ends)]
 
         def draw_all(components: Sequence[Component], ends: Ends) -> Ends:
             for component in components:
@@ -74,7 +71,7 @@ class _Flowchart:
 
         ends = draw_all(components, ends)
         for node, point in jumps:
-            if point is None:
+            if point == EXIT:
                 ends.append((node, "yes"))
             else:
                 self._edge(node, points[point], "yes")
@@ -93,14 +90,10 @@ def text(components: Sequence[Component]) -> str:
 
 def _outline(components: Sequence[Component], indent: str) -> Iterator[str]:
     for component in components:
-        name, title = component.name, component.title
-        is_in_name = (
-            component.anonymous and name.split()[:1] == title.split()[:1]
-        )  # not "done done"
-        yield indent + _on_one_line(name if is_in_name else title.format(name, component))
-        for key, part in component.parts.items() if isinstance(component, Container) else ():
+        yield indent + _on_one_line(component.look.title.format(component.name, component))
+        for key, part in component.parts.items():
             inner = f"{indent}  "
-            if isinstance(component, Switch):
+            if not component.look.is_box:
                 yield f"{inner}{_on_one_line(str(key))}:"
                 inner += "  "
             yield from _outline(part, inner)

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar, Generic, Never, Self, cast
 
 from treadle import effects
 from treadle.effects import Steps
 from treadle.errors import InitSignature, did_you_mean
-from treadle.pipeline.compiler import Compiler, Component, Components, Kind, classes_of
+from treadle.pipeline.compiler import (
+    EXIT,
+    Compiler,
+    Component,
+    Components,
+    Kind,
+    Look,
+    Scope,
+    classes_of,
+)
 from treadle.pipeline.components import (
     ComponentLike,
-    Embed,
+    Part,
     Stage,
     check_plain,
     components_of,
@@ -188,7 +197,7 @@ class Pipeline(Generic[ItemT]):
         return mermaid(self.components) if kind == "mermaid" else text(self.components)
 
 
-def embed(pipeline: Pipeline[Any], name: str) -> Embed:
+def embed(pipeline: Pipeline[Any], name: str) -> Component:
     """Put the components of another pipeline here; their names start with ``name.``.
 
     Args:
@@ -201,7 +210,19 @@ def embed(pipeline: Pipeline[Any], name: str) -> Embed:
     """
     if not isinstance(pipeline, Pipeline):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise PipelineError(f"embed({name!r}) takes a Pipeline, not {type(pipeline).__name__}")
-    return Embed(name, {"": pipeline.components}, pipeline.until)
+
+    def add(compiler: Compiler, name: str, parts: Mapping[Any, Components]) -> None:
+        outer = compiler.scope.until
+        conditions = [until for until in (pipeline.until, outer) if until is not None]
+
+        def until(item: Any) -> bool:
+            return any(condition(item) for condition in conditions)
+
+        compiler.add_scope(parts[""], Scope(f"{name}.", until if conditions else None))
+        if outer is not None:
+            compiler.add_jump(name, outer, EXIT)
+
+    return Part(name, Look("{}", "embed {0}", is_box=True), {"": pipeline.components}, add)
 
 
 def _in_place_of(old: Component, new: tuple[Component, ...]) -> tuple[Component, ...]:
@@ -219,7 +240,7 @@ def _index_of(name: str, named: Sequence[tuple[str, Component]]) -> int:
     matches: dict[tuple[bool, bool], list[int]] = {}
     for index, (full_name, component) in enumerate(named):
         if name in {full_name, component.name}:
-            rank = component.is_point, full_name != name
+            rank = component.look.is_point, full_name != name
             matches.setdefault(rank, []).append(index)
     if not matches:
         known = [full_name for full_name, _ in named]

@@ -59,7 +59,7 @@ def execute_all(
                     if admit is not None:
                         yield from admit(position)
                     new = position not in memos
-                    memo = copy.deepcopy(op.component.memo) if new else memos[position]
+                    memo = copy.deepcopy(op.component) if new else memos[position]
                     parts, memo = op.fn(item, memo)
                     made = [after(part, originals) for part in parts]
                     memos[position] = memo  # only if all parts are valid
