@@ -52,13 +52,12 @@ class SQLiteClaims:
                 "SELECT claimant, claimed_at, status FROM treadle_claims WHERE pause_id = ?",
                 (pause_id,),
             ).fetchone()
-            if row is not None:
-                claimant_before, since, status = row
-                if status == "done":
-                    return False
-                holder = None if status == "interrupted" else ResumeHolder.parse(claimant_before)
-                if not take_over or (holder and holder.is_running()):
-                    raise PausedStateError(claimed(pause_id, holder, since))
+            before, since, status = row or ("", 0.0, "undone")
+            if status == "done":
+                return False
+            holder = ResumeHolder.parse(before) if status == "claimed" else None
+            if status != "undone" and (not take_over or (holder and holder.is_running())):
+                raise PausedStateError(claimed(pause_id, holder, since))
             db.execute(
                 "INSERT OR REPLACE INTO treadle_claims VALUES (?, ?, ?, 'claimed')",
                 (pause_id, claimant, time.time()),
@@ -71,9 +70,6 @@ class SQLiteClaims:
             db.execute(
                 "UPDATE treadle_claims SET status = ? WHERE pause_id = ? AND claimant = ?",
                 (outcome, pause_id, claimant),
-            )
-            db.execute(
-                "DELETE FROM treadle_claims WHERE pause_id = ? AND status = 'undone'", (pause_id,)
             )
 
     @contextlib.contextmanager

@@ -69,15 +69,14 @@ def weigh_words(texts: Iterable[tuple[float, str]]) -> Counter[str]:
 def _stems_of(query: str) -> Iterable[str]:
     words = list(words_of(query))
     joined = map(operator.add, words, words[1:])  # "back up" is "backup"
-    return dict.fromkeys(map(stem, (*words, *joined, *_phrasal_verbs(words))))
-
-
-def _phrasal_verbs(words: Sequence[str]) -> Iterator[str]:
-    """Each particle after each word that may be its verb: most of them are no words, and match nothing."""
-    for position, word in enumerate(words):
-        if word in PARTICLES:
-            verbs = words[max(0, position - MAX_BETWEEN - 1) : position]
-            yield from (verb + word for verb in verbs)
+    # Each particle after each word that may be its verb: most of them are no words, and match nothing.
+    phrasal_verbs = (
+        verb + word
+        for position, word in enumerate(words)
+        if word in PARTICLES
+        for verb in words[max(0, position - MAX_BETWEEN - 1) : position]
+    )
+    return dict.fromkeys(map(stem, (*words, *joined, *phrasal_verbs)))
 
 
 # Words
