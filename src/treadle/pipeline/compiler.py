@@ -135,14 +135,17 @@ class Compiler:
         """The positions at which an item may enter, by the name of the component, which is not nested."""
         self.fields = fields_of(item)
         self.filled: Filled = frozenset(given)
-        self.scope = Scope("", until)
+        self.scope = Scope("")
         self._names: set[str] = set()
         self._depth = 0
-        self.add_scope(components, self.scope)
+        self.add_scope(components, "", until)
         self.ops.append(Op(Kind.END))
 
-    def add_scope(self, components: Sequence[Component], scope: Scope) -> None:
-        """Add components that have separate points and exits."""
+    def add_scope(
+        self, components: Sequence[Component], prefix: str, until: Condition | None = None
+    ) -> None:
+        """Add components that have separate points and exits, and names with this prefix."""
+        scope = Scope(prefix, until)
         outer, self.scope = self.scope, scope
         self.add(components)
         self.add_point(EXIT)

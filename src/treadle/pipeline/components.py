@@ -189,10 +189,8 @@ def _field_names(given: Sequence[str]) -> tuple[str, ...]:
 
 
 def _check_options(made: Stage, options: Mapping[str, Any]) -> None:
-    try:
-        parameters = [*inspect.signature(made.fn).parameters.values()][
-            1:
-        ]  # the first takes the item
+    try:  # the first parameter takes the item
+        parameters = list(inspect.signature(made.fn).parameters.values())[1:]
     except ValueError:  # a builtin without a signature
         return
     keywords = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}

@@ -9,16 +9,7 @@ from typing import Any, ClassVar, Generic, Never, Self, cast
 from treadle import effects
 from treadle.effects import Steps
 from treadle.errors import InitSignature, did_you_mean
-from treadle.pipeline.compiler import (
-    EXIT,
-    Compiler,
-    Component,
-    Components,
-    Kind,
-    Look,
-    Scope,
-    classes_of,
-)
+from treadle.pipeline.compiler import EXIT, Compiler, Component, Components, Kind, Look, classes_of
 from treadle.pipeline.components import (
     ComponentLike,
     Part,
@@ -218,7 +209,7 @@ def embed(pipeline: Pipeline[Any], name: str) -> Component:
         def until(item: Any) -> bool:
             return any(condition(item) for condition in conditions)
 
-        compiler.add_scope(parts[""], Scope(f"{name}.", until if conditions else None))
+        compiler.add_scope(parts[""], f"{name}.", until if conditions else None)
         if outer is not None:
             compiler.add_jump(name, outer, EXIT)
 

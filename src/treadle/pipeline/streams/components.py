@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from treadle.fast_dataclass import fast_dataclass
-from treadle.pipeline.compiler import Compiler, Component, Components, Kind, Look, Op, Scope
+from treadle.pipeline.compiler import Compiler, Component, Components, Kind, Look, Op
 from treadle.pipeline.components import (
     ComponentLike,
     Part,
@@ -88,7 +88,7 @@ def plug_with(adapter: Any, components: ComponentLike, name: str | None = None) 
             None  # they do not apply inside, nor does the outer ``until``
         )
         compiler.ops.append(Op(Kind.PLUG, name, plug))
-        compiler.add_scope(parts[""], Scope(f"{name}/"))
+        compiler.add_scope(parts[""], f"{name}/")
         compiler.add_result(Op(Kind.UNPLUG, name, unplug))
         compiler.fields, compiler.filled = outer
 
