@@ -127,12 +127,10 @@ class StreamPipeline(Pipeline[ItemT]):
         return Stream(list(map(_limited, ops)), self._classes, concurrency, ordered=ordered)
 
 
-@dataclasses.dataclass(slots=True, eq=False)
-class Outcome:
-    """The results of an item, or why there are none; None while it is in progress."""
+class Outcome(Signal):
+    """The results of an item, or why there are none; None while it is in progress. Set once they are read."""
 
     results: list[Any] | Exception | None = None
-    is_read: Signal = dataclasses.field(default_factory=Signal)
 
 
 class Stream(AsyncIterator[T]):
@@ -200,11 +198,11 @@ class Stream(AsyncIterator[T]):
         while True:
             results = self._outcomes[0].results if self._outcomes else None
             if results is not None:
-                is_read = self._outcomes.popleft().is_read
+                outcome = self._outcomes.popleft()
                 if isinstance(results, Exception):
                     raise results
                 yield from results
-                is_read.set()
+                outcome.set()
             elif self._is_over:
                 return
             else:
@@ -235,11 +233,11 @@ class Stream(AsyncIterator[T]):
 
     def _draw(self, source: Source[T]) -> Steps[Steps[Signal] | None]:
         """Draw an item; return the steps that run it, or None at the end of the source."""
+        outcome = Outcome()
         try:
             if not self._is_drained:
                 item = yield from _next_of(source)
                 turns = {one: self._turns.enter(str(one)) for one in self._composers}
-                outcome = Outcome()
                 if self._is_ordered:
                     self._outcomes.append(outcome)
                 return self._run(outcome, item, turns)
@@ -247,7 +245,8 @@ class Stream(AsyncIterator[T]):
             self._is_drained = True
         except Exception as error:  # noqa: BLE001 - raised after the items before it
             self._is_drained = True
-            self._outcomes.append(Outcome(error))
+            outcome.results = error
+            self._outcomes.append(outcome)
             self._arrived.set()
         return None
 
@@ -270,7 +269,7 @@ class Stream(AsyncIterator[T]):
         if not self._is_ordered:
             self._outcomes.append(outcome)
         self._arrived.set()
-        return outcome.is_read
+        return outcome
 
 
 def _threaded(op: Op) -> Op:
