@@ -89,9 +89,11 @@ class Component:
     parts: ClassVar[Mapping[Any, Components]] = {}
     """The sequences of components inside by key, such as that of a branch."""
 
-    def with_parts(self, _change: Callable[[Components], Components], /) -> Component:
-        """A copy in which each sequence of components inside is changed."""
-        return self
+    def with_parts(self, change: Callable[[Components], Components], /) -> Component:
+        """A copy in which each sequence of components inside is changed; if none changes, the same object."""
+        parts = {key: change(part) for key, part in self.parts.items()}
+        made: Any = self
+        return self if parts == self.parts else dataclasses.replace(made, parts=parts)
 
     def add_to(self, _compiler: Compiler, _name: str, /) -> None:
         """Add the operations of this component, which has this full name."""

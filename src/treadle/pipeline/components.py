@@ -222,11 +222,6 @@ class Part(Component):
     parts: Mapping[Any, Components] = field()  # type: ignore[misc]  # pyright: ignore[reportIncompatibleVariableOverride]
     add: Callable[[Compiler, str, Mapping[Any, Components]], None] = field(repr=False)
 
-    def with_parts(self, change: Callable[[Components], Components], /) -> Component:
-        """A copy in which each sequence of components inside is changed; if none changes, the same object."""
-        parts = {key: change(part) for key, part in self.parts.items()}
-        return self if parts == self.parts else replace(self, parts=parts)
-
     def add_to(self, compiler: Compiler, name: str, /) -> None:
         """Add the operations of this component, which has this full name."""
         self.add(compiler, name, self.parts)

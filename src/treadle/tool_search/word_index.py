@@ -30,12 +30,14 @@ class WordIndex:
         lengths = [sum(count.values()) for count in counts]
         average = sum(lengths) / len(lengths) if lengths else 1.0
         found = Counter(word for count in counts for word in count)
+        rarity = {
+            word: math.log(1 + (len(counts) - n + 0.5) / (n + 0.5)) for word, n in found.items()
+        }
         self._postings: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
         for position, count in enumerate(counts):
             damping = K1 * (1 - B + B * lengths[position] / (average or 1.0))
             for word, times in count.items():
-                rarity = math.log(1 + (len(counts) - found[word] + 0.5) / (found[word] + 0.5))
-                score = rarity * times * (K1 + 1) / (times + damping)
+                score = rarity[word] * times * (K1 + 1) / (times + damping)
                 self._postings[word].append((position, score))
 
     def scores(self, query: str) -> dict[int, float]:

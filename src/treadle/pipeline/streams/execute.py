@@ -11,8 +11,8 @@ from treadle.pipeline.compiler import Kind, Op
 from treadle.pipeline.execute import Progress, check_type, execute, raise_as_stage_error
 
 Entry: TypeAlias = tuple[Any, int, tuple[Any, ...], int]
-"""An item that has not continued yet, its position, the items outside the current plugs, outermost first, and how many
-stages it had entered."""
+"""An item that has not continued yet, its position, the items outside the current plugs, outermost first, and the
+number of stages that it has entered."""
 
 
 def execute_all(
