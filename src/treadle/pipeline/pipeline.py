@@ -74,7 +74,7 @@ class Pipeline(Generic[ItemT]):
                     f"{op.name!r} drops, makes or converts items, which takes a StreamPipeline of "
                     f"treadle.pipeline.streams"
                 )
-        self._ops = observed(self._compiled.ops, self._observers)
+        self._ops = [observed(op, self._observers) for op in self._compiled.ops]
         self.provides = {
             name: frozenset(one.provides)
             for name, one in self._compiled.named

@@ -122,9 +122,23 @@ class StreamPipeline(Pipeline[ItemT]):
     def _stream(self, concurrency: int, ordered: bool) -> Stream[ItemT]:
         if concurrency < 1:
             raise PipelineError(f"concurrency must be at least 1, not {concurrency}")
-        # For the observers, an item that waits at a limit has not started the stage.
-        ops = observed(list(map(_threaded, self._compiled.ops)), self._observers)
-        return Stream(list(map(_limited, ops)), self._classes, concurrency, ordered=ordered)
+        ops = [self._for_many(op) for op in self._compiled.ops]
+        return Stream(ops, self._classes, concurrency, ordered=ordered)
+
+    def _for_many(self, op: Op) -> Op:
+        """Add the limit and the threads of a replicated stage; an item that waits there has not started it."""
+        count = op.component.count if isinstance(op.component, Replicated) else 0  # pyright: ignore[reportUnknownMemberType]
+        if count and op.kind is Kind.PLAIN:
+            op = dataclasses.replace(op, kind=Kind.CALL, mode=Mode.THREAD)
+        stage = observed(op, self._observers)
+        if not count:
+            return stage
+        queues = Queues(count)
+
+        def run(item: Any) -> Steps[Any]:
+            return queues.holding({op.name: True}, run_stage(stage, item))
+
+        return dataclasses.replace(op, kind=Kind.GENERATOR, fn=run)
 
 
 class Outcome(Signal):
@@ -270,25 +284,6 @@ class Stream(AsyncIterator[T]):
             self._outcomes.append(outcome)
         self._arrived.set()
         return outcome
-
-
-def _threaded(op: Op) -> Op:
-    """Run a replicated plain stage in a worker thread, so that its items run concurrently."""
-    if op.kind is not Kind.PLAIN or not isinstance(op.component, Replicated):
-        return op
-    return dataclasses.replace(op, kind=Kind.CALL, mode=Mode.THREAD)
-
-
-def _limited(op: Op) -> Op:
-    """Limit the number of items that are in a replicated stage at once."""
-    if not isinstance(op.component, Replicated):
-        return op
-    queues = Queues(op.component.count)  # pyright: ignore[reportUnknownMemberType]
-
-    def run(item: Any) -> Steps[Any]:
-        return queues.holding({op.name: True}, run_stage(op, item))
-
-    return dataclasses.replace(op, kind=Kind.GENERATOR, fn=run)
 
 
 def _is_entered_once(ops: Sequence[Op], at: int) -> bool:
