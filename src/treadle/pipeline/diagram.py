@@ -45,31 +45,28 @@ class _Flowchart:
         points: dict[Hashable, str] = {}
         jumps: list[tuple[str, Hashable]] = []
 
-        def draw(component: Component, ends: Ends) -> Ends:
-            look, parts = component.look, component.parts
-            shape = look.shape.format(_escaped(component.name))
-            if look.is_box:
-                self.lines.append(f'subgraph g{next(self._numbers)}["{shape}"]')
-                ends = self.part(parts[""], ends)
-                self.lines.append("end")
-                return ends
-            node = self.node(shape, ends)
-            if look.is_point:
-                points[component.name] = node
-            if look.jump is not None:
-                jumps.append((node, look.jump))
-                return [(node, "no")]
-            if not parts:
-                return [(node, "")] if look.continues else []
-            ways = [(branch, [(node, str(key))]) for key, branch in parts.items()]
-            return [end for branch, ends in ways for end in draw_all(branch, ends)]
-
-        def draw_all(components: Sequence[Component], ends: Ends) -> Ends:
+        def draw(components: Sequence[Component], ends: Ends) -> Ends:
             for component in components:
-                ends = draw(component, ends)
+                look, parts = component.look, component.parts
+                shape = look.shape.format(_escaped(component.name))
+                if look.is_box:
+                    self.lines.append(f'subgraph g{next(self._numbers)}["{shape}"]')
+                    ends = self.part(parts[""], ends)
+                    self.lines.append("end")
+                    continue
+                node = self.node(shape, ends)
+                ends = [(node, "")] if look.continues else []
+                if look.is_point:
+                    points[component.name] = node
+                elif look.jump is not None:
+                    jumps.append((node, look.jump))
+                    ends = [(node, "no")]
+                elif parts:
+                    ways = ((branch, [(node, str(key))]) for key, branch in parts.items())
+                    ends = [end for way in ways for end in draw(*way)]
             return ends
 
-        ends = draw_all(components, ends)
+        ends = draw(components, ends)
         for node, point in jumps:
             if point == EXIT:
                 ends.append((node, "yes"))
