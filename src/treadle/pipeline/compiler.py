@@ -135,7 +135,10 @@ class Compiler:
         """The names of the components that are not nested."""
         self.entry_points: dict[str, int] = {}
         """The positions at which an item may enter, by the name of the component, which is not nested."""
-        self.fields = fields_of(item)
+        classes: tuple[type, ...] = getattr(item, "__mro__", ())
+        names = frozenset(name for cls in classes for name in inspect.get_annotations(cls))
+        self.fields: Filled = names or None
+        """The fields that the type of the items declares; None if it declares none."""
         self.filled: Filled = frozenset(given)
         self.scope = Scope("")
         self._names: set[str] = set()
@@ -201,8 +204,9 @@ class Compiler:
     def add_point(self, point: Hashable) -> None:
         """Note the position of a point. A jump from further down has at least the fields that are filled here."""
         self.scope.points[point] = len(self.ops)
-        jumps = (filled for name, _, filled in self.scope.jumps if name == point)
-        self.filled = filled_in_all(self.filled, *jumps)
+        ways = [self.filled, *(filled for name, _, filled in self.scope.jumps if name == point)]
+        known = [filled for filled in ways if filled is not None]
+        self.filled = known[0].intersection(*known) if known else None
 
     def add_result(self, op: Op) -> None:
         """Append an operation after which the item leaves the scope if ``until`` holds."""
@@ -210,12 +214,6 @@ class Compiler:
         if op.until is not None:
             self.scope.jumps.append((EXIT, op, None))
         self.ops.append(op)
-
-
-def filled_in_all(*ways: Filled) -> Filled:
-    """The fields that are filled on every path."""
-    known = [filled for filled in ways if filled is not None]
-    return known[0].intersection(*known) if known else None
 
 
 def kind_of(fn: Callable[..., Any], name: str) -> Kind:
@@ -228,12 +226,6 @@ def kind_of(fn: Callable[..., Any], name: str) -> Kind:
     if mode is not None:
         return Kind.GENERATOR
     return Kind.CALL if call_mode(fn) is Mode.ASYNC else Kind.PLAIN
-
-
-def fields_of(item: type | None) -> frozenset[str] | None:
-    """The names of the fields that a type of items declares; None if it declares none."""
-    classes: tuple[type, ...] = getattr(item, "__mro__", ())
-    return frozenset(name for cls in classes for name in inspect.get_annotations(cls)) or None
 
 
 def classes_of(item: Any) -> tuple[type, ...]:

@@ -180,8 +180,7 @@ def stage(
 
 def name_of(fn: Callable[..., Any]) -> str:
     """The default name of a component with this function."""
-    name = callable_name(fn)
-    return "lambda" if name == "<lambda>" else name
+    return callable_name(fn).strip("<>")  # as of a lambda
 
 
 def _field_names(given: Sequence[str]) -> tuple[str, ...]:

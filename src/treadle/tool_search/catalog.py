@@ -73,7 +73,7 @@ class ToolSearch:
         None, ValueCheck(callable, "a callable that takes a list of texts", shows_value=True)
     )
     """Returns a vector for each of a list of texts, sync or async. Searches then combine the similarity of the
-    vectors with BM25. The tools are embedded once per loop, before the first search. None means BM25 alone."""
+    vectors with BM25. The tools are embedded once per loop, with the first query. None means BM25 alone."""
 
     def __post_init__(self) -> None:
         check_fields(self)
