@@ -215,7 +215,10 @@ def check_plain(fn: object, what: str) -> None:
 
 @fast_dataclass
 class Part(Component):
-    """A component that is no stage, with the function that adds its operations."""
+    """A component that is no stage, with the function that adds its operations.
+
+    Those that need no local function have a global one, so that a pipeline of them can be pickled.
+    """
 
     look: Look = field(repr=False)  # type: ignore[misc]  # pyright: ignore[reportIncompatibleVariableOverride]  # its own
     parts: Mapping[Any, Components] = field()  # type: ignore[misc]  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -304,24 +307,45 @@ def _jump(name: str, point: Hashable, when: Condition, title: str, *, anonymous:
 
 def goto_point(name: str, *, anonymous: bool = False) -> Component:
     """The target of a `goto`. It leaves the item unchanged."""
-
-    def add(compiler: Compiler, full_name: str, _: object) -> None:
-        if name in compiler.scope.points:
-            raise PipelineError(f"there are two goto_points named {full_name!r}")
-        compiler.add_point(name)
-
     look = Look('(("{}"))', "goto_point {0}", is_point=True)
-    return Part(name, look, {}, add, anonymous=anonymous)
+    return Part(name, look, {}, _add_point, anonymous=anonymous)
+
+
+def _add_point(compiler: Compiler, name: str, _: object) -> None:
+    point = name.removeprefix(compiler.scope.prefix)
+    if point in compiler.scope.points:
+        raise PipelineError(f"there are two goto_points named {name!r}")
+    compiler.add_point(point)
 
 
 def tbd(name: str, *, anonymous: bool = False) -> Component:
     """A placeholder: the item passes through, and diagrams show it as to be done."""
-
-    def add(compiler: Compiler, name: str, _: object) -> None:
-        compiler.ops.append(Op(Kind.PLAIN, name))
-
     look = Look('>"{} (to be done)"]', "{0} (to be done)")
-    return Part(name, look, {}, add, anonymous=anonymous)
+    return Part(name, look, {}, _add_nothing, anonymous=anonymous)
+
+
+def _add_nothing(compiler: Compiler, name: str, _: object) -> None:
+    compiler.ops.append(Op(Kind.PLAIN, name))
+
+
+def embedded(name: str, components: Components, until: Condition | None) -> Component:
+    """The components and the ``until`` of another pipeline."""
+    add = functools.partial(_add_embedded, until)
+    return Part(name, Look("{}", "embed {0}", is_box=True), {"": components}, add)
+
+
+def _add_embedded(
+    inner: Condition | None, compiler: Compiler, name: str, parts: Mapping[Any, Components]
+) -> None:
+    outer = compiler.scope.until
+    conditions = [until for until in (inner, outer) if until is not None]
+
+    def until(item: Any) -> bool:
+        return any(condition(item) for condition in conditions)
+
+    compiler.add_scope(parts[""], f"{name}.", until if conditions else None)
+    if outer is not None:
+        compiler.add_jump(name, outer, EXIT)
 
 
 def components_of(given: ComponentLike) -> Components:

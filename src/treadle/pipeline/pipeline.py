@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, ClassVar, Generic, Never, Self, cast
 
 from treadle import effects
 from treadle.effects import Steps
 from treadle.errors import InitSignature, did_you_mean
-from treadle.pipeline.compiler import EXIT, Compiler, Component, Components, Kind, Look, classes_of
+from treadle.pipeline.compiler import Compiler, Component, Components, Kind, classes_of
 from treadle.pipeline.components import (
     ComponentLike,
-    Part,
     Stage,
     check_plain,
     components_of,
+    embedded,
     stage,
 )
 from treadle.pipeline.diagram import mermaid, text
@@ -201,19 +201,7 @@ def embed(pipeline: Pipeline[Any], name: str) -> Component:
     """
     if not isinstance(pipeline, Pipeline):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise PipelineError(f"embed({name!r}) takes a Pipeline, not {type(pipeline).__name__}")
-
-    def add(compiler: Compiler, name: str, parts: Mapping[Any, Components]) -> None:
-        outer = compiler.scope.until
-        conditions = [until for until in (pipeline.until, outer) if until is not None]
-
-        def until(item: Any) -> bool:
-            return any(condition(item) for condition in conditions)
-
-        compiler.add_scope(parts[""], f"{name}.", until if conditions else None)
-        if outer is not None:
-            compiler.add_jump(name, outer, EXIT)
-
-    return Part(name, Look("{}", "embed {0}", is_box=True), {"": pipeline.components}, add)
+    return embedded(name, pipeline.components, pipeline.until)
 
 
 def _in_place_of(old: Component, new: tuple[Component, ...]) -> tuple[Component, ...]:

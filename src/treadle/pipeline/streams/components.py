@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -26,13 +27,13 @@ R = TypeVar("R")
 
 def dead_end(name: str | None = None) -> Component:
     """Drop the item: the pipeline returns nothing for it. Useful at the end of a branch."""
-
-    def add(compiler: Compiler, name: str, _: object) -> None:
-        compiler.ops.append(Op(Kind.DROP, name))
-        compiler.filled = None
-
     look = Look('[/"{}"/]', "{0}" if name is None else "dead_end {0}", continues=False)
-    return Part(name or "dead_end", look, {}, add, anonymous=name is None)
+    return Part(name or "dead_end", look, {}, _add_end, anonymous=name is None)
+
+
+def _add_end(compiler: Compiler, name: str, _: object) -> None:
+    compiler.ops.append(Op(Kind.DROP, name))
+    compiler.filled = None
 
 
 def composer(
@@ -48,12 +49,12 @@ def composer(
     """
     label = name or name_of(fn)
     check_plain(fn, f"the function of composer {label!r}")
-
-    def add(compiler: Compiler, name: str, _: object) -> None:
-        compiler.add_result(Op(Kind.COMPOSE, name, fn, memo))
-
-    look = Look('[["{}"]]', "composer {0}")
+    look, add = Look('[["{}"]]', "composer {0}"), functools.partial(_add_composer, fn, memo)
     return Part(label, look, {}, add, anonymous=name is None and label == "lambda")
+
+
+def _add_composer(fn: Any, memo: Any, compiler: Compiler, name: str, _: object) -> None:
+    compiler.add_result(Op(Kind.COMPOSE, name, fn, memo))
 
 
 def plug_with(adapter: Any, components: ComponentLike, name: str | None = None) -> Component:
@@ -81,22 +82,21 @@ def plug_with(adapter: Any, components: ComponentLike, name: str | None = None) 
         )
     check_plain(plug, f"the plug of {label!r}")
     check_plain(unplug, f"the unplug of {label!r}")
-
-    def add(compiler: Compiler, name: str, parts: Mapping[Any, Components]) -> None:
-        outer = compiler.fields, compiler.filled
-        compiler.fields = compiler.filled = (
-            None  # they do not apply inside, nor does the outer ``until``
-        )
-        compiler.ops.append(Op(Kind.PLUG, name, plug))
-        compiler.add_scope(parts[""], f"{name}/")
-        compiler.add_result(Op(Kind.UNPLUG, name, unplug))
-        compiler.fields, compiler.filled = outer
-
-    look, parts = (
-        Look("{} (plugged)", "plug_with {0}", is_box=True),
-        {"": components_of(components)},
-    )
+    add = functools.partial(_add_plugged, plug, unplug)
+    look = Look("{} (plugged)", "plug_with {0}", is_box=True)
+    parts = {"": components_of(components)}
     return Part(label, look, parts, add, anonymous=name is None)
+
+
+def _add_plugged(
+    plug: Any, unplug: Any, compiler: Compiler, name: str, parts: Mapping[Any, Components]
+) -> None:
+    # The fields of the outer item, and its ``until``, do not apply inside.
+    outer, compiler.fields, compiler.filled = (compiler.fields, compiler.filled), None, None
+    compiler.ops.append(Op(Kind.PLUG, name, plug))
+    compiler.add_scope(parts[""], f"{name}/")
+    compiler.add_result(Op(Kind.UNPLUG, name, unplug))
+    compiler.fields, compiler.filled = outer
 
 
 @fast_dataclass
