@@ -189,10 +189,8 @@ class PausedRun:
             self._claims.insert(0, self._file)
             given = self._file.state
         opened, tools = _opened(given), loop.tools
-        self.state, self._digest = (
-            check_state(opened, loop.settings.pauses.secret),
-            opened["digest"],
-        )
+        self.state = check_state(opened, loop.settings.pauses.secret)
+        self._digest = opened["digest"]
         self._check_tools(tools)
         stage, pause_id = self.state["stage"], self.state["pause_id"]
         if not loop.pipeline.has_entry(stage):
