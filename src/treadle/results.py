@@ -503,8 +503,7 @@ class Paused:
         from treadle.pauses.saved import load_state  # noqa: PLC0415 - it imports pathlib
 
         state = load_state(path)
-        secret = pause_secret.encode() if isinstance(pause_secret, str) else pause_secret
-        checked = check_state(state, secret)
+        checked = check_state(state, pause_secret)
         context = checked["context"]  # not decoded: it may have values of classes that are not here
         return cls(
             tuple(decode(checked["pending"])),

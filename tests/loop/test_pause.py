@@ -241,7 +241,7 @@ class TestForms:
             (b"[" * 100_000, "JSON"),
             ("null", "^there is no saved pause at '.*null'$"),
             ("\0", "^there is no saved pause at "),
-            ("x" * 100_000, "^there is no saved pause at '.*x{9}...'$"),
+            ("x" * 100_000, "^there is no saved pause at '.*x{9}$"),
             ('{"digest": ""}', f"has version None, expected {VERSION}$"),
             (
                 {"digest": "x", "version": VERSION + 1},

@@ -118,7 +118,7 @@ class TestNested:
 
     def test_a_component_is_inserted_inside_an_embedded_pipeline(self):
         edited = self.PIPELINE.insert_after("one.part", stage(a, "more"))
-        embedded = edited.components[-1].components
+        embedded = edited.components[-1].parts[""]
         assert [one.name for one in embedded] == ["part", "more", "two"]
         assert edited.without("one.more").run_sync("Q") == "Qaxyy"
 

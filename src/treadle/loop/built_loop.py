@@ -134,7 +134,7 @@ def _provides(component: Component, name: str) -> bool:
     """Whether a component, or a stage nested in it, provides a field of the context."""
     if isinstance(component, Stage):
         return name in component.provides
-    return any(_provides(inner, name) for part in component.nested() for inner in part)
+    return any(_provides(inner, name) for part in component.parts.values() for inner in part)
 
 
 def _built(component: Component, chosen: Mapping[str, Any], taken: set[str]) -> Component:
@@ -148,8 +148,7 @@ def _built(component: Component, chosen: Mapping[str, Any], taken: set[str]) -> 
         options = {**{name: chosen[name] for name in mine}, **stage.options}
         check_options(stage, options)
         return dataclasses.replace(stage, options=options) if mine else stage
-    nested = [tuple(_built(c, chosen, taken) for c in part) for part in component.nested()]
-    return component.with_nested(nested) if nested else component
+    return component.with_parts(lambda part: tuple(_built(c, chosen, taken) for c in part))
 
 
 def _tools_of(settings: Settings) -> tuple[dict[str, Tool], OutputContract | None]:

@@ -36,7 +36,6 @@ from treadle.pauses import (
     digest_of,
     is_state,
 )
-from treadle.pauses.claims import resumed_already
 from treadle.pauses.resume_holder import ResumeHolder
 from treadle.results import Paused, PendingCall, Reason
 from treadle.run_state import RunState
@@ -83,7 +82,7 @@ def with_nonce(context: Context, text: str) -> Context:
 
 
 def sealed(
-    state: PauseState, context: Context, tools: Mapping[str, Tool], secret: bytes | None
+    state: PauseState, context: Context, tools: Mapping[str, Tool], secret: str | bytes | None
 ) -> JSONDict:
     """The state of a paused run as signed JSON data; raises `PausedStateError` if a value is not JSON."""
     for name, value in context.memo.items():
@@ -173,7 +172,7 @@ class PausedRun:
         self.claims = [one for one in (self.file, store) if one is not None]
         self._claimant = ""
         self.take_over = take_over
-        self.signed, self.state = opened, check_state(opened, loop.settings.pauses.key)
+        self.signed, self.state = opened, check_state(opened, loop.settings.pauses.secret)
         self._check_tools(loop.tools)
         stage, pause_id = self.state["stage"], self.state["pause_id"]
         if not loop.pipeline.has_entry(stage):
@@ -264,7 +263,8 @@ class PausedRun:
                 asked.append(store)
                 claim = functools.partial(store.claim, take_over=self.take_over)
                 if not (yield self._calling(store, claim, labels.CLAIM_PAUSE)):
-                    raise PausedStateError(resumed_already(pause_id))  # noqa: TRY301 - undone below
+                    text = f"the paused state is stale: {pause_id!r} was resumed already"
+                    raise PausedStateError(text)  # noqa: TRY301 - undone below
             # A run that took the pause over leaves it as it was: calls may have run before.
             outcome = "interrupted" if self.take_over else "undone"
             result = yield from steps

@@ -138,7 +138,7 @@ class Run:
         settings, limits = loop.settings, loop.settings.limits
         self.pipeline, self.tools = loop.pipeline, loop.tools
         self.session: RunSession | None = settings.session
-        self._secret = settings.pauses.key
+        self._secret = settings.pauses.secret
         self.handle = handle
         self.state = state
         self.given = given  # with a session, after the messages of the session

@@ -71,12 +71,12 @@ class ProcessClaims:
             if len(self._claims) > MAX_CLAIMS:
                 self._claims.popitem(last=False)
             return True
-        if pause_id in self._interrupted:
-            if take_over and self._interrupted.pop(pause_id, None) is not None:
-                self._claims[pause_id] = claimant
-                return True
-            raise PausedStateError(interrupted(pause_id))
-        return False
+        if pause_id in self._interrupted and not take_over:
+            raise PausedStateError(claimed(pause_id, None))
+        if self._interrupted.pop(pause_id, None) is None:
+            return False
+        self._claims[pause_id] = claimant
+        return True
 
     def release(self, pause_id: str, claimant: str, outcome: Outcome) -> None:
         """End a claim."""
@@ -90,23 +90,15 @@ class ProcessClaims:
                 self._interrupted.popitem(last=False)
 
 
-def resumed_already(pause_id: str) -> str:
-    """Why a pause cannot be resumed: its run has continued."""
-    return f"the paused state is stale: {pause_id!r} was resumed already"
+def claimed(what: str, holder: ResumeHolder | None, since: float | None = None) -> str:
+    """Why a pause, or its file, cannot be resumed: another run has claimed it, at a time since the epoch.
 
-
-def interrupted(what: str) -> str:
-    """Why a pause can only be taken over: the run that resumed it was interrupted."""
-    return f"{what!r} was claimed, and the run that resumed it was interrupted; {HOW}"
-
-
-def claimed(what: str, holder: ResumeHolder | None, since: float | None) -> str:
-    """Why a pause, or its file, cannot be resumed: another run has claimed it, at a time since the epoch."""
-    time_of = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(since))
-    at = "an unknown time" if since is None else time_of
+    Without a holder, that run was interrupted.
+    """
+    at = "" if since is None else time.strftime(" at %Y-%m-%d %H:%M:%S UTC", time.gmtime(since))
     if holder is None:
-        return f"{what!r} was claimed at {at}; {HOW}"
-    who = f"{what!r} was claimed by process {holder.pid} on {holder.host!r} at {at}"
+        return f"{what!r} was claimed{at}, and the run that resumed it was interrupted; {HOW}"
+    who = f"{what!r} was claimed by process {holder.pid} on {holder.host!r}{at}"
     ends = {
         True: ", which is still running",
         False: f", which has ended since; {HOW}",

@@ -45,18 +45,13 @@ class Pauses:
     def __post_init__(self) -> None:
         check_fields(self)
 
-    @property
-    def key(self) -> bytes | None:
-        """The secret as bytes; None if there is none."""
-        return self.secret.encode() if isinstance(self.secret, str) else self.secret
-
 
 def is_state(value: object) -> TypeGuard[Mapping[str, Any]]:
     """Whether a value looks like the state of a paused run."""
     return isinstance(value, Mapping) and "digest" in value
 
 
-def check_state(state: Mapping[str, Any], secret: bytes | None) -> dict[str, Any]:
+def check_state(state: Mapping[str, Any], secret: str | bytes | None) -> dict[str, Any]:
     """A copy of a state without its digest, if it is as it was signed; else raises `PausedStateError`."""
     if state.get("version") != VERSION:
         raise PausedStateError(
@@ -76,11 +71,12 @@ def check_state(state: Mapping[str, Any], secret: bytes | None) -> dict[str, Any
     )
 
 
-def digest_of(state: Mapping[str, Any], secret: bytes | None) -> str:
+def digest_of(state: Mapping[str, Any], secret: str | bytes | None) -> str:
     """The digest of a state, in hexadecimal: its HMAC-SHA-256, or its SHA-256 without a secret."""
     text = json.dumps(state, sort_keys=True).encode()
     if secret is None:
         return sha256(text)
     import hmac  # noqa: PLC0415 - it imports hashlib
 
-    return hmac.new(secret, text, "sha256").hexdigest()
+    key = secret.encode() if isinstance(secret, str) else secret
+    return hmac.new(key, text, "sha256").hexdigest()

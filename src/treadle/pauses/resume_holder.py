@@ -40,11 +40,11 @@ class ResumeHolder:
 
     def is_running(self) -> bool | None:
         """Whether its process still runs; None if this process cannot know."""
-        pid = os.getpid()
-        if (self.host, self.space) != (_host(), _space(pid)):
+        here = ResumeHolder.here()
+        if (self.host, self.space) != (here.host, here.space):
             return None
-        if self.pid == pid:
-            return self.start == (_start_of(pid) or _token(pid))
+        if self.pid == here.pid:
+            return self.start == here.start
         if os.name != "posix":  # a signal would end the process there
             return None
         try:

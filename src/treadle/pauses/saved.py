@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import json
 import os
 import stat
@@ -24,7 +25,7 @@ from treadle.pauses.resume_holder import ResumeHolder
 
 CLAIMED = ".claimed"
 MAX_SHOWN = 300
-"""The number of characters of a path in an error text."""
+"""The number of characters of a path in an error text: a text that is no path may be long."""
 _MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
 
 
@@ -33,13 +34,14 @@ def save_state(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
     if not is_state(state):
         raise PausedStateError("this Paused has no state, so that it cannot be saved")
     target = _target_of(path)
-    _check_unclaimed(target)
+    if _claimed_names(target):
+        raise _missing(target)
     if os.path.lexists(target):
         try:
             load_state(target)
         except PausedStateError as error:
             raise PausedStateError(f"{error}; it is not overwritten") from None
-    _write(target, state)
+    replace_file(target, json.dumps(state).encode(), durable=True)
 
 
 def load_state(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -50,12 +52,11 @@ def load_state(path: str | os.PathLike[str]) -> dict[str, Any]:
     except OSError as error:
         if error.errno not in _MISSING:
             raise
-        _check_unclaimed(_target_of(path))
-        raise PausedStateError(f"there is no saved pause at {_shown(path)}") from None
+        raise _missing(_target_of(path)) from None
     except (ValueError, RecursionError):
         state = None
     if not is_state(state):
-        raise PausedStateError(f"{_shown(path)} is not a saved pause")
+        raise PausedStateError(f"{str(path)!r} is not a saved pause")
     return dict(state)
 
 
@@ -73,13 +74,9 @@ class FileClaims:
     def __init__(self, path: str | os.PathLike[str], *, take_over: bool) -> None:
         self._target = self._found = _target_of(path)
         if take_over and not os.path.lexists(self._target):
-            names = _claimed_names(self._target)
-            holders = ((name, _holder_of(name)) for name in names)
-            free = [name for name, holder in holders if not (holder and holder.is_running())]
-            if not free:
-                _check_unclaimed(self._target)
-                raise PausedStateError(f"there is no saved pause at {_shown(self._target)}")
-            self._found = free[0]
+            holders = {name: _holder_of(name) for name in _claimed_names(self._target)}
+            free = (name for name, one in holders.items() if not (one and one.is_running()))
+            self._found = next(free, self._target)
         self.state = load_state(self._found)
 
     def claim(self, pause_id: str, claimant: str, *, take_over: bool) -> bool:
@@ -89,14 +86,12 @@ class FileClaims:
         try:
             self._found.rename(mine)
         except FileNotFoundError:
-            _check_unclaimed(self._target)
-            text = f"there is no longer a saved pause at {_shown(self._target)}: it was resumed meanwhile"
-            raise PausedStateError(text) from None
+            raise _missing(self._target) from None
         if load_state(mine).get("pause_id") == pause_id:
             return True
         if not os.path.lexists(self._found):
             mine.rename(self._found)
-        raise PausedStateError(f"{_shown(self._target)} was replaced by another pause meanwhile")
+        raise PausedStateError(f"{str(self._target)!r} was replaced by another pause meanwhile")
 
     def keep(self, claimant: str, state: Mapping[str, Any]) -> None:
         """Replace the pause by the next one of its run, which can then be resumed from the same path.
@@ -108,8 +103,8 @@ class FileClaims:
         if not os.path.lexists(mine):
             return
         if os.path.lexists(self._target):
-            raise FileExistsError(f"there is another file at {_shown(self._target)}")
-        _write(mine, state)
+            raise FileExistsError(f"there is another file at {str(self._target)!r}")
+        replace_file(mine, json.dumps(state).encode(), durable=True)
         mine.rename(self._target)
 
     def release(self, pause_id: str, claimant: str, outcome: Outcome) -> None:
@@ -125,22 +120,12 @@ class FileClaims:
                 mine.rename(_claimed_name(self._target, ""))
 
 
-def _write(path: Path, state: Mapping[str, Any]) -> None:
-    replace_file(path, json.dumps(state).encode(), durable=True)
-
-
 def _target_of(path: str | os.PathLike[str]) -> Path:
     """The file that a path leads to, also if it does not exist."""
     try:
         return Path(os.path.realpath(path))
-    except ValueError:  # a null character
-        raise PausedStateError(f"there is no saved pause at {_shown(path)}") from None
-
-
-def _shown(path: str | os.PathLike[str]) -> str:
-    """A path for an error text; a text that is none may be long."""
-    text = repr(os.fspath(path))
-    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}...'"
+    except ValueError:
+        raise PausedStateError("there is no saved pause at a path with a null character") from None
 
 
 def _claimed_name(target: Path, claimant: str) -> Path:
@@ -151,20 +136,17 @@ def _claimed_name(target: Path, claimant: str) -> Path:
 
 def _claimed_names(target: Path) -> list[Path]:
     """The names that a saved pause has while it is claimed: as a rule one, or none."""
-    start = f"{target.name}{CLAIMED}"
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        found = [one for one in target.parent.iterdir() if one.name.startswith(start)]
-        return sorted(one for one in found if one.name == start or _holder_of(one))
-    return []
+    found = target.parent.glob(f"{glob.escape(target.name)}{CLAIMED}*")
+    return sorted(one for one in found if one == _claimed_name(target, "") or _holder_of(one))
 
 
-def _check_unclaimed(target: Path) -> None:
-    """Raise `PausedStateError`, with the reason, if a saved pause is claimed."""
+def _missing(target: Path) -> PausedStateError:
+    """Why there is no saved pause: it is claimed, or there is none."""
     for name in _claimed_names(target):
-        since = None
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(FileNotFoundError):
             since = name.stat().st_ctime  # a rename sets it
-        raise PausedStateError(claimed(str(target), _holder_of(name), since)) from None
+            return PausedStateError(claimed(str(target), _holder_of(name), since))
+    return PausedStateError(f"there is no saved pause at {str(target)!r:.{MAX_SHOWN}}")
 
 
 def _holder_of(name: Path) -> ResumeHolder | None:

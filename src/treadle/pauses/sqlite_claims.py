@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from treadle.databases.sqlite import opened, path_of_file
 from treadle.errors import PausedStateError
-from treadle.pauses.claims import Outcome, claimed, interrupted, resumed_already
+from treadle.pauses.claims import Outcome, claimed
 from treadle.pauses.resume_holder import ResumeHolder
 
 if TYPE_CHECKING:
@@ -52,8 +52,12 @@ class SQLiteClaims:
                 "SELECT claimant, claimed_at, status FROM treadle_claims WHERE pause_id = ?",
                 (pause_id,),
             ).fetchone()
-            if row is not None:
-                _check_free(take_over, pause_id, *row)
+            before, since, status = row or ("", 0.0, "undone")
+            if status == "done":
+                return False
+            holder = ResumeHolder.parse(before) if status == "claimed" else None
+            if status != "undone" and (not take_over or (holder and holder.is_running())):
+                raise PausedStateError(claimed(pause_id, holder, since))
             db.execute(
                 "INSERT OR REPLACE INTO treadle_claims VALUES (?, ?, ?, 'claimed')",
                 (pause_id, claimant, time.time()),
@@ -67,9 +71,6 @@ class SQLiteClaims:
                 "UPDATE treadle_claims SET status = ? WHERE pause_id = ? AND claimant = ?",
                 (outcome, pause_id, claimant),
             )
-            db.execute(
-                "DELETE FROM treadle_claims WHERE pause_id = ? AND status = 'undone'", (pause_id,)
-            )
 
     @contextlib.contextmanager
     def _transaction(self) -> Generator[sqlite3.Connection]:
@@ -79,14 +80,3 @@ class SQLiteClaims:
             db.execute(_TABLE)
             yield db
             db.execute("COMMIT")
-
-
-def _check_free(take_over: bool, pause_id: str, claimant: str, since: float, status: str) -> None:
-    """Raise `PausedStateError` if a pause cannot be taken over from its claimant."""
-    if status == "done":
-        raise PausedStateError(resumed_already(pause_id))
-    if status == "interrupted" and not take_over:
-        raise PausedStateError(interrupted(pause_id))
-    holder = ResumeHolder.parse(claimant)
-    if status == "claimed" and not (take_over and not (holder and holder.is_running())):
-        raise PausedStateError(claimed(pause_id, holder, since))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import itertools
 import types
 import typing
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, ClassVar, NamedTuple, TypeAlias, cast
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from treadle.effects import Mode, call_mode, generator_mode
 from treadle.errors import did_you_mean
@@ -53,9 +54,23 @@ class Op:
     component: Any = None
     target: int = -1
     until: Condition | None = None
+    mode: Mode = Mode.ASYNC  # in which a ``CALL`` runs
 
     def __repr__(self) -> str:
         return f"Op({self.kind.name}, {self.name!r})"  # options of a stage may be secrets
+
+
+class Look(NamedTuple):
+    """How a component is drawn: texts that are formatted with the name, the title with the component as well."""
+
+    shape: str = '["{}"]'  # the node in a flowchart, or the title of a box
+    title: str = "{0}"  # the line in an outline
+    jump: Hashable = None  # the point to which items may jump from here
+    is_point: bool = (
+        False  # a target of jumps: points have separate names, and no item enters there
+    )
+    is_box: bool = False  # around the components inside, which have separate points
+    continues: bool = True  # whether items go on to the next component
 
 
 @fast_dataclass
@@ -70,36 +85,23 @@ class Component:
     name: str
     anonymous: bool = dataclasses.field(default=False, kw_only=True)
 
-    shape: ClassVar[str] = '["{}"]'
-    """The node in a flowchart, or the title of a box, formatted with the name."""
-    title: ClassVar[str] = "{0}"
-    """The line in an outline, formatted with the name and the component."""
-    continues: ClassVar[bool] = True
-    """Whether items go on to the next component."""
-    is_point: ClassVar[bool] = False
-    """Whether it is a target of jumps: points have a separate namespace, and no item enters there."""
-    is_for_streams: ClassVar[bool] = False
-    """Whether it drops, makes or converts items, so that only a `StreamPipeline` runs it."""
+    look: ClassVar[Look] = Look()
+    parts: ClassVar[Mapping[Any, Components]] = {}
+    """The sequences of components inside by key, such as that of a branch."""
 
-    def nested(self) -> list[Components]:
-        """The sequences of components inside this one."""
-        return []
-
-    def with_nested(self, _nested: Sequence[Components], /) -> Component:
-        """A copy with other sequences of components inside; see `nested`."""
-        return self
+    def with_parts(self, change: Callable[[Components], Components], /) -> Component:
+        """A copy in which each sequence of components inside is changed; if none changes, the same object."""
+        parts = {key: change(part) for key, part in self.parts.items()}
+        made: Any = self
+        return self if parts == self.parts else dataclasses.replace(made, parts=parts)
 
     def add_to(self, _compiler: Compiler, _name: str, /) -> None:
         """Add the operations of this component, which has this full name."""
         raise PipelineError(f"{self!r} is not a known kind of component")
 
 
-class Named(NamedTuple):
-    """A component with its full name, such as ``embedded.stage``."""
-
-    name: str
-    component: Component
-    is_top: bool
+EXIT = ("the end",)
+"""The point at the end of a scope."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -108,13 +110,11 @@ class Scope:
 
     prefix: str
     until: Condition | None = None
-    exits: list[Op] = dataclasses.field(default_factory=list[Op])
-    points: dict[str, int] = dataclasses.field(default_factory=dict[str, int])
-    gotos: list[tuple[str, Op, Filled]] = dataclasses.field(
-        default_factory=list[tuple[str, Op, Filled]]
+    points: dict[Hashable, int] = dataclasses.field(default_factory=dict[Hashable, int])
+    jumps: list[tuple[Hashable, Op, Filled]] = dataclasses.field(
+        default_factory=list[tuple[Hashable, Op, Filled]]
     )
-    left: list[Filled] = dataclasses.field(default_factory=list[Filled])
-    """The fields that are filled at each `done`."""
+    """The operations that may go to a point, each with the fields that are filled there."""
 
 
 class Compiler:
@@ -126,56 +126,54 @@ class Compiler:
         until: Condition | None,
         item: type | None,
         given: Collection[str],
-        *,
-        for_streams: bool,
     ) -> None:
         self.ops: list[Op] = []
-        self.named: list[Named] = []
-        """All components, nested ones included, in the order in which they were written."""
+        self.named: list[tuple[str, Component]] = []
+        """All components, nested ones included, in the order in which they were written, each with its full name,
+        such as ``embedded.stage``."""
+        self.top: list[str] = []
+        """The names of the components that are not nested."""
         self.entry_points: dict[str, int] = {}
         """The positions at which an item may enter, by the name of the component, which is not nested."""
-        self.fields = fields_of(item)
+        classes: tuple[type, ...] = getattr(item, "__mro__", ())
+        names = frozenset(name for cls in classes for name in inspect.get_annotations(cls))
+        self.fields: Filled = names or None
+        """The fields that the type of the items declares; None if it declares none."""
         self.filled: Filled = frozenset(given)
-        self.scope = Scope("", until)
-        self._for_streams = for_streams
+        self.scope = Scope("")
         self._names: set[str] = set()
         self._depth = 0
-        self.add_scope(components, self.scope)
-        self.emit(Op(Kind.END))
+        self.add_scope(components, "", until)
+        self.ops.append(Op(Kind.END))
 
-    def add_scope(self, components: Sequence[Component], scope: Scope) -> None:
-        """Add components that have separate points and exits."""
+    def add_scope(
+        self, components: Sequence[Component], prefix: str, until: Condition | None = None
+    ) -> None:
+        """Add components that have separate points and exits, and names with this prefix."""
+        scope = Scope(prefix, until)
         outer, self.scope = self.scope, scope
         self.add(components)
+        self.add_point(EXIT)
         self.scope = outer
-        for op in scope.exits:
-            op.target = len(self.ops)
-        for point, op, _ in scope.gotos:
+        for point, op, _ in scope.jumps:
             if point not in scope.points:
+                known = [name for name in scope.points if isinstance(name, str)]
                 raise PipelineError(
                     f"{op.name!r} refers to goto_point({point!r}), which does not exist"
-                    f"{did_you_mean(point, scope.points)}"
+                    f"{did_you_mean(point, known)}"
                 )
             op.target = scope.points[point]
-        self.filled = filled_in_all(self.filled, *scope.left)
 
     def add(self, components: Sequence[Component]) -> None:
         """Add components to the current scope."""
         self._depth += 1
         for component in components:
-            name = self._name(component)
-            if component.is_for_streams and not self._for_streams:
-                raise PipelineError(
-                    f"{name!r} drops, makes or converts items, which takes a StreamPipeline of "
-                    f"treadle.pipeline.streams"
-                )
-            component.add_to(self, name)
+            component.add_to(self, self._name(component))
         self._depth -= 1
 
     def _name(self, component: Component) -> str:
         name = base = self.scope.prefix + component.name
-        is_top = self._depth == 1
-        if not component.is_point:
+        if not component.look.is_point:
             number = 1
             while component.anonymous and name in self._names:
                 number += 1
@@ -185,38 +183,37 @@ class Compiler:
                     f"there are two components named {name!r}; rename one, as in stage(fn, name=...)"
                 )
             self._names.add(name)
-            if is_top:
+            if self._depth == 1:
                 self.entry_points[name] = len(self.ops)
-        self.named.append(Named(name, component, is_top))
+        if self._depth == 1:
+            self.top.append(name)
+        self.named.append((name, component))
         return name
 
-    def emit(self, op: Op) -> Op:
-        """Append an operation."""
-        self.ops.append(op)
-        return op
-
-    def emit_jump(self, name: str, when: Condition) -> Op:
-        """Append a jump to ``target`` that depends on a condition."""
+    def add_jump(self, name: str, when: Condition, point: Hashable, filled: Filled = None) -> None:
+        """Append a jump of the items that meet a condition to a point of the scope."""
         after = len(self.ops) + 1
 
         def choose(item: Any) -> int:
             return op.target if when(item) else after
 
-        op = self.emit(Op(Kind.JUMP, name, choose))
-        return op
+        op = Op(Kind.JUMP, name, choose)
+        self.ops.append(op)
+        self.scope.jumps.append((point, op, filled))
 
-    def emit_result(self, op: Op) -> None:
+    def add_point(self, point: Hashable) -> None:
+        """Note the position of a point. A jump from further down has at least the fields that are filled here."""
+        self.scope.points[point] = len(self.ops)
+        ways = [self.filled, *(filled for name, _, filled in self.scope.jumps if name == point)]
+        known = [filled for filled in ways if filled is not None]
+        self.filled = known[0].intersection(*known) if known else None
+
+    def add_result(self, op: Op) -> None:
         """Append an operation after which the item leaves the scope if ``until`` holds."""
-        if self.scope.until is not None:
-            op.until = self.scope.until
-            self.scope.exits.append(op)
-        self.emit(op)
-
-
-def filled_in_all(*ways: Filled) -> Filled:
-    """The fields that are filled on every path."""
-    known = [filled for filled in ways if filled is not None]
-    return known[0].intersection(*known) if known else None
+        op.until = self.scope.until
+        if op.until is not None:
+            self.scope.jumps.append((EXIT, op, None))
+        self.ops.append(op)
 
 
 def kind_of(fn: Callable[..., Any], name: str) -> Kind:
@@ -231,22 +228,12 @@ def kind_of(fn: Callable[..., Any], name: str) -> Kind:
     return Kind.CALL if call_mode(fn) is Mode.ASYNC else Kind.PLAIN
 
 
-def fields_of(item: type | None) -> frozenset[str] | None:
-    """The names of the fields that a type of items declares; None if it declares none."""
-    if item is None:
-        return None
-    if dataclasses.is_dataclass(item):
-        return frozenset(field.name for field in dataclasses.fields(item))
-    classes: tuple[type, ...] = getattr(cast("Any", item), "__mro__", ())
-    return frozenset(name for cls in classes for name in inspect.get_annotations(cls)) or None
-
-
 def classes_of(item: Any) -> tuple[type, ...]:
     """The classes to check items against with `isinstance`; empty if that is not possible."""
     origin: Any = typing.get_origin(item) or item
     if origin in {typing.Union, types.UnionType}:
         members = [classes_of(member) for member in typing.get_args(item)]
-        return tuple(cls for classes in members for cls in classes) if all(members) else ()
+        return tuple(itertools.chain(*members)) if all(members) else ()
     if typing.is_typeddict(origin):
         return (dict,)
     if origin is None or origin is Any or getattr(origin, "_is_protocol", False):

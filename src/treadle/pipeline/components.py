@@ -11,7 +11,6 @@ from typing import (
     Concatenate,
     Generic,
     ParamSpec,
-    Protocol,
     Self,
     TypeAlias,
     TypeVar,
@@ -23,15 +22,14 @@ from treadle.effects import Mode, call_mode
 from treadle.errors import did_you_mean
 from treadle.fast_dataclass import fast_dataclass
 from treadle.pipeline.compiler import (
+    EXIT,
     Compiler,
     Component,
     Components,
     Condition,
-    Filled,
     Kind,
+    Look,
     Op,
-    Scope,
-    filled_in_all,
     kind_of,
 )
 from treadle.pipeline.errors import PipelineError
@@ -104,11 +102,7 @@ class Stage(Component, Generic[ParamsT, ReturnT_co]):
             raise PipelineError(
                 f"stage {name!r} cannot be called with the item as its only argument: {error}"
             ) from error
-        compiler.emit_result(Op(kind_of(fn, name), name, fn, self))
-
-
-class _Decorator(Protocol):
-    def __call__(self, fn: Callable[Concatenate[Any, P], R], /) -> Stage[P, R]: ...
+        compiler.add_result(Op(kind_of(fn, name), name, fn, self))
 
 
 @overload
@@ -130,7 +124,7 @@ def stage(
     provides: Sequence[str] = (),
     replaces: Stage[..., Any] | None = None,
     **options: Any,
-) -> _Decorator: ...
+) -> Callable[[Callable[Concatenate[Any, P], R]], Stage[P, R]]: ...
 def stage(
     fn: Any = None,
     name: str | None = None,
@@ -167,8 +161,9 @@ def stage(
         )
     if not callable(fn):
         raise PipelineError(f"a stage must be callable, not {type(fn).__name__}")
-    label, old = name_of(fn), cast("Stage", fn)
+    old = cast("Stage", fn)
     if not isinstance(fn, Stage):
+        label = name_of(fn)
         old = Stage(label, fn, {}, anonymous=label == "lambda")
     made = replace(
         old,
@@ -185,8 +180,7 @@ def stage(
 
 def name_of(fn: Callable[..., Any]) -> str:
     """The default name of a component with this function."""
-    name = callable_name(fn)
-    return "lambda" if name == "<lambda>" else name
+    return callable_name(fn).strip("<>")  # as of a lambda
 
 
 def _field_names(given: Sequence[str]) -> tuple[str, ...]:
@@ -194,18 +188,15 @@ def _field_names(given: Sequence[str]) -> tuple[str, ...]:
 
 
 def _check_options(made: Stage, options: Mapping[str, Any]) -> None:
-    try:
-        parameters = list(inspect.signature(made.fn).parameters.values())
+    try:  # the first parameter takes the item
+        parameters = list(inspect.signature(made.fn).parameters.values())[1:]
     except ValueError:  # a builtin without a signature
         return
-    if any(one.kind is one.VAR_KEYWORD for one in parameters):
-        return
-    if parameters and parameters[0].kind <= inspect.Parameter.VAR_POSITIONAL:
-        del parameters[0]  # it takes the item
     keywords = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
     known = [one.name for one in parameters if one.kind in keywords]
+    takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters)
     for option in options:
-        if option not in known:
+        if option not in known and not takes_any:
             raise PipelineError(
                 f"stage {made.name!r} has no option {option!r}{did_you_mean(option, known)}"
             )
@@ -223,50 +214,24 @@ def check_plain(fn: object, what: str) -> None:
 
 
 @fast_dataclass
-class Switch(Component):
-    """Sends the item to one of several branches, made by `switch`."""
+class Part(Component):
+    """A component that is no stage, with the function that adds its operations.
 
-    shape = '{{"{}"}}'
-    title = "switch {0}"
+    Those that need no local function have a global one, so that a pipeline of them can be pickled.
+    """
 
-    fn: Callable[[Any], Hashable]
-    branches: Mapping[Any, Components]
-
-    def nested(self) -> list[Components]:
-        """The branches."""
-        return list(self.branches.values())
-
-    def with_nested(self, nested: Sequence[Components], /) -> Component:
-        """A copy with other branches."""
-        return replace(self, branches=dict(zip(self.branches, nested, strict=True)))
+    look: Look = field(repr=False)  # type: ignore[misc]  # pyright: ignore[reportIncompatibleVariableOverride]  # its own
+    parts: Mapping[Any, Components] = field()  # type: ignore[misc]  # pyright: ignore[reportIncompatibleVariableOverride]
+    add: Callable[[Compiler, str, Mapping[Any, Components]], None] = field(repr=False)
 
     def add_to(self, compiler: Compiler, name: str, /) -> None:
-        """Add a jump to the branch of the item, and the branches, each with a jump to their end."""
-        positions: dict[Any, int] = {}
-
-        def choose(item: Any) -> int:
-            key = self.fn(item)
-            if key not in positions:
-                known = ", ".join(repr(branch) for branch in positions)
-                raise KeyError(f"no branch for {key!r}; the branches are {known}")
-            return positions[key]
-
-        compiler.emit(Op(Kind.JUMP, name, choose))
-        ends: list[Op] = []
-        before, after = compiler.filled, list[Filled]()
-        for key, branch in self.branches.items():
-            positions[key], compiler.filled = len(compiler.ops), before
-            compiler.add(branch)
-            after.append(compiler.filled)
-            ends.append(compiler.emit_jump("", lambda _: True))
-        for end in ends:
-            end.target = len(compiler.ops)
-        compiler.filled = filled_in_all(*after)
+        """Add the operations of this component, which has this full name."""
+        self.add(compiler, name, self.parts)
 
 
 def switch(
     fn: Callable[[Any], Hashable], branches: Mapping[Any, ComponentLike], name: str | None = None
-) -> Switch:
+) -> Component:
     """Choose a branch for each item.
 
     Args:
@@ -283,27 +248,32 @@ def switch(
         raise PipelineError(
             f"switch {label!r} has no branches: expected a mapping, got {type(branches).__name__}"
         )
+
+    def add(compiler: Compiler, name: str, parts: Mapping[Any, Components]) -> None:
+        positions: dict[Any, int] = {}
+
+        def choose(item: Any) -> int:
+            key = fn(item)
+            if key not in positions:
+                known = ", ".join(repr(branch) for branch in positions)
+                raise KeyError(f"no branch for {key!r}; the branches are {known}")
+            return positions[key]
+
+        compiler.ops.append(Op(Kind.JUMP, name, choose))
+        before, end = compiler.filled, object()
+        for key, branch in parts.items():
+            positions[key], compiler.filled = len(compiler.ops), before
+            compiler.add(branch)
+            compiler.add_jump("", lambda _: True, end, compiler.filled)
+        compiler.filled = None
+        compiler.add_point(end)
+
+    look = Look('{{"{}"}}', "switch {0}")
     made = {key: components_of(branch) for key, branch in branches.items()}
-    return Switch(label, fn, made, anonymous=name is None and label == "lambda")
+    return Part(label, look, made, add, anonymous=name is None and label == "lambda")
 
 
-@fast_dataclass
-class Goto(Component):
-    """Jumps to a point of the pipeline, made by `goto`."""
-
-    shape = '{{"{}"}}'
-    title = "goto {1.point}"
-
-    point: str
-    when: Condition
-
-    def add_to(self, compiler: Compiler, name: str, /) -> None:
-        """Add a jump, whose target is known at the end of the scope."""
-        jump = compiler.emit_jump(name, self.when)
-        compiler.scope.gotos.append((self.point, jump, compiler.filled))
-
-
-def goto(point: str, when: Condition, name: str | None = None) -> Goto:
+def goto(point: str, when: Condition, name: str | None = None) -> Component:
     """Send items that meet a condition to a `goto_point`, which may be earlier or later.
 
     Args:
@@ -312,47 +282,11 @@ def goto(point: str, when: Condition, name: str | None = None) -> Goto:
         name: the name; None generates one.
     """
     check_plain(when, f"the condition of a goto to {point!r}")
-    return Goto(name or f"goto {point}", point, when, anonymous=name is None)
+    title = "{0}" if name is None else "goto {1.look.jump} if {0}"
+    return _jump(name or f"goto {point}", point, when, title, anonymous=name is None)
 
 
-@fast_dataclass
-class GotoPoint(Component):
-    """The target of a `goto`. It leaves the item unchanged."""
-
-    shape = '(("{}"))'
-    title = "goto_point {0}"
-    is_point = True
-
-    def add_to(self, compiler: Compiler, name: str, /) -> None:
-        """Note the position."""
-        scope = compiler.scope
-        if self.name in scope.points:
-            raise PipelineError(f"there are two goto_points named {name!r}")
-        scope.points[self.name] = len(compiler.ops)
-        # A goto further down jumps back with at least the fields that are filled here.
-        jumps = (filled for point, _, filled in scope.gotos if point == self.name)
-        compiler.filled = filled_in_all(compiler.filled, *jumps)
-
-
-goto_point = GotoPoint
-
-
-@fast_dataclass
-class Done(Component):
-    """Lets items leave the pipeline early, made by `done`."""
-
-    shape = '{{"{}"}}'
-    title = "done {0}"
-
-    when: Condition
-
-    def add_to(self, compiler: Compiler, name: str, /) -> None:
-        """Add a jump to the end of the scope."""
-        compiler.scope.exits.append(compiler.emit_jump(name, self.when))
-        compiler.scope.left.append(compiler.filled)
-
-
-def done(when: Condition, name: str | None = None) -> Done:
+def done(when: Condition, name: str | None = None) -> Component:
     """Let items that meet a condition leave the whole pipeline here, as its result.
 
     Args:
@@ -360,59 +294,58 @@ def done(when: Condition, name: str | None = None) -> Done:
         name: the name; None generates one.
     """
     check_plain(when, "the condition of a done")
-    return Done(name or "done", when, anonymous=name is None)
+    title = "{0}" if name is None else "done {0}"
+    return _jump(name or "done", EXIT, when, title, anonymous=name is None)
 
 
-@fast_dataclass
-class Container(Component):
-    """The base of the components that run others, whose points and exits are separate."""
+def _jump(name: str, point: Hashable, when: Condition, title: str, *, anonymous: bool) -> Component:
+    def add(compiler: Compiler, name: str, _: object) -> None:
+        compiler.add_jump(name, when, point, compiler.filled)
 
-    components: Components
-
-    def nested(self) -> list[Components]:
-        """The components inside."""
-        return [self.components]
-
-    def with_nested(self, nested: Sequence[Components], /) -> Component:
-        """A copy with other components inside."""
-        return replace(self, components=nested[0])
+    return Part(name, Look('{{"{}"}}', title, jump=point), {}, add, anonymous=anonymous)
 
 
-@fast_dataclass
-class Embed(Container):
-    """The components and the ``until`` of another pipeline, made by `embed`."""
-
-    shape = "{}"
-    title = "embed {0}"
-
-    until: Condition | None = None
-
-    def add_to(self, compiler: Compiler, name: str, /) -> None:
-        """Add the components, and the end of both pipelines for an item that meets the outer ``until``."""
-        outer = compiler.scope.until
-        conditions = [until for until in (self.until, outer) if until is not None]
-
-        def until(item: Any) -> bool:
-            return any(condition(item) for condition in conditions)
-
-        compiler.add_scope(self.components, Scope(f"{name}.", until if conditions else None))
-        if outer is not None:
-            compiler.scope.exits.append(compiler.emit_jump(name, outer))
+def goto_point(name: str, *, anonymous: bool = False) -> Component:
+    """The target of a `goto`. It leaves the item unchanged."""
+    look = Look('(("{}"))', "goto_point {0}", is_point=True)
+    return Part(name, look, {}, _add_point, anonymous=anonymous)
 
 
-@fast_dataclass
-class Tbd(Component):
+def _add_point(compiler: Compiler, name: str, _: object) -> None:
+    point = name.removeprefix(compiler.scope.prefix)
+    if point in compiler.scope.points:
+        raise PipelineError(f"there are two goto_points named {name!r}")
+    compiler.add_point(point)
+
+
+def tbd(name: str, *, anonymous: bool = False) -> Component:
     """A placeholder: the item passes through, and diagrams show it as to be done."""
-
-    shape = '>"{} (to be done)"]'
-    title = "{0} (to be done)"
-
-    def add_to(self, compiler: Compiler, name: str, /) -> None:
-        """Add an operation that does nothing."""
-        compiler.emit(Op(Kind.PLAIN, name))
+    look = Look('>"{} (to be done)"]', "{0} (to be done)")
+    return Part(name, look, {}, _add_nothing, anonymous=anonymous)
 
 
-tbd = Tbd
+def _add_nothing(compiler: Compiler, name: str, _: object) -> None:
+    compiler.ops.append(Op(Kind.PLAIN, name))
+
+
+def embedded(name: str, components: Components, until: Condition | None) -> Component:
+    """The components and the ``until`` of another pipeline."""
+    add = functools.partial(_add_embedded, until)
+    return Part(name, Look("{}", "embed {0}", is_box=True), {"": components}, add)
+
+
+def _add_embedded(
+    inner: Condition | None, compiler: Compiler, name: str, parts: Mapping[Any, Components]
+) -> None:
+    outer = compiler.scope.until
+    conditions = [until for until in (inner, outer) if until is not None]
+
+    def until(item: Any) -> bool:
+        return any(condition(item) for condition in conditions)
+
+    compiler.add_scope(parts[""], f"{name}.", until if conditions else None)
+    if outer is not None:
+        compiler.add_jump(name, outer, EXIT)
 
 
 def components_of(given: ComponentLike) -> Components:

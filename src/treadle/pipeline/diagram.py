@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import TypeAlias
 
-from treadle.pipeline.compiler import Component
-from treadle.pipeline.components import Container, Done, Goto, GotoPoint, Switch
+from treadle.pipeline.compiler import EXIT, Component
 
 Ends: TypeAlias = list[tuple[str, str]]
 """Nodes that the next node is connected to, each with the label of the edge."""
@@ -43,43 +42,37 @@ class _Flowchart:
 
     def part(self, components: Sequence[Component], ends: Ends) -> Ends:
         """Draw components that have separate points and a separate end."""
-        points: dict[str, str] = {}
-        jumps: list[tuple[str, str]] = []
-        exits: Ends = []
+        points: dict[Hashable, str] = {}
+        jumps: list[tuple[str, Hashable]] = []
 
-        def draw(component: Component, ends: Ends) -> Ends:
-            shape = component.shape.format(_escaped(component.name))
-            if isinstance(component, Container):
-                self.lines.append(f'subgraph g{next(self._numbers)}["{shape}"]')
-                ends = self.part(component.components, ends)
-                self.lines.append("end")
-                return ends
-            node = self.node(shape, ends)
-            match component:
-                case Switch(branches=branches):
-                    ways = [(branch, [(node, str(key))]) for key, branch in branches.items()]
-                    return [end for branch, ends in ways for end in draw_all(branch, ends)]
-                case Goto(point=point):
-                    jumps.append((node, point))
-                    return [(node, "no")]
-                case Done():
-                    exits.append((node, "yes"))
-                    return [(node, "no")]
-                case GotoPoint(name=name):
-                    points[name] = node
-                case _:
-                    pass
-            return [(node, "")] if component.continues else []
-
-        def draw_all(components: Sequence[Component], ends: Ends) -> Ends:
+        def draw(components: Sequence[Component], ends: Ends) -> Ends:
             for component in components:
-                ends = draw(component, ends)
+                look, parts = component.look, component.parts
+                shape = look.shape.format(_escaped(component.name))
+                if look.is_box:
+                    self.lines.append(f'subgraph g{next(self._numbers)}["{shape}"]')
+                    ends = self.part(parts[""], ends)
+                    self.lines.append("end")
+                    continue
+                node = self.node(shape, ends)
+                ends = [(node, "")] if look.continues else []
+                if look.is_point:
+                    points[component.name] = node
+                elif look.jump is not None:
+                    jumps.append((node, look.jump))
+                    ends = [(node, "no")]
+                elif parts:
+                    ways = ((branch, [(node, str(key))]) for key, branch in parts.items())
+                    ends = [end for way in ways for end in draw(*way)]
             return ends
 
-        ends = draw_all(components, ends)
+        ends = draw(components, ends)
         for node, point in jumps:
-            self._edge(node, points[point], "yes")
-        return [*ends, *exits]
+            if point == EXIT:
+                ends.append((node, "yes"))
+            else:
+                self._edge(node, points[point], "yes")
+        return ends
 
 
 def _escaped(label: str) -> str:
@@ -94,24 +87,13 @@ def text(components: Sequence[Component]) -> str:
 
 def _outline(components: Sequence[Component], indent: str) -> Iterator[str]:
     for component in components:
-        yield f"{indent}{_title(component)}"
-        if isinstance(component, Switch):
-            for key, branch in component.branches.items():
-                yield f"{indent}  {_on_one_line(str(key))}:"
-                yield from _outline(branch, f"{indent}    ")
-        else:
-            for inner in component.nested():
-                yield from _outline(inner, f"{indent}  ")
-
-
-def _title(component: Component) -> str:
-    name, title = component.name, component.title
-    if component.anonymous and title == f"{name} {{0}}":  # not "done done"
-        return name
-    title = title.format(name, component)
-    if isinstance(component, Goto) and not component.anonymous:
-        title += f" if {name}"
-    return _on_one_line(title)
+        yield indent + _on_one_line(component.look.title.format(component.name, component))
+        for key, part in component.parts.items():
+            inner = f"{indent}  "
+            if not component.look.is_box:
+                yield f"{inner}{_on_one_line(str(key))}:"
+                inner += "  "
+            yield from _outline(part, inner)
 
 
 def _on_one_line(text: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from treadle.effects import Call, Mode, Steps, failure_of, is_awaitable, is_exit
+from treadle.effects import Call, Steps, failure_of, is_awaitable, is_exit
 from treadle.pipeline.compiler import Kind, Op, same
 from treadle.pipeline.errors import StageError
 
@@ -88,7 +88,7 @@ def run_stage(op: Op, item: Any) -> Steps[Any]:
 
 
 def _call(fn: Any, item: Any, op: Op) -> Call:
-    return Call(fn, item, mode=Mode.ASYNC, label="stage", key=op.name)
+    return Call(fn, item, mode=op.mode, label="stage", key=op.name)
 
 
 def check_type(item: Any, classes: tuple[type, ...]) -> None:

@@ -37,10 +37,10 @@ StageObserver: TypeAlias = Callable[[StageEvent], object]
 """A callable that receives the events of stages."""
 
 
-def observed(ops: Sequence[Op], observers: Sequence[StageObserver]) -> Sequence[Op]:
-    """Copy operations so that the stages notify observers: of a start, and of one stop or exception."""
-    if not observers:
-        return ops
+def observed(op: Op, observers: Sequence[StageObserver]) -> Op:
+    """Copy the operation of a stage so that it notifies observers: of a start, and of one stop or exception."""
+    if not observers or op.kind > Kind.CALL:
+        return op
 
     def notify(event: StageEvent) -> None:
         for observer in observers:
@@ -49,10 +49,6 @@ def observed(ops: Sequence[Op], observers: Sequence[StageObserver]) -> Sequence[
             except Exception as error:  # noqa: BLE001 - an observer must not change the run
                 log_suppressed(error)
 
-    return [_observed(op, notify) if op.kind <= Kind.CALL else op for op in ops]
-
-
-def _observed(op: Op, notify: Callable[[StageEvent], None]) -> Op:
     def run(item: Any) -> Steps[Any]:
         started = yield NOW
         notify(StageEvent("start", op.name, item, started))

@@ -9,13 +9,13 @@ from typing import Any, ClassVar, Generic, Never, Self, cast
 from treadle import effects
 from treadle.effects import Steps
 from treadle.errors import InitSignature, did_you_mean
-from treadle.pipeline.compiler import Compiler, Component, Components, Kind, Named, classes_of
+from treadle.pipeline.compiler import Compiler, Component, Components, Kind, classes_of
 from treadle.pipeline.components import (
     ComponentLike,
-    Embed,
     Stage,
     check_plain,
     components_of,
+    embedded,
     stage,
 )
 from treadle.pipeline.diagram import mermaid, text
@@ -42,7 +42,7 @@ class Pipeline(Generic[ItemT]):
             components is never changed.
     """
 
-    _is_for_streams: ClassVar[bool] = False
+    _last_kind: ClassVar[Kind] = Kind.END
     __signature__ = InitSignature()
 
     def __init__(
@@ -67,20 +67,24 @@ class Pipeline(Generic[ItemT]):
         self._observers = tuple(on_stage)
         self._options: dict[str, Any] = {"item": item, "given": given}
         self._classes = classes_of(item)
-        self._compiled = Compiler(
-            self.components, until, item, given, for_streams=self._is_for_streams
-        )
-        self._ops = observed(self._compiled.ops, self._observers)
+        self._compiled = Compiler(self.components, until, item, given)
+        for op in self._compiled.ops:
+            if op.kind > self._last_kind:
+                raise PipelineError(
+                    f"{op.name!r} drops, makes or converts items, which takes a StreamPipeline of "
+                    f"treadle.pipeline.streams"
+                )
+        self._ops = [observed(op, self._observers) for op in self._compiled.ops]
         self.provides = {
             name: frozenset(one.provides)
-            for name, one, _ in self._compiled.named
+            for name, one in self._compiled.named
             if isinstance(one, Stage)
         }
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the components at the top level, in order."""
-        return tuple(one.name for one in self._compiled.named if one.is_top)
+        return tuple(self._compiled.top)
 
     @property
     def async_stages(self) -> tuple[str, ...]:
@@ -163,9 +167,7 @@ class Pipeline(Generic[ItemT]):
             made: list[Component] = []
             for component in components:
                 index = next(indexes)  # counted before the nested ones, as in `named`
-                nested = component.nested()
-                copies = [copied(part) for part in nested]
-                new = component if copies == nested else component.with_nested(copies)
+                new = component.with_parts(copied)
                 made += edit(new) if index in chosen else (new,)
             return tuple(made)
 
@@ -186,7 +188,7 @@ class Pipeline(Generic[ItemT]):
         return mermaid(self.components) if kind == "mermaid" else text(self.components)
 
 
-def embed(pipeline: Pipeline[Any], name: str) -> Embed:
+def embed(pipeline: Pipeline[Any], name: str) -> Component:
     """Put the components of another pipeline here; their names start with ``name.``.
 
     Args:
@@ -199,7 +201,7 @@ def embed(pipeline: Pipeline[Any], name: str) -> Embed:
     """
     if not isinstance(pipeline, Pipeline):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise PipelineError(f"embed({name!r}) takes a Pipeline, not {type(pipeline).__name__}")
-    return Embed(name, pipeline.components, pipeline.until)
+    return embedded(name, pipeline.components, pipeline.until)
 
 
 def _in_place_of(old: Component, new: tuple[Component, ...]) -> tuple[Component, ...]:
@@ -210,21 +212,20 @@ def _in_place_of(old: Component, new: tuple[Component, ...]) -> tuple[Component,
     return (stage(made, replaces=replaced),)
 
 
-def _index_of(name: str, named: Sequence[Named]) -> int:
+def _index_of(name: str, named: Sequence[tuple[str, Component]]) -> int:
     """The index of the component with a full name, else with a short name; points come last."""
     if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise PipelineError(f"a component is given by its name, a text, not {type(name).__name__}")
     matches: dict[tuple[bool, bool], list[int]] = {}
-    for index, one in enumerate(named):
-        if name in {one.name, one.component.name}:
-            rank = one.component.is_point, one.name != name
+    for index, (full_name, component) in enumerate(named):
+        if name in {full_name, component.name}:
+            rank = component.look.is_point, full_name != name
             matches.setdefault(rank, []).append(index)
     if not matches:
-        raise PipelineError(
-            f"there is no component {name!r}{did_you_mean(name, [one.name for one in named])}"
-        )
+        known = [full_name for full_name, _ in named]
+        raise PipelineError(f"there is no component {name!r}{did_you_mean(name, known)}")
     first, *others = matches[min(matches)]
     if others:
-        several = ", ".join(repr(named[index].name) for index in (first, *others))
+        several = ", ".join(repr(named[index][0]) for index in (first, *others))
         raise PipelineError(f"there are several components {name!r}: {several}")
     return first

@@ -120,7 +120,7 @@ def paused_of(loop: BuiltLoop, start: Mapping[str, Any]) -> PausedRun:
     decisions = decode(start["decisions"])
     # A recording leaves credentials out, so its digest is another one.
     state = {key: value for key, value in start["paused"].items() if key != "digest"}
-    state["digest"] = digest_of(state, loop.settings.pauses.key)
+    state["digest"] = digest_of(state, loop.settings.pauses.secret)
     made = PausedRun(loop, state, decisions, None, take_over=start.get("take_over", False))
     recorded: Any = _RecordedClaims()
     made.claims = [recorded] * start.get("claims", 0)

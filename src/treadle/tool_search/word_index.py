@@ -29,31 +29,28 @@ class WordIndex:
     def __init__(self, counts: Sequence[Mapping[str, float]]) -> None:
         lengths = [sum(count.values()) for count in counts]
         average = sum(lengths) / len(lengths) if lengths else 1.0
-        postings: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
+        found = Counter(word for count in counts for word in count)
+        rarity = {
+            word: math.log(1 + (len(counts) - n + 0.5) / (n + 0.5)) for word, n in found.items()
+        }
+        self._postings: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
         for position, count in enumerate(counts):
             damping = K1 * (1 - B + B * lengths[position] / (average or 1.0))
             for word, times in count.items():
-                postings[word].append((position, times * (K1 + 1) / (times + damping)))
-        self._postings: dict[str, list[tuple[int, float]]] = {}
-        for word, found in postings.items():
-            rarity = math.log(1 + (len(counts) - len(found) + 0.5) / (len(found) + 0.5))
-            self._postings[word] = [(position, rarity * score) for position, score in found]
+                score = rarity[word] * times * (K1 + 1) / (times + damping)
+                self._postings[word].append((position, score))
 
     def scores(self, query: str) -> dict[int, float]:
         """The score of each text that has a word of a query, or a synonym of one, by the position of the text."""
         scores: defaultdict[int, float] = defaultdict(float)
         for word in _stems_of(query[:MAX_QUERY]):
-            for position, score in self._matches(word).items():
+            best = dict(self._postings.get(word, ()))
+            for other in synonyms().get(word, ()):
+                for position, score in self._postings.get(other, ()):
+                    best[position] = max(best.get(position, 0.0), OF_A_SYNONYM * score)
+            for position, score in best.items():
                 scores[position] += score
         return scores
-
-    def _matches(self, word: str) -> dict[int, float]:
-        """The texts with a word or one that means the same, by position, each with the better of the scores."""
-        best = dict(self._postings.get(word, ()))
-        for other in synonyms().get(word, ()):
-            for position, score in self._postings.get(other, ()):
-                best[position] = max(best.get(position, 0.0), OF_A_SYNONYM * score)
-        return best
 
 
 def weigh_words(texts: Iterable[tuple[float, str]]) -> Counter[str]:
@@ -69,15 +66,14 @@ def weigh_words(texts: Iterable[tuple[float, str]]) -> Counter[str]:
 def _stems_of(query: str) -> Iterable[str]:
     words = list(words_of(query))
     joined = map(operator.add, words, words[1:])  # "back up" is "backup"
-    return dict.fromkeys(map(stem, (*words, *joined, *_phrasal_verbs(words))))
-
-
-def _phrasal_verbs(words: Sequence[str]) -> Iterator[str]:
-    """Each particle after each word that may be its verb: most of them are no words, and match nothing."""
-    for position, word in enumerate(words):
-        if word in PARTICLES:
-            verbs = words[max(0, position - MAX_BETWEEN - 1) : position]
-            yield from (verb + word for verb in verbs)
+    # Each particle after each word that may be its verb: most of them are no words, and match nothing.
+    phrasal_verbs = (
+        verb + word
+        for position, word in enumerate(words)
+        if word in PARTICLES
+        for verb in words[max(0, position - MAX_BETWEEN - 1) : position]
+    )
+    return dict.fromkeys(map(stem, (*words, *joined, *phrasal_verbs)))
 
 
 # Words

@@ -1,5 +1,6 @@
 """The components that drop, make, convert or replicate items, under every driver."""
 
+import pickle
 import threading
 
 import pytest
@@ -14,6 +15,7 @@ from treadle.pipeline import (
     goto_point,
     stage,
     switch,
+    tbd,
 )
 from treadle.pipeline.streams import (
     NotOneItemError,
@@ -222,3 +224,19 @@ def test_an_edited_pipeline_is_one_for_many_items(runner):
     pipeline = StreamPipeline(double, until=lambda item: item > 9)
     edited = pipeline.insert_after("double", composer(lambda item, memo: ([item, item + 1], memo)))
     assert runner.stream(edited, [1, 5]) == [2, 3, 10]
+
+
+def split(item, memo):
+    return [item, item + 1], memo
+
+
+def unplugged(inner, original):
+    return inner
+
+
+def test_a_pipeline_without_jumps_can_be_pickled():
+    parts = [embed(Pipeline(double), "inner"), tbd("later"), goto_point("here")]
+    parts += [composer(split), plug_with((double, unplugged), increment), dead_end()]
+    pipeline = pickle.loads(pickle.dumps(StreamPipeline(*parts[:-1])))  # noqa: S301 - our own bytes
+    assert pipeline.run_all_sync(1) == [5, 7]
+    assert pickle.loads(pickle.dumps(StreamPipeline(*parts))).run_all_sync(1) == []  # noqa: S301

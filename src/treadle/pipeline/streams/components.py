@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import functools
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from treadle.fast_dataclass import fast_dataclass
-from treadle.pipeline.compiler import Compiler, Component, Kind, Op, Scope
+from treadle.pipeline.compiler import Compiler, Component, Components, Kind, Look, Op
 from treadle.pipeline.components import (
     ComponentLike,
-    Container,
+    Part,
     Stage,
     check_plain,
     components_of,
@@ -24,45 +25,20 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-@fast_dataclass
-class DeadEnd(Component):
-    """Drops every item that reaches it, made by `dead_end`."""
-
-    shape = '[/"{}"/]'
-    title = "dead_end {0}"
-    continues = False
-    is_for_streams = True
-
-    def add_to(self, compiler: Compiler, name: str, /) -> None:
-        """Add the end of an item."""
-        compiler.emit(Op(Kind.DROP, name))
-        compiler.filled = None
-
-
-def dead_end(name: str | None = None) -> DeadEnd:
+def dead_end(name: str | None = None) -> Component:
     """Drop the item: the pipeline returns nothing for it. Useful at the end of a branch."""
-    return DeadEnd(name or "dead_end", anonymous=name is None)
+    look = Look('[/"{}"/]', "{0}" if name is None else "dead_end {0}", continues=False)
+    return Part(name or "dead_end", look, {}, _add_end, anonymous=name is None)
 
 
-@fast_dataclass
-class Composer(Component):
-    """Makes zero, one or many items from each item, made by `composer`."""
-
-    shape = '[["{}"]]'
-    title = "composer {0}"
-    is_for_streams = True
-
-    fn: Callable[[Any, Any], tuple[Iterable[Any], Any]]
-    memo: Any
-
-    def add_to(self, compiler: Compiler, name: str, /) -> None:
-        """Add a call of the function."""
-        compiler.emit_result(Op(Kind.COMPOSE, name, self.fn, self))
+def _add_end(compiler: Compiler, name: str, _: object) -> None:
+    compiler.ops.append(Op(Kind.DROP, name))
+    compiler.filled = None
 
 
 def composer(
     fn: Callable[[Any, Any], tuple[Iterable[Any], Any]], memo: Any = None, name: str | None = None
-) -> Composer:
+) -> Component:
     """Make zero, one or many items of each, with a memo that is passed from item to item.
 
     Args:
@@ -73,31 +49,15 @@ def composer(
     """
     label = name or name_of(fn)
     check_plain(fn, f"the function of composer {label!r}")
-    return Composer(label, fn, memo, anonymous=name is None and label == "lambda")
+    look, add = Look('[["{}"]]', "composer {0}"), functools.partial(_add_composer, fn, memo)
+    return Part(label, look, {}, add, anonymous=name is None and label == "lambda")
 
 
-@fast_dataclass
-class PlugWith(Container):
-    """Runs components on a converted item, made by `plug_with`."""
-
-    shape = "{} (plugged)"
-    title = "plug_with {0}"
-    is_for_streams = True
-
-    plug: Callable[[Any], Any]
-    unplug: Callable[[Any, Any], Any]
-
-    def add_to(self, compiler: Compiler, name: str, /) -> None:
-        """Add the components between the two functions; the outer ``until`` and fields do not apply to them."""
-        outer = compiler.fields, compiler.filled
-        compiler.fields = compiler.filled = None
-        compiler.emit(Op(Kind.PLUG, name, self.plug))
-        compiler.add_scope(self.components, Scope(f"{name}/"))
-        compiler.emit_result(Op(Kind.UNPLUG, name, self.unplug))
-        compiler.fields, compiler.filled = outer
+def _add_composer(fn: Any, memo: Any, compiler: Compiler, name: str, _: object) -> None:
+    compiler.add_result(Op(Kind.COMPOSE, name, fn, memo))
 
 
-def plug_with(adapter: Any, components: ComponentLike, name: str | None = None) -> PlugWith:
+def plug_with(adapter: Any, components: ComponentLike, name: str | None = None) -> Component:
     """Run components that were written for another type of item.
 
     Args:
@@ -122,14 +82,28 @@ def plug_with(adapter: Any, components: ComponentLike, name: str | None = None) 
         )
     check_plain(plug, f"the plug of {label!r}")
     check_plain(unplug, f"the unplug of {label!r}")
-    return PlugWith(label, components_of(components), plug, unplug, anonymous=name is None)
+    add = functools.partial(_add_plugged, plug, unplug)
+    look = Look("{} (plugged)", "plug_with {0}", is_box=True)
+    parts = {"": components_of(components)}
+    return Part(label, look, parts, add, anonymous=name is None)
+
+
+def _add_plugged(
+    plug: Any, unplug: Any, compiler: Compiler, name: str, parts: Mapping[Any, Components]
+) -> None:
+    # The fields of the outer item, and its ``until``, do not apply inside.
+    outer, compiler.fields, compiler.filled = (compiler.fields, compiler.filled), None, None
+    compiler.ops.append(Op(Kind.PLUG, name, plug))
+    compiler.add_scope(parts[""], f"{name}/")
+    compiler.add_result(Op(Kind.UNPLUG, name, unplug))
+    compiler.fields, compiler.filled = outer
 
 
 @fast_dataclass
 class Replicated(Stage[ParamsT, ReturnT_co]):
     """A stage that several items of a stream may be in at once, made by `replicated`."""
 
-    title = "{0} (x{1.count})"
+    look = Look(title="{0} (x{1.count})")
 
     count: int = 1
 

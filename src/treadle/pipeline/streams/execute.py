@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 from treadle.effects import Steps
 from treadle.pipeline.compiler import Kind, Op
 from treadle.pipeline.execute import Progress, check_type, execute, raise_as_stage_error
 
-
-class Entry(NamedTuple):
-    """An item that has not continued yet, the position at which it enters, and how many stages it had entered."""
-
-    item: Any
-    position: int
-    originals: tuple[Any, ...]
-    """The items outside the current plugs, outermost first."""
-    stages: int
+Entry: TypeAlias = tuple[Any, int, tuple[Any, ...], int]
+"""An item that has not continued yet, its position, the items outside the current plugs, outermost first, and the
+number of stages that it has entered."""
 
 
 def execute_all(
@@ -43,9 +37,9 @@ def execute_all(
         if not originals:
             check_type(item, classes)
         leaves = op.until is not None and op.until(item)
-        return Entry(item, op.target if leaves else position + 1, originals, len(progress.stages))
+        return item, op.target if leaves else position + 1, originals, len(progress.stages)
 
-    entries = [Entry(item, position, (), len(progress.stages))]
+    entries: list[Entry] = [(item, position, (), len(progress.stages))]
     while entries:
         item, position, originals, length = entries.pop()
         del progress.stages[length:]
@@ -59,16 +53,15 @@ def execute_all(
                     if admit is not None:
                         yield from admit(position)
                     new = position not in memos
-                    memo = copy.deepcopy(op.component.memo) if new else memos[position]
+                    memo = copy.deepcopy(op.component) if new else memos[position]
                     parts, memo = op.fn(item, memo)
                     made = [after(part, originals) for part in parts]
                     memos[position] = memo  # only if all parts are valid
                     entries.extend(reversed(made))
                 case Kind.PLUG:
                     progress.stages.append(op.name)
-                    entries.append(
-                        Entry(op.fn(item), position + 1, (*originals, item), len(progress.stages))
-                    )
+                    plugged, length = op.fn(item), len(progress.stages)
+                    entries.append((plugged, position + 1, (*originals, item), length))
                 case Kind.UNPLUG:
                     *outer, progress.item = originals
                     entries.append(after(op.fn(item, progress.item), tuple(outer)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections import deque
 from collections.abc import (
     AsyncGenerator,
@@ -59,7 +58,7 @@ class NotOneItemError(TreadleError, LookupError):
 class StreamPipeline(Pipeline[ItemT]):
     """A pipeline for many items, in which components may drop, make and convert items; see `Pipeline`."""
 
-    _is_for_streams: ClassVar[bool] = True
+    _last_kind: ClassVar[Kind] = Kind.UNPLUG
 
     def steps(
         self, item: ItemT, progress: Progress | None = None, *, start: str | None = None
@@ -123,9 +122,29 @@ class StreamPipeline(Pipeline[ItemT]):
     def _stream(self, concurrency: int, ordered: bool) -> Stream[ItemT]:
         if concurrency < 1:
             raise PipelineError(f"concurrency must be at least 1, not {concurrency}")
-        # For the observers, an item that waits at a limit has not started the stage.
-        ops = observed(list(map(_threaded, self._compiled.ops)), self._observers)
-        return Stream(list(map(_limited, ops)), self._classes, concurrency, ordered=ordered)
+        ops = [self._for_many(op) for op in self._compiled.ops]
+        return Stream(ops, self._classes, concurrency, ordered=ordered)
+
+    def _for_many(self, op: Op) -> Op:
+        """Add the limit and the threads of a replicated stage; an item that waits there has not started it."""
+        count = op.component.count if isinstance(op.component, Replicated) else 0  # pyright: ignore[reportUnknownMemberType]
+        if count and op.kind is Kind.PLAIN:
+            op = dataclasses.replace(op, kind=Kind.CALL, mode=Mode.THREAD)
+        stage = observed(op, self._observers)
+        if not count:
+            return stage
+        queues = Queues(count)
+
+        def run(item: Any) -> Steps[Any]:
+            return queues.holding({op.name: True}, run_stage(stage, item))
+
+        return dataclasses.replace(op, kind=Kind.GENERATOR, fn=run)
+
+
+class Outcome(Signal):
+    """The results of an item, or why there are none; None while it is in progress. Set once they are read."""
+
+    results: list[Any] | Exception | None = None
 
 
 class Stream(AsyncIterator[T]):
@@ -146,11 +165,9 @@ class Stream(AsyncIterator[T]):
         }
         self._turns = Queues()
         """Workers draw items in turn; an item joins the queue of each composer: memos depend on the order."""
-        self._numbers = itertools.count()
+        self._outcomes: deque[Outcome] = deque()
+        """In the order in which they are read: that of the items, or that in which they were completed."""
         self._is_drained = False
-        self._ready: deque[tuple[list[Any] | Exception, Signal]] = deque()
-        self._waiting: dict[int, tuple[list[Any] | Exception, Signal]] = {}
-        self._next = 0
         self._is_over = False
         self._results = self._read()
         self._arrived = anyio.Event()
@@ -192,15 +209,18 @@ class Stream(AsyncIterator[T]):
 
     def _read(self) -> Iterator[T]:
         """The results in their order; `WAIT` while the next one is not there."""
-        while self._ready or not self._is_over:
-            if not self._ready:
+        while True:
+            results = self._outcomes[0].results if self._outcomes else None
+            if results is not None:
+                outcome = self._outcomes.popleft()
+                if isinstance(results, Exception):
+                    raise results
+                yield from results
+                outcome.set()
+            elif self._is_over:
+                return
+            else:
                 yield WAIT
-                continue
-            results, is_read = self._ready.popleft()
-            if isinstance(results, Exception):
-                raise results
-            yield from results
-            is_read.set()
 
     def _finish(self, _: object = None) -> None:
         self._is_over = True
@@ -227,70 +247,43 @@ class Stream(AsyncIterator[T]):
 
     def _draw(self, source: Source[T]) -> Steps[Steps[Signal] | None]:
         """Draw an item; return the steps that run it, or None at the end of the source."""
-        number = next(self._numbers)
+        outcome = Outcome()
         try:
             if not self._is_drained:
                 item = yield from _next_of(source)
                 turns = {one: self._turns.enter(str(one)) for one in self._composers}
-                return self._run(number, item, turns)
+                if self._is_ordered:
+                    self._outcomes.append(outcome)
+                return self._run(outcome, item, turns)
         except StopAsyncIteration:
             self._is_drained = True
         except Exception as error:  # noqa: BLE001 - raised after the items before it
             self._is_drained = True
-            self._add(number, error)
+            outcome.results = error
+            self._outcomes.append(outcome)
+            self._arrived.set()
         return None
 
-    def _run(self, number: int, item: T, turns: dict[int, Signal]) -> Steps[Signal]:
+    def _run(self, outcome: Outcome, item: T, turns: dict[int, Signal]) -> Steps[Signal]:
         def admit(position: int) -> Steps[None]:
             if not turns[position].is_set:
                 yield Wait(turns[position])
             if self._composers[position]:  # entered once: the next item may follow at once
                 self._turns.leave(str(position), turns[position])
 
-        results: list[Any] | Exception
         try:
-            results = yield from execute_all(
+            outcome.results = yield from execute_all(
                 self._ops, self._classes, item, Progress(), memos=self._memos, admit=admit
             )
         except Exception as error:  # noqa: BLE001 - raised where the results are read
-            results = error
+            outcome.results = error
         finally:
             for position, turn in turns.items():
                 self._turns.leave(str(position), turn)
-        return self._add(number, results)
-
-    def _add(self, number: int, results: list[Any] | Exception) -> Signal:
-        """Add results, in their order; return a signal that is set when they were read."""
-        is_read = Signal()
-        self._waiting[number if self._is_ordered else self._next] = results, is_read
-        while self._next in self._waiting:
-            self._ready.append(self._waiting.pop(self._next))
-            self._next += 1
+        if not self._is_ordered:
+            self._outcomes.append(outcome)
         self._arrived.set()
-        return is_read
-
-
-def _threaded(op: Op) -> Op:
-    """Run a replicated plain stage in a worker thread, so that its items run concurrently."""
-    if op.kind is not Kind.PLAIN or not isinstance(op.component, Replicated):
-        return op
-
-    def run(item: Any) -> Steps[Any]:
-        return (yield Call(op.fn, item, mode=Mode.THREAD, label="stage", key=op.name))
-
-    return dataclasses.replace(op, kind=Kind.GENERATOR, fn=run)
-
-
-def _limited(op: Op) -> Op:
-    """Limit the number of items that are in a replicated stage at once."""
-    if not isinstance(op.component, Replicated):
-        return op
-    queues = Queues(op.component.count)  # pyright: ignore[reportUnknownMemberType]
-
-    def run(item: Any) -> Steps[Any]:
-        return queues.holding({op.name: True}, run_stage(op, item))
-
-    return dataclasses.replace(op, kind=Kind.GENERATOR, fn=run)
+        return outcome
 
 
 def _is_entered_once(ops: Sequence[Op], at: int) -> bool:
