@@ -118,6 +118,8 @@ _MEASURED = {
     name: attrgetter(one.used.removeprefix("usage.")) for name, one in LIMITS.items() if one.needs
 }
 """Those of tokens and cost, with what counts each in a `Usage`."""
+_measured_of = attrgetter(*_MEASURED)
+_UNLIMITED = (None,) * len(_MEASURED)
 _OR_NOT = 'Limits(unmeasured="ignore") runs without this limit'
 _IN_STREAM = 'a streamed response has it with stream_options={"include_usage": True}'
 _ADVICE = {
@@ -211,12 +213,13 @@ class Budget:
         self.max_requests = limits.max_requests
         if parent is None and self.max_requests is None:
             self.max_requests = _REQUESTS_OF_TREE * limits.max_iterations
-        self.has_tokens = any(self._usage_by_limit(Usage()))
+        self.has_tokens = _measured_of(limits) != _UNLIMITED
         self.reservations = Reservations(str(self.depth)) if self.has_tokens else None
-        self.reserves = any(one.has_tokens for one in self.chain())
+        self.reserves: bool = self.has_tokens or (parent is not None and parent.reserves)
         inherited: Unmeasured = "stop" if parent is None else parent.unmeasured
         self.unmeasured: Unmeasured = limits.unmeasured or inherited
-        self.estimates = any(one.unmeasured == "estimate" for one in self.chain())
+        counts = self.unmeasured == "estimate"
+        self.estimates: bool = counts or (parent is not None and parent.estimates)
         others = (limits.max_tool_calls, limits.max_requests, parent)
         self.limits_only_iterations = not self.has_tokens and others == (None, None, None)
         self.iterations = self.requests = self.tool_calls = 0

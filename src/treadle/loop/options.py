@@ -1,7 +1,9 @@
 """The options of a loop. `LoopOptions` declares each once, with its type, default, check and docstring."""
 
 # Annotations are read at run time: no `from __future__ import annotations`.
+import contextlib
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import EllipsisType
@@ -270,10 +272,21 @@ class Settings:
             self.__dict__[name] = value
         if limits or "limits" in options:  # those given by name hold until they are given again
             named = {**self.__dict__.get("_named", {}), **limits}
-            self.__dict__.update(_named=named, limits=dataclasses.replace(self.limits, **named))
+            self.__dict__.update(_named=named, limits=_limited(self.limits, named))
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+
+
+def _limited(limits: Limits, named: Mapping[str, Any]) -> Limits:
+    """The limits with those that were given by name; the defaults with the same ones are made once."""
+    if limits is _DEFAULTS["limits"]:
+        with contextlib.suppress(TypeError):  # an invalid value, which the next line names
+            return _limits_of(**named)
+    return dataclasses.replace(limits, **named)
+
+
+_limits_of = functools.lru_cache(maxsize=64, typed=True)(Limits)
 
 
 def hint_of(name: str) -> str | None:
