@@ -273,6 +273,15 @@ class TestStores:
         claims.release("p", "one", "undone")
         assert has(claims, "two")
 
+    def test_a_forgotten_claim_leaves_no_note_that_it_was_interrupted(self, monkeypatch):
+        monkeypatch.setattr("treadle.pauses.claims.MAX_CLAIMS", 1)
+        claims = ProcessClaims()
+        claims.claim("a", "one", take_over=False)
+        claims.release("a", "one", "interrupted")
+        claims.claim("b", "two", take_over=False)
+        assert claims.claim("a", "three", take_over=False)
+        assert not claims.claim("a", "four", take_over=True)  # three is running
+
     def test_a_process_remembers_a_bounded_number(self, monkeypatch):
         monkeypatch.setattr("treadle.pauses.claims.MAX_CLAIMS", 2)
         claims = ProcessClaims()

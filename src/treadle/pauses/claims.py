@@ -68,6 +68,7 @@ class ProcessClaims:
         """Claim a pause, in one atomic step."""
         holder = self._claims.setdefault(pause_id, claimant)
         if holder == claimant:
+            self._interrupted.pop(pause_id, None)  # of a claim that was forgotten
             if len(self._claims) > MAX_CLAIMS:
                 self._claims.popitem(last=False)
             return True
