@@ -33,4 +33,4 @@ def test_an_embedding_is_made_within_the_span_of_the_search(driver, watch):
     go(driver, USER, model, tools=[double], tool_search=search, **watch.options)
     span = watch.one("execute_tool search_tools")
     own = [span.parent.span_id for span in watch.spans if span.name == "embed"]
-    assert own == [span.context.span_id]
+    assert own == [span.context.span_id] * 2

@@ -584,7 +584,7 @@ def test_the_tools_are_embedded_once_per_loop(is_async):
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(asked) == [1] * 5 + [1 + len(TOOLS)]
+    assert sorted(asked) == [1] * 6 + [3]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from treadle import labels
 from treadle.checks import ValueCheck, check_fields, checked, choice
 from treadle.context import Context
-from treadle.effects import Call, Mode, Steps
+from treadle.effects import Call, Mode, Steps, call_mode
 from treadle.errors import OptionError, check_names, closest, one_of
 from treadle.fast_dataclass import light_dataclass
 from treadle.messages import JSONDict, ToolCall, is_dict, short_name
@@ -73,7 +72,7 @@ class ToolSearch:
         None, ValueCheck(callable, "a callable that takes a list of texts", shows_value=True)
     )
     """Returns a vector for each of a list of texts, sync or async. Searches then combine the similarity of the
-    vectors with BM25. The tools are embedded once per loop, with the first query. None means BM25 alone."""
+    vectors with BM25. The tools are embedded once per loop, before the first search. None means BM25 alone."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -172,23 +171,32 @@ class SearchCatalog:
         """Search the tools. The names are the outcome of an effect, so that a replay finds the same."""
         arguments, tools, embed = call.input or {}, ctx.tools, self._options.embed
         query, limit = arguments["query"], arguments.get("limit", self._options.limit)
-        names: Any = None
-        effect = functools.partial(Call, mode=Mode.THREAD, label=labels.EXECUTE_TOOL, key=call.id)
+        vector: Sequence[float] | None = None
+        names: Sequence[str] | None = None
 
-        def find() -> Steps[list[str]]:
-            return (yield effect(lambda: self.index(tools).find(query, limit, embed)))
+        def effect(fn: Any, *args: Any, mode: Mode = Mode.THREAD) -> Call:
+            return Call(fn, *args, mode=mode, label=labels.EXECUTE_TOOL, key=call.id)
+
+        def embedding() -> Steps[None]:
+            yield effect(lambda: self.index(tools).embed_tools(embed))
+
+        def find() -> list[str] | None:
+            return self.index(tools).find(query, limit, vector)
 
         if embed is not None:
-            steps = find()
-            if not (yield effect(lambda: bool(self.index(tools).vectors))):
-                # The first search embeds the tools for all runs of the loop.
-                steps = self._locks.holding({SEARCH_TOOLS: True}, steps)
+            lock = {SEARCH_TOOLS: True}  # the tools are embedded once for all runs of the loop
             try:
-                names = yield from steps
+                yield from self._locks.holding(lock, embedding())
+                [vector] = yield effect(embed, [query], mode=call_mode(embed))
+                names = yield effect(find)
+                if names is None:  # the run was interrupted in the process that embedded the tools
+                    yield from self._locks.holding(lock, embedding())
             except Exception:  # a user-supplied function, of a service that may be down
+                vector = None
                 log.warning("embed= failed; tools are searched by their words alone", exc_info=True)
         if names is None:
-            names = yield effect(lambda: self.index(tools).search(query, limit))
+            names = yield effect(find)
+        names = names or ()
         if self._is_native:
             ctx.run.ledger.found.update(dict.fromkeys(names))
         if names:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import heapq
 import math
 import operator
-from collections import Counter, defaultdict
-from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from typing import Any
 
 from treadle.effects import Then, is_awaitable
@@ -39,37 +39,56 @@ class SearchIndex:
         self._by_name = {tool.name.casefold(): position for position, tool in enumerate(self.tools)}
         self._words = WordIndex([_counts(tool) for tool in self.tools])
 
-    def search(self, query: str, limit: int, vector: Sequence[float] = ()) -> list[str]:
-        """The names of the best tools for a query by its words and vector; first those that it names in full."""
+    def search(self, query: str, limit: int) -> list[str]:
+        """The names of the best tools for a query by its words; first the tools that it names in full."""
         query = query[:MAX_QUERY]
-        scores: Mapping[int, float] = self._words.scores(query)
-        if vector:
-            products = (sum(map(operator.mul, known, vector)) for known in self.vectors)
-            ranks: defaultdict[int, float] = defaultdict(float)
-            for one in (scores, dict(enumerate(products))):
-                for rank, position in enumerate(_best(one, MAX_RANKED), 1):
-                    ranks[position] += 1 / (FUSION + rank)
-            scores = ranks
-        words = (word.strip("\"'`,;:?!()") for word in query.casefold().split())
-        named = {self._by_name[word]: math.inf for word in words if word in self._by_name}
-        return [self.tools[position].name for position in _best({**scores, **named}, limit)]
+        scores = self._words.scores(query)
+        for name in self.named(query):
+            scores[self._by_name[name.casefold()]] = math.inf
+        best = heapq.nsmallest(limit, scores.items(), key=lambda one: (-one[1], one[0]))
+        return [self.tools[position].name for position, _ in best]
 
-    def find(self, query: str, limit: int, embed: Any) -> list[str] | Awaitable[list[str]]:
-        """Search by the words and the embedding of a query; embed the tools as well, unless they are embedded."""
-        texts = [query] if self.vectors else [query, *map(text_of, self.tools)]
+    def find(
+        self, query: str, limit: int, vector: Sequence[float] | None = None
+    ) -> list[str] | None:
+        """Search by the words and the embedding of a query; None if the tools are not embedded yet."""
+        if vector is None:
+            return self.search(query, limit)
+        if self.tools and not self.vectors:
+            return None
+        scores: dict[str, float] = {}
+        for ranking in (self.search(query, MAX_RANKED), self._nearest(vector)):
+            for rank, name in enumerate(ranking, 1):
+                scores[name] = scores.get(name, 0.0) + 1 / (FUSION + rank)
+        exact = [name for name in self.named(query) if name in scores]
+        ranked = sorted(scores, key=lambda name: -scores[name])
+        return list(dict.fromkeys((*exact, *ranked)))[:limit]
 
-        def ranked(given: Any) -> list[str]:  # such as numpy arrays
-            vectors = [[float(number) for number in vector] for vector in given]
-            if len(vectors) != len(texts):
-                raise TypeError(
-                    f"embed: expected a vector for each of {len(texts)} texts, got {len(vectors)}"
-                )
-            wanted, *known = ([x / (math.hypot(*one) or 1.0) for x in one] for one in vectors)
-            self.vectors = known or self.vectors
-            return self.search(query, limit, wanted)
+    def _nearest(self, vector: Sequence[float]) -> list[str]:
+        [wanted] = unit_vectors([vector], 1)
+        pairs = zip(self.vectors, self.tools, strict=False)
+        scored = [(sum(map(operator.mul, known, wanted)), tool.name) for known, tool in pairs]
+        return [name for _, name in heapq.nlargest(MAX_RANKED, scored)]
 
-        made = embed(texts)
-        return Then[list[str]](made, ranked) if is_awaitable(made) else ranked(made)
+    def embed_tools(self, embed: Any) -> Awaitable[None] | None:
+        """Embed the tools, unless they are embedded."""
+        if self.vectors or not self.tools:
+            return None
+        made = embed(list(map(text_of, self.tools)))
+        if is_awaitable(made):
+            return Then[None](made, self._keep)
+        self._keep(made)
+        return None
+
+    def _keep(self, given: Any) -> None:
+        self.vectors = unit_vectors(given, len(self.tools))
+
+    def named(self, query: str) -> Iterator[str]:
+        """The tools whose whole names are in a query."""
+        for word in query.casefold().split():
+            position = self._by_name.get(word.strip("\"'`,;:?!()"))
+            if position is not None:
+                yield self.tools[position].name
 
     def groups(self, most: int) -> list[tuple[str, int]]:
         """The most frequent first words of the tools' names, each with its number of tools."""
@@ -77,8 +96,12 @@ class SearchIndex:
         return Counter(firsts).most_common(most)
 
 
-def _best(scores: Mapping[int, float], limit: int) -> list[int]:
-    return heapq.nsmallest(limit, scores, key=lambda position: (-scores[position], position))
+def unit_vectors(given: Any, count: int) -> list[list[float]]:
+    """The vectors that ``embed`` returned, such as numpy arrays, of length 1; `TypeError` for another number."""
+    vectors = [[float(number) for number in vector] for vector in given]
+    if len(vectors) != count:
+        raise TypeError(f"embed: expected a vector for each of {count} texts, got {len(vectors)}")
+    return [[number / (math.hypot(*vector) or 1.0) for number in vector] for vector in vectors]
 
 
 def text_of(tool: Tool) -> str:
